@@ -18,8 +18,8 @@ from tf_input.dataset_format import ShardInfo, decode_index
 
 
 def index_lines(directory: str, info: ShardInfo) -> Iterator[bytes]:
-    """Yields the lines of a shard's DALI index. The offsets are read from the shard's index, so the records do not have
-    to be read.
+    """Yields the lines of a shard's DALI index. The offsets are read from the shard's own index, without reading
+    records.
 
     Raises:
         DataError: The index is corrupt.

@@ -1,4 +1,4 @@
-"""Reads the feature values of a record as bytes, text or arrays, according to the dataset's schema."""
+"""Reads the feature values of a record as bytes, strings or arrays, according to the schema."""
 
 import math
 from typing import Any, Iterator, NamedTuple, Sequence
@@ -10,7 +10,7 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.shard_records import shard_records
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, Feature, Manifest
 
-ENCODED = ("image", "mask")  # Kinds of features that are complete files.
+ENCODED = ("image", "mask")  # Kinds of features that are stored as complete files.
 EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "gif": "gif", "bmp": "bmp"}
 _SUFFIXES = {"jpeg": (".jpg", ".jpeg", ".jpe", ".jfif")}
 _DTYPES = {"pixels": "uint8", "class_label": "int64", "integer": "int64", "float": "float32", "bbox": "float32"}
@@ -21,7 +21,8 @@ class ExportedExample(NamedTuple):
 
     Attributes:
         number: The index of the record in its shard.
-        key: The key of the example. Without a key in the schema, it is made from the split, shard and index.
+        key: The key of the example. If the schema has no key, it is made from the split, the shard and the record
+            index.
         data: The bytes of the record.
         reader: The reader of the record's features.
     """
@@ -32,10 +33,11 @@ class ExportedExample(NamedTuple):
     reader: ExampleReader
 
     def value(self, feature: Feature) -> Any:
-        """Returns the value of a feature: the bytes of a file, a text, a list of texts, or an array (0-d for a scalar).
+        """Returns the value of a feature: the bytes of a file, a string, a list of strings, or an array (0-d for a
+        scalar).
 
         Raises:
-            BadExampleError: The values do not match the schema. The one-line message names the record.
+            BadExampleError: The values do not match the schema. The message has one line and names the record.
         """
         try:
             return read_value(self.reader, feature)
@@ -44,15 +46,15 @@ class ExportedExample(NamedTuple):
 
 
 def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -> Iterator[ExportedExample]:
-    """Yields the examples of a shard in order.
+    """Yields the examples of a shard in record order.
 
     Args:
         path: The path or URL of the shard.
-        split, shard_index: The address of the shard, for the keys of datasets that have no keys.
+        split, shard_index: The address of the shard, from which keys are made if the schema has no key.
         manifest: The manifest of the dataset.
 
     Raises:
-        BadExampleError: A record is not an example. The one-line message names the record.
+        BadExampleError: A record is not an example. The message has one line and names the record.
         DataError, StorageError: The shard is corrupt or cannot be read. See `shard_records`.
     """
     key = manifest.features.get(KEY)
@@ -129,12 +131,12 @@ def _in_shape(numbers: np.ndarray, shape: Sequence[int | None], feature: Feature
 
 
 def names_of(labels: np.ndarray, feature: Feature) -> Any:
-    """Returns the class name of a single label, or the list of class names of several labels."""
+    """Returns the class name of a single label, or a list of class names for several labels."""
     return np.array(feature.label_names, object)[labels].tolist() if labels.ndim else feature.label_names[int(labels)]
 
 
 def file_features(manifest: Manifest) -> Iterator[Feature]:
-    """Yields the features that contain encoded files or tensors, with `image` first."""
+    """Yields the features that contain encoded files or tensors. `image` is first."""
     yield from sorted((entry for entry in manifest.schema if entry.kind in (*ENCODED, "pixels", "tensor")), key=lambda item: item.name != IMAGE)
 
 
@@ -144,6 +146,6 @@ def extension_of(data: bytes) -> str:
 
 
 def with_extension(name: str, data: bytes) -> str:
-    """Appends the extension of an image format to a file name that does not end with this extension."""
+    """Appends the extension of the image format to a file name, unless the name already ends with it."""
     usual = _SUFFIXES.get(identify(data), (f".{extension_of(data)}",))
     return name if name.lower().endswith(usual) else f"{name}.{extension_of(data)}"

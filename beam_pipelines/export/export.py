@@ -1,4 +1,4 @@
-"""`recordmill export`: the Beam graph, and the summary of the result.
+"""Runs `recordmill export`: creates the Beam pipeline, and summarizes the result.
 
     shards -> export_shard -> files in the working directory -> publish_export
 """
@@ -41,12 +41,12 @@ from beam_pipelines.storage.metadata_files import read_object
 from tf_input.dataset_format import CARD, DATASET_INFO, FEATURES, IMAGE, KEY, SCHEMA, STATISTICS, Manifest, to_json
 
 _HASH = np.dtype("u8")
-# These features are also part of an image folder, for example as file names.
+# These features do not count as omitted in an image folder, which contains them, for example as file names.
 _IMAGE_FOLDER_HAS = (IMAGE, KEY, "height", "width")
-# In these formats, `prepare` recognizes splits only by file or folder names.
+# For these formats, `prepare` recognizes splits only by file or folder names.
 _BY_NAMES = ("webdataset", "parquet", "image_folder", "tfrecord")
 
-# The imports and the call that open each format.
+# The imports and the call for opening each format.
 _READ = {
     "webdataset": ("import webdataset", 'webdataset.WebDataset("{directory}/{split}-{{000000..{last:06d}}}.tar", shardshuffle=False)'),
     "parquet": ("import datasets", 'datasets.load_dataset("{directory}")'),
@@ -64,17 +64,17 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
     """Exports a dataset. The output directory is created only after all files have been written.
 
     Args:
-        config: The user's configuration of the export.
+        config: The options of the command.
         options: The options of the Beam pipeline.
 
     Returns:
-        A text that describes the output and how to read it.
+        A description of the output and of how to read it.
 
     Raises:
         UserError: The dataset or the options are invalid.
-        RunError: The run failed for a reason that the user can see.
+        RunError: The run failed, for example because a disk is full.
     """
-    beam.io.filesystems.FileSystems.set_options(options)  # Gives Beam the options for object stores.
+    beam.io.filesystems.FileSystems.set_options(options)  # Beam needs the options to access object stores.
     quiet_engines()
     engine = choose_engine(options, "export")
     job = make_job(config)
@@ -94,7 +94,7 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
 
 @contextlib.contextmanager
 def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
-    """Yields a copy of the job with a directory in which all workers store their progress counts."""
+    """Yields a copy of the job with a directory in which workers store their progress counts."""
     if is_remote(job.output) and engine.is_local:
         with interrupts.temporary_folder() as directory:
             yield dataclasses.replace(job, progress_directory=directory)
@@ -103,16 +103,16 @@ def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
 
 
 def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any], num_processes: int) -> beam.PCollection:
-    """Builds the Beam graph of an export.
+    """Adds the steps of an export to a Beam pipeline.
 
     Args:
-        root: The pipeline to add the graph to.
-        job: The job. Its working directory exists and belongs to this run only.
-        run_info: The facts about the run that are written beside the data.
-        num_processes: The number of worker processes for each Beam worker.
+        root: The pipeline.
+        job: The parameters of the export. Its working directory exists and belongs to this run only.
+        run_info: Information about the run, to be written beside the data.
+        num_processes: The number of worker processes per Beam worker.
 
     Returns:
-        A PCollection with one element, None, after the output is published.
+        A PCollection with one element, None, which is emitted after the output is published.
     """
     addresses = [(split, index) for split, infos in job.manifest.splits.items() for index in range(len(infos))]
     exported = (
@@ -144,7 +144,7 @@ class _ExportShard(ParallelMap):
 def publish_export(
     unused: bytes, exported: Iterable[ExportedShard], job: ExportJob, run_info: Mapping[str, Any]
 ) -> None:
-    """Publishes an export whose files are complete.
+    """Publishes an export after all its files are complete.
 
     Raises:
         RunError: A file is missing or has changed.
@@ -168,7 +168,7 @@ def publish_export(
 
 
 def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
-    """Checks that each example has a unique file name if the format stores one file per example."""
+    """Checks that file names are unique if the format has one file per example."""
     hashes = np.frombuffer(b"".join(shard.names for shard in shards), _HASH)
     values, counts = np.unique(hashes, return_counts=True)
     if len(values) == len(hashes):
@@ -191,7 +191,7 @@ def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
 
 
 def _metadata(job: ExportJob) -> Mapping[str, str]:
-    """Returns the names and contents of the export's metadata files."""
+    """Returns the contents of the export's metadata files, by name."""
     path = f"{job.directory}/{STATISTICS}"
     try:
         return _make_metadata(job, read_object(job.directory, job.manifest, STATISTICS))
@@ -221,7 +221,7 @@ def _make_metadata(job: ExportJob, statistics: Mapping[str, Any]) -> Mapping[str
 
 
 def _how_read(job: ExportJob, directory: str) -> str:
-    """Returns the Python code that reads an export."""
+    """Returns Python code that reads an export."""
     split, infos = next(iter(job.manifest.splits.items()))
     imports, call = _READ[job.to]
     return f"{imports}\n\ndata = {call.format(directory=directory, split=split, last=len(infos) - 1, name=infos[0].name)}"

@@ -17,19 +17,19 @@ from beam_pipelines.storage.files import is_remote
 from beam_pipelines.tfrecord.array_record_reader import check_array_record
 from tf_input.dataset_format import Manifest
 
-# This file is written last. Its name is hidden, because readers of some formats treat every other file as data.
+# This file is written last. Its name starts with a dot, because readers of some formats treat other files as data.
 EXPORT = ".recordmill.json"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExportJob(OutputPaths):
-    """The validated parameters of a `recordmill export` run, with absolute paths.
+    """The checked parameters of a `recordmill export` run, with absolute paths.
 
     Attributes:
         directory: The directory of the dataset.
         manifest: The manifest of the dataset, with only the exported splits.
         to: The format of the export, one of `FORMATS`.
-        output: The output directory. For this field and the following fields, see `OutputPaths`.
+        output: The output directory. For this field and the fields below, see `OutputPaths`.
     """
 
     directory: str
@@ -45,13 +45,14 @@ class ExportJob(OutputPaths):
 
 
 class ExportedShard(NamedTuple):
-    """A shard whose files are written.
+    """A shard that has been exported.
 
     Attributes:
         split, shard_index: The address of the shard.
         num_examples: The number of examples in the shard.
-        files: The (path within the export, size in bytes) of each file. Empty for `image_folder`, which has many files.
-        names: The concatenated 8-byte hashes of the file names of `image_folder`.
+        files: The (path within the export, size in bytes) of each file. Empty for `image_folder`, which has too many
+            files.
+        names: The 8-byte hashes of the file names of `image_folder`, concatenated.
     """
 
     split: str
@@ -66,7 +67,7 @@ def make_job(config: ExportConfig) -> ExportJob:
 
     Raises:
         UserError: The dataset or the output is invalid.
-        StorageError: The object store does not respond.
+        StorageError: The dataset cannot be read.
     """
     try:
         manifest, _ = open_dataset(config.directory)

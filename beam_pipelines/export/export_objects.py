@@ -1,7 +1,7 @@
 """Converts the objects of an example to the conventions of Hugging Face's libraries.
 
-    objects/bbox     `bbox`: x, y, width, height in pixels of the stored image, float64; rounded to the fewest
-                     decimals that give the same float32 box again, such as 23 instead of 23.0000006
+    objects/bbox     `bbox`: x, y, width, height in pixels of the stored image, float64; rounded as far as possible
+                     without changing the stored float32 box, for example 23 instead of 23.0000006
     objects/label    `category`
     objects/NAME     `NAME`
 """
@@ -21,19 +21,19 @@ _MAX_DECIMALS = 6
 
 
 def object_field(feature: Feature) -> str:
-    """Returns the name under which an object feature is exported, or an empty string for other features."""
+    """Returns the name of an object feature in the export, or an empty string for other features."""
     group, slash, name = feature.name.partition("/")
     return "" if not slash or group != OBJECTS else "category" if name == LABEL else name
 
 
 class ExportedValues:
-    """Converts the boxes and other object features of examples to the form in which other libraries store objects.
+    """Converts the boxes and other object features of examples to the format of Hugging Face's libraries.
 
     Args:
         manifest: The manifest of the dataset.
 
     Raises:
-        UserError: Examples have boxes, but no image that the boxes refer to.
+        UserError: Examples have boxes but no image.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -49,8 +49,8 @@ class ExportedValues:
             )
 
     def of(self, feature: Feature, example: ExportedExample) -> Any:
-        """Returns the value of a feature in the same form as `ExportedExample.value`. Boxes are float64 [num_objects,
-        4] in pixels.
+        """Returns the value of a feature, as `ExportedExample.value` does. Boxes are float64 [num_objects, 4] in
+        pixels.
 
         Raises:
             BadExampleError: The example has no such value, or the size of its image is unknown.
@@ -79,15 +79,14 @@ class ExportedValues:
 
 
 def _in_pixels(sides: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Converts relative start and end coordinates of boxes (float32 [2, num_objects]) to starts and lengths in
-    pixels."""
+    """Converts relative start and end coordinates, float32 [2, num_objects], to starts and lengths in pixels."""
     first, second = (_shortest(side, size) for side in sides)
     length = np.round(second - first, _MAX_DECIMALS)
     return first, np.where(((first + length) / size).astype(np.float32) == sides[1], length, second - first)
 
 
 def _shortest(sides: np.ndarray, size: int) -> np.ndarray:
-    """Converts relative box coordinates to pixels, rounded as far as possible without losing the exact coordinates."""
+    """Converts relative coordinates to pixels, rounded as far as possible without changing the relative coordinates."""
     pixels = exact = sides.astype(np.float64) * size
     for num_decimals in reversed(range(_MAX_DECIMALS + 1)):
         rounded = np.round(exact, num_decimals)

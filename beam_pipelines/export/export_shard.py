@@ -1,4 +1,4 @@
-"""Converts one shard into files of another format, as a worker of `recordmill export`."""
+"""Converts a shard into files of another format, in a worker of `recordmill export`."""
 
 from typing import Iterable, Iterator
 
@@ -20,7 +20,7 @@ def export_shard(shared_job: bytes, split: str, shard_index: int) -> ExportedSha
     """Reads a shard and writes its examples in the export format.
 
     Args:
-        shared_job: The `ExportJob`, pickled by `share`.
+        shared_job: An `ExportJob`, from `share`.
         split, shard_index: The address of the shard.
 
     Raises:
@@ -28,7 +28,7 @@ def export_shard(shared_job: bytes, split: str, shard_index: int) -> ExportedSha
         StorageError: The shard cannot be read, or its files cannot be written.
     """
     job: ExportJob = shared(shared_job)
-    # In an object store, an abandoned job could otherwise write into the output of a newer job.
+    # In an object store, a job that lost its output to a newer job could otherwise overwrite files.
     if is_remote(job.output):
         check_lease(job.scratch_directory, job.holder)
     infos = job.manifest.splits[split]
@@ -53,7 +53,7 @@ def _write(job: ExportJob, name: str, data: bytes) -> bytes:
 def _contents(
     job: ExportJob, split: str, shard_index: int, num_shards: int, examples: Iterable[ExportedExample]
 ) -> tuple[str, Iterable[bytes]]:
-    """Returns the name and the bytes of the file to which a shard is converted."""
+    """Returns the name and the bytes of the file that contains the converted shard."""
     manifest = job.manifest
     match job.to:
         case "webdataset":

@@ -1,7 +1,7 @@
-"""Implements the export format `image_folder`: image files such as `train/ant/1.jpg` in a folder for each class.
+"""Implements the export format `image_folder`: one folder per class with image files such as `train/ant/1.jpg`.
 
-The file name is derived from the example's key (see `safe_names.safe_name`). In this format, each example has one image
-and one class. Examples without an image or a class are rejected, and all other features are dropped.
+The file name is derived from the example's key (see `safe_names.safe_name`). Each example must have one image and one
+class. All other features are dropped.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from tf_input.dataset_format import IMAGE, Feature, Manifest
 
 
 def class_feature(manifest: Manifest) -> Feature:
-    """Returns the class feature by which images are sorted into folders.
+    """Returns the class feature whose classes become folders.
 
     Raises:
-        UserError: Examples have no class, several classes, or no encoded image.
+        UserError: Examples have no encoded image, no class or several classes.
     """
     image = manifest.features.get(IMAGE)
     if image is None or image.kind != "image":
@@ -38,7 +38,7 @@ def class_feature(manifest: Manifest) -> Feature:
 
 
 def files(manifest: Manifest, split: str, examples: Iterable[ExportedExample]) -> Iterator[tuple[str, bytes]]:
-    """Yields the relative path and the bytes of each example's image file."""
+    """Yields the relative path and the bytes of the image file for each example."""
     image, label = manifest.features[IMAGE], class_feature(manifest)
     for example in examples:
         data, name = example.value(image), names_of(example.value(label), label)
@@ -46,12 +46,12 @@ def files(manifest: Manifest, split: str, examples: Iterable[ExportedExample]) -
 
 
 def _without_folders(key: str, split: str, label: str) -> str:
-    """Removes the split folder and the class folder from the start of a key, if present."""
+    """Removes a split folder and a class folder from the start of a key."""
     folder, slash, rest = key.partition("/")
     within = rest if slash and split in (folder, SPLIT_FOLDERS.get(folder.lower())) else key
     return within.removeprefix(f"{label}/") if within.startswith(f"{label}/") else key
 
 
 def name_hash(name: str) -> bytes:
-    """Returns an 8-byte hash of a file name, for the search for duplicate file names."""
+    """Returns an 8-byte hash of a file name, for detecting duplicate file names."""
     return hashlib.blake2b(name.encode(), digest_size=8).digest()

@@ -1,10 +1,10 @@
 """Implements the export format `parquet`: one file per shard, such as `data/train-00000-of-00016.parquet`.
 
-Hugging Face's `datasets.load_dataset(DIR)` reads them.
+Hugging Face's `datasets.load_dataset(DIR)` reads these files.
 
-    image, mask, another image    struct{bytes, path}; the path is the key with the extension of the format
-    a class label                 int64; the class names are in the metadata of the schema
-    texts and numbers             their own types; lists if they have a shape or any length
+    images and masks              struct{bytes, path}; the path is the key with the extension of the format
+    class labels                  int64; the class names are in the metadata of the schema
+    strings and numbers           their own types; lists if they have a shape or any length
     objects/…                     one struct of lists; see `export_objects`
 """
 
@@ -21,10 +21,10 @@ from beam_pipelines.export.export_objects import BBOX, ExportedValues, object_fi
 from beam_pipelines.export.safe_names import safe_path
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest, shard_suffix
 
-# Maximum bytes and rows of a row group, which is read at once.
+# Maximum number of bytes and of rows in a row group. A row group is read at once.
 _GROUP_BYTES, _GROUP_ROWS = 32 << 20, 1000
 
-# All options are explicit, because the defaults, and so the output bytes, can change between pyarrow versions.
+# All options are explicit, because the defaults can change between pyarrow versions, which would change the bytes.
 _WRITER: Mapping[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
@@ -37,16 +37,16 @@ _IMAGE_TYPE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
 def shard_file(split: str, shard_index: int, num_shards: int) -> str:
-    """Returns the file name to which a shard is exported."""
+    """Returns the name of the Parquet file for a shard."""
     return f"data/{split}-{shard_suffix(shard_index, num_shards)}.parquet"
 
 
 def parquet_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Converts examples to a Parquet file and yields its bytes in chunks.
+    """Yields the bytes of a Parquet file with the given examples, in chunks.
 
     Args:
         manifest: The manifest of the dataset.
-        examples: The examples of one shard, in order.
+        examples: The examples of a shard, in record order.
     """
     features = columns_of(manifest)
     plain = [feature.name for feature in features if not feature.shape and feature.kind in ("class_label", "integer", "float", "text")]
@@ -61,8 +61,7 @@ def parquet_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> I
 
 
 def columns_of(manifest: Manifest) -> list[Feature]:
-    """Returns the features in the order of the Parquet columns: `image` first, then targets, then all other
-    features."""
+    """Returns the features in the order of the Parquet columns: `image`, the targets, then all other features."""
     first = (IMAGE, *manifest.targets)
     index = lambda name: first.index(name) if name in first else len(first)
     return sorted(manifest.schema, key=lambda item: (index(item.name.partition("/")[0]), item.name))
@@ -87,13 +86,13 @@ class _Sink(io.RawIOBase):
         return len(self._chunks[-1])
 
     def take(self) -> list[bytes]:
-        """Returns the bytes that have been written to the in-memory file since the last call."""
+        """Returns the bytes that have been written since the last call."""
         chunks, self._chunks = self._chunks, []
         return chunks
 
 
 def _groups(examples: Iterable[ExportedExample]) -> Iterator[list[ExportedExample]]:
-    """Yields the examples of each row group. A shard without examples is written as one empty row group."""
+    """Divides examples into row groups. A shard without examples has one empty row group."""
     group: list[ExportedExample] = []
     num_bytes = 0
     for example in examples:

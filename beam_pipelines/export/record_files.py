@@ -1,4 +1,4 @@
-"""Implements the export formats `tfrecord` and `array_record`, in which records are copied unchanged."""
+"""Implements the export formats `tfrecord` and `array_record`, which contain the unchanged records."""
 
 import pathlib
 import tempfile
@@ -18,13 +18,12 @@ _READ_BYTES = 1 << 20
 
 
 def gzip_file(split: str, shard_index: int, num_shards: int) -> str:
-    """Returns the name of the TFRecord file to which a shard is exported."""
+    """Returns the name of the TFRecord file for a shard."""
     return f"{split}-{shard_suffix(shard_index, num_shards)}.tfrecord.gz"
 
 
 def gzip_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Writes records as a GZIP-compressed TFRecord file and yields its bytes in chunks. Its header has no
-    timestamp."""
+    """Yields the bytes of a GZIP-compressed TFRecord file, in chunks. The GZIP header has no timestamp."""
     compressor = zlib.compressobj(wbits=_GZIP)
     for example in examples:
         for chunk in frame(example.data):
@@ -33,19 +32,19 @@ def gzip_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
 
 
 def array_record_file(name: str, split: str, shard_index: int, num_shards: int) -> str:
-    """Returns the name of the ArrayRecord file to which a shard is exported."""
+    """Returns the name of the ArrayRecord file for a shard."""
     return f"{name}-{split}.array_record-{shard_suffix(shard_index, num_shards)}"
 
 
 def array_record_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Writes records as an ArrayRecord file and yields its bytes in chunks. The library `array_record` requires a
-    temporary file."""
+    """Yields the bytes of an ArrayRecord file, in chunks. The file is first written to a temporary directory, because
+    the library `array_record` cannot write to memory."""
     check_array_record(f"--to={ARRAY_RECORD}")
     from array_record.python.array_record_module import ArrayRecordWriter
 
     with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
         path = pathlib.Path(folder, "records")
-        writer = ArrayRecordWriter(str(path), "group_size:1")  # Allows reading a single record efficiently.
+        writer = ArrayRecordWriter(str(path), "group_size:1")  # Single records can then be read efficiently.
         try:
             for example in examples:
                 writer.write(example.data)

@@ -1,9 +1,9 @@
 """Converts keys and class names to safe file names.
 
-The resulting path always stays inside the export directory, and different names are converted to different paths.
+The resulting path is always inside the export directory, and different names have different paths.
 
-Characters that are not allowed in a path are escaped as in a URL, with `%` and two hex digits. Long names are cut and
-get `%~` and a hash.
+Forbidden characters are escaped as in a URL, with `%` and two hex digits. Long names are truncated, and `%~` and a hash
+are appended.
 
     ../up        %2E./up
     a//b         a/%/b
@@ -14,8 +14,8 @@ get `%~` and a hash.
 import hashlib
 import re
 
-# Path separators, control characters, and text that looks like an escape. WebDataset treats everything after the first
-# dot of a name as the extension.
+# Path separators, control characters, and strings that look like an escape. In WebDataset, the extension begins at the
+# first dot of a name.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\/]|%(?=[0-9A-Fa-f]{2}|~|$)")
 _UNSAFE_OR_DOT = re.compile(rf"{_UNSAFE.pattern}|\.")
 _HIDDEN = re.compile(r"^(\.|_(?=_))")  # Readers of folders and tar files skip names that start with these characters.
@@ -23,17 +23,17 @@ _MAX_PART, _MAX_PATH = 200, 1000  # In bytes.
 
 
 def safe_name(text: str) -> str:
-    """Converts a text to a single component of a path, such as a file name."""
+    """Converts a string to a single path component, such as a file name."""
     return _part(text, _UNSAFE)
 
 
 def safe_path(text: str) -> str:
-    """Converts text to a relative path."""
+    """Converts a string to a relative path."""
     return _path(text, _UNSAFE)
 
 
 def safe_stem(text: str) -> str:
-    """Converts a text to a relative path whose last component contains no dot."""
+    """Converts a string to a relative path whose last component contains no dot."""
     return _path(text, _UNSAFE_OR_DOT)
 
 

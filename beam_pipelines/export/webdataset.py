@@ -1,12 +1,12 @@
-"""Format `webdataset`: tar files such as `train-000000.tar`, whose members are grouped into samples by name.
+"""Implements the export format `webdataset`: tar files such as `train-000000.tar` with several files per example.
 
-    ant/1%2Ejpg.jpg          the image with the extension of its format (.npy without a format)
-    ant/1%2Ejpg.cls          the label number of `label`, if each example has one class
-    ant/1%2Ejpg.mask.png     a mask, another image or a tensor (.npy), with its name in the extension
-    ant/1%2Ejpg.json         the unchanged key and all other features; class names, and objects as in `export_objects`
+    ant/1%2Ejpg.jpg          the image with the extension of its format (.npy for raw pixels)
+    ant/1%2Ejpg.cls          the number of the class in `label`, if each example has one class
+    ant/1%2Ejpg.mask.png     a mask, another image or a tensor (.npy); the extension contains its name
+    ant/1%2Ejpg.json         the original key, all other features and class names; objects as in `export_objects`
 
-The name of a sample is its key (see `safe_names.safe_stem`). Exports of the same dataset have the same bytes, because
-the tar files contain no times or owners.
+File names start with the example's key (see `safe_names.safe_stem`). Exports of the same dataset have the same bytes,
+because the tar files contain no times or owners.
 """
 
 import io
@@ -25,16 +25,16 @@ _BLOCK = tarfile.BLOCKSIZE
 
 
 def shard_file(split: str, shard_index: int) -> str:
-    """Returns the name of the tar file to which a shard is exported."""
+    """Returns the name of the tar file for a shard."""
     return f"{split}-{shard_index:06d}.tar"
 
 
 def tar_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Converts examples to a tar file and yields its bytes in chunks.
+    """Yields the bytes of a tar file with the given examples, in chunks.
 
     Args:
         manifest: The manifest of the dataset.
-        examples: The examples of one shard, in order.
+        examples: The examples of a shard, in record order.
     """
     files = list(file_features(manifest))
     others = [item for item in manifest.schema if item not in files and item.name != KEY]
@@ -65,7 +65,7 @@ def _file_member(name: str, feature: Feature, value: bytes | np.ndarray) -> Iter
 
 
 def _put(fields: dict[str, Any], feature: Feature, value: Any) -> None:
-    """Adds a feature value to a sample's JSON object."""
+    """Adds a feature value to the JSON object of an example."""
     if feature.kind == "class_label":
         value = names_of(value, feature)
     elif isinstance(value, np.ndarray):

@@ -1,4 +1,1 @@
-"""Provides pools of worker processes, read-ahead threads, progress counts and signal handling.
-
-The input is functions and their arguments. The output is their results, in order.
-"""
+"""Provides pools of worker processes, read-ahead threads, progress counts and signal handling."""

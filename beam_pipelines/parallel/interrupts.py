@@ -1,7 +1,7 @@
 """Handles Ctrl-C, SIGTERM and SIGHUP, even if a library suppresses KeyboardInterrupt.
 
-For example, some libraries suppress KeyboardInterrupt in finalizers or during optional imports. A command ends within
-ten seconds of the first signal, even if its threads are blocked. A second signal ends it at once.
+Some libraries suppress KeyboardInterrupt, for example in finalizers or during optional imports. Nevertheless, a command
+ends within ten seconds of the first signal, even if its threads are blocked. A second signal ends it at once.
 """
 
 import atexit
@@ -24,13 +24,13 @@ from beam_pipelines.storage.object_stores import retries
 RESUME = "Rerun with --resume to continue."
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Time for the main thread to stop and report. Otherwise, the watching thread performs three steps with the second limit
-# each. The sum is less than ten seconds.
+# The time for the main thread to stop and report. If it is exceeded, the watching thread performs three steps, each
+# with the second limit. The sum is less than ten seconds.
 _STOP_SECONDS, _POLL_SECONDS = 5.5, 1.2
 _CLEAN_SECONDS = 10.0  # Time for exit handlers of libraries after a normal end.
-_SAME_SECONDS = 0.5  # A terminal and a process supervisor can both forward the same Ctrl-C.
+_SAME_SECONDS = 0.5  # A terminal and a process supervisor can both send the signal for one Ctrl-C.
 
-# Global state of the process, because signals are global too.
+# Global state of the process, because signals are global, too.
 _received: int | None = None
 _find_published: Callable[[], str] = str
 _num_without_time_limit = 0
@@ -40,7 +40,7 @@ _folders: set[str] = set()
 
 
 def listen() -> None:
-    """Installs handlers that record the first signal and raise KeyboardInterrupt. Ignored signals stay so."""
+    """Installs handlers that record the first signal and raise KeyboardInterrupt. Ignored signals stay ignored."""
     forget()
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -50,7 +50,7 @@ def listen() -> None:
 
 
 def forget() -> None:
-    """Resets the state of this module, as if no signal had been received."""
+    """Resets this module, as if no signal had arrived."""
     global _received, _find_published, _report_lock
     _received, _find_published, _report_lock = None, str, threading.Lock()
     retries.end_waiting(False)
@@ -67,9 +67,9 @@ def exit_code() -> int:
 
 
 def note(find: Callable[[], str]) -> None:
-    """Sets the function that is called after an interruption to describe the completed output of the run.
+    """Sets the function that describes the completed output of the run after an interruption.
 
-    The function must return an empty string if no output is complete.
+    The function returns an empty string if no output is complete.
     """
     global _find_published
     _find_published = find
@@ -79,46 +79,41 @@ def find_published(*, can_resume: bool = True) -> str:
     """Returns a description of the run's completed output, or an empty string if no output is complete.
 
     Args:
-        can_resume: Whether `--resume` alone may succeed. If not, the description does not advise it.
+        can_resume: Whether `--resume` alone may succeed. If not, the advice to resume is omitted.
     """
     return _find_published() if can_resume else _find_published().replace(RESUME, "").strip()
 
 
 def set_reporter(report: Callable[[str, str], None]) -> None:
-    """Sets the function that reports an interruption.
-
-    The function is called with a one-line message and a description of the completed output.
+    """Sets the function that reports an interruption, given a one-line message and a description of the completed
+    output.
     """
     global _report
     _report = report
 
 
 def report(message: str, in_place: str) -> None:
-    """Reports an interruption, unless another thread has already reported the same interruption."""
+    """Reports an interruption, unless another thread has already reported it."""
     if _report_lock.acquire(blocking=False):
         _report(message, in_place)
 
 
 def restore_handlers() -> None:
-    """Restores the default signal handlers, so that a signal ends the process without a message."""
+    """Restores the default signal handlers, with which a signal ends the process without a message."""
     for number in _SIGNALS:
         if signal.getsignal(number) is _interrupt:
             signal.signal(number, signal.SIG_DFL)
 
 
 def check() -> None:
-    """Raises KeyboardInterrupt if a signal arrived.
-
-    Raises:
-        KeyboardInterrupt: A signal arrived, even if a library suppressed the first exception.
-    """
+    """Raises KeyboardInterrupt if a signal arrived, in case a library suppressed the first exception."""
     if received():
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def without_time_limit() -> Iterator[None]:
-    """Context manager without the limit of ten seconds, because a cluster can take longer to end a job."""
+    """Context manager without the limit of ten seconds, because a cluster can take longer to stop a job."""
     global _num_without_time_limit
     _num_without_time_limit += 1
     try:
@@ -129,7 +124,7 @@ def without_time_limit() -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Context manager for a temporary folder. The temporary directory is also deleted if a signal ends the process."""
+    """Context manager for a temporary folder, which is also deleted if a signal ends the process."""
     with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
         _folders.add(folder)
         try:
@@ -139,23 +134,20 @@ def temporary_folder() -> Iterator[str]:
 
 
 def end_in_time() -> None:
-    """Ends this process within ten seconds of a signal, even if the main thread is blocked.
-
-    Commands use this function.
-    """
+    """Ends this process within ten seconds of a signal, even if the main thread is blocked."""
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    # The system's signal handler writes to it, even if the main thread is blocked.
+    # The system's signal handler writes to this socket, even if the main thread is blocked.
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reader, writer), daemon=True).start()
 
 
 def end(code: int) -> NoReturn:
-    """Ends the process and its child processes without waiting for blocked threads."""
+    """Ends this process and its child processes without waiting for blocked threads."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # The stream has no reader.
             stream.flush()
-    # The same as a normal interpreter exit, except that threads are not joined.
+    # Equals a normal interpreter exit, except that threads are not joined.
     _join(atexit._run_exitfuncs, _POLL_SECONDS if received() else _CLEAN_SECONDS)
     for child in _descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
@@ -192,14 +184,14 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
 
 
 def _join(function: Callable[[], None], seconds: float = _POLL_SECONDS) -> None:
-    """Runs a function in a thread and waits at most the given number of seconds for it."""
+    """Runs a function in a thread, and waits for it at most the given number of seconds."""
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
     thread.join(seconds)
 
 
 def _descendants(process: int) -> list[int]:
-    """Returns the descendants of a process, or an empty list if the system does not list them."""
+    """Returns the descendants of a process. The list is empty if the system does not provide them."""
     children = [int(child) for path in pathlib.Path(f"/proc/{process}/task").glob("*/children") for child in _words(path)]
     return [result for child in children for result in (child, *_descendants(child))]
 
@@ -218,6 +210,6 @@ def _interrupt(number: int, unused_frame: FrameType | None) -> NoReturn:
 
 
 def _show_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Reports exceptions in finalizers as usual, but does not print a traceback for interrupts."""
+    """Reports exceptions in finalizers as usual, but hides the traceback of an interrupt."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)

@@ -1,4 +1,4 @@
-"""Defines a Beam `DoFn` that processes elements in parallel with plain Python functions."""
+"""Defines a Beam `DoFn` that processes elements with plain Python functions in worker processes."""
 
 from typing import Any, Callable, Iterable, Iterator
 
@@ -14,12 +14,12 @@ from beam_pipelines.parallel.worker_processes import TaskWindow
 class ParallelMap(beam.DoFn):
     """A `DoFn` that runs functions in worker processes, and emits the results in the order of the elements.
 
-    A subclass yields from `run` in `process`. Subclasses override `take` to convert results to outputs, and `finish` to
-    add outputs at the end of a bundle. A bundle ends after all its tasks have finished.
+    Subclasses call `run` in `process`, and yield its outputs. They override `take` to convert results to outputs, and
+    `finish` to add outputs at the end of a bundle. A bundle ends after all its tasks have finished.
 
     Args:
-        num_processes: The number of worker processes. With 0, tasks run in the caller.
-        run_id: The id of the run, for log messages.
+        num_processes: The number of worker processes. If it is 0, tasks run in this process.
+        run_id: The ID of the run, for log messages.
     """
 
     def __init__(self, num_processes: int, run_id: str) -> None:
@@ -32,12 +32,11 @@ class ParallelMap(beam.DoFn):
         self._tasks = TaskWindow(self._num_processes)
 
     def run(self, function: Callable[..., Any], *args: Any, memory_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task for an element, and yields the outputs of the tasks that have finished. See
-        `TaskWindow.run`."""
+        """Starts a task, and yields the outputs of tasks that have finished. See `TaskWindow.run`."""
         return self._take_all(self._tasks.run(function, *args, memory_bytes=memory_bytes))
 
     def take(self, result: Any) -> Iterable[Any]:
-        """Converts the result of a task to the outputs to emit."""
+        """Converts the result of a task to outputs."""
         raise NotImplementedError
 
     def finish(self) -> Iterable[Any]:

@@ -1,9 +1,8 @@
-"""Collects the progress counts of all processes of a run in small files, and shows the progress on a terminal.
+"""Collects the progress counts of all processes of a run, and shows the progress on a terminal.
 
-Beam's metrics are not sufficient, because the local runner and Flink report them only at the end of a stage. Each
-worker process writes its progress counts to its own file. If these files are in an object store, each process
-overwrites its file every few seconds. In a Beam step, the progress counts are also added to Beam's metrics, which
-engines display.
+Beam's metrics are not sufficient, because the local runner and Flink report them only at the end of a stage. Therefore,
+each process writes its progress counts to a small file. In an object store, each process overwrites its file every few
+seconds. In a Beam step, the progress counts are also added to Beam's metrics, which engines display.
 """
 
 import contextlib
@@ -30,13 +29,13 @@ class Counts(NamedTuple):
 
     Attributes:
         listed: The number of listed inputs.
-        listing_done: 1 after all inputs are listed.
-        written: The number of inputs that the writer wrote or rejected.
-        dead_letters: The number of inputs that the writer rejected.
-        analyzed: The number of examples read by a phase of an analysis.
+        listing_done: 1 if all inputs are listed.
+        written: The number of inputs that were written or rejected.
+        dead_letters: The number of inputs that were rejected while writing.
+        analyzed: The number of examples that the current and all earlier phases of an analysis have read.
         written_bytes: The size of the written records, in bytes.
         retries: The number of repeated requests to object stores.
-        hashed: The number of images read and hashed before planning.
+        hashed: The number of images that were hashed to search for duplicates.
     """
 
     listed: int = 0
@@ -49,15 +48,12 @@ class Counts(NamedTuple):
     hashed: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
-        """Returns the sum of two sets of progress counts."""
+        """Returns the sum of two `Counts`."""
         return Counts(*map(sum, zip(self, other)))
 
 
 class Stage(NamedTuple):
-    """The contents of a progress bar: a name, the completed and the total amount, and a note.
-
-    An unknown total is None.
-    """
+    """The contents of a progress bar: a name, the completed amount, the total amount (or None) and a note."""
 
     name: str
     done: int
@@ -68,40 +64,37 @@ class Stage(NamedTuple):
 _COUNTS = struct.Struct(f"<{len(Counts._fields)}Q")
 
 
-# Maps a progress directory to this process's file in it, and the contents of the file.
+# A mapping from progress directory to this process's file, and the counts in the file.
 _files: dict[str, tuple[pathlib.Path, Counts]] = {}
-# Maps a remote progress directory to this process's object, its counts, and the time of the last write.
+# A mapping from remote progress directory to this process's object, its counts, and the time of the last write.
 _objects: dict[str, tuple[str, Counts, float]] = {}
 _lock = threading.Lock()
-# Number of job restarts that the engine reported.
+# The number of job restarts that the engine has reported.
 _num_restarts = 0
-# A value of `log.DISPLAYS`.
+# One of `log.DISPLAYS`.
 _display = "auto"
 
 
 def set_display(name: str) -> None:
-    """Sets the format of the progress display, such as a progress bar or JSON lines. The name is a value of
-    `log.DISPLAYS`."""
+    """Sets the format of the progress display, one of `log.DISPLAYS`."""
     global _display
     _display = name
 
 
 def count_restart() -> int:
-    """Increments and returns the number of times that the engine has restarted the job."""
+    """Counts a restart of the job, and returns the number of restarts."""
     global _num_restarts
     _num_restarts += 1
     return _num_restarts
 
 
 def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> None:
-    """Adds the given numbers to the progress counts of this process.
-
-    Disk and store errors are ignored, because progress counts are not essential.
+    """Adds numbers to the progress counts of this process. Disk and store errors are ignored.
 
     Args:
-        directory: The progress directory of the run. An empty string disables the progress files.
-        details: Counts only for Beam's metrics, such as dead letters by reason or milliseconds of a stage.
-        **counts: Counts to add, named after the fields of `Counts`.
+        directory: The progress directory of the run, or an empty string to disable progress counts.
+        details: Counts for Beam's metrics only, such as dead letters by reason or milliseconds of a stage.
+        **counts: The numbers to add, named after the fields of `Counts`.
     """
     counts["retries"] = take_retries()
     count_in_beam({**counts, **details})
@@ -112,10 +105,7 @@ def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> Non
 
 
 def count_in_beam(counts: Mapping[str, int]) -> None:
-    """Adds the given numbers to the metrics of the current Beam step.
-
-    The function has no effect in worker processes, which do not import Beam.
-    """
+    """Adds numbers to the metrics of the current Beam step. In worker processes without Beam, does nothing."""
     if beam_metrics := sys.modules.get("apache_beam.metrics"):
         for name, number in counts.items():
             if number:
@@ -123,13 +113,13 @@ def count_in_beam(counts: Mapping[str, int]) -> None:
 
 
 class Stopwatch:
-    """Measures how many milliseconds a process spends in each stage."""
+    """Measures the time that a process spends in a stage."""
 
     def __init__(self, stage: str) -> None:
         self._name, self._since = f"{stage}_msecs", time.monotonic()
 
     def lap(self) -> dict[str, int]:
-        """Returns a dictionary from the name of the progress count to the milliseconds since the last call."""
+        """Returns the milliseconds since the last call as a dictionary with one progress count."""
         msecs = int(1000 * (time.monotonic() - self._since))
         self._since += msecs / 1000  # Carry the remainder over to the next call.
         return {self._name: msecs}
@@ -160,7 +150,7 @@ def _count_in_object(directory: str, counts: Counts) -> None:
 
 
 def read_counts(directory: str) -> Counts:
-    """Returns the sum of the progress counts of all processes. Retried bundles count twice."""
+    """Returns the sum of the progress counts of all processes. Retried bundles are counted twice."""
     total = Counts()
     for data in _read_all(directory):
         if len(data) == _COUNTS.size:
@@ -182,7 +172,7 @@ def _read_all(directory: str) -> Iterator[bytes]:
 
 
 def stage_of(directory: str) -> str:
-    """Returns the current stage of a run (list, plan, write or publish), derived from its progress counts."""
+    """Returns the current stage of a run: list, plan, write or publish."""
     counts = read_counts(directory)
     if not counts.listing_done:
         return "list"
@@ -194,7 +184,7 @@ class ProgressDisplay:
 
     Args:
         directory: The progress directory of the run.
-        stages: A function that turns the counts into bars. None shows the bars of `prepare`.
+        stages: A function that converts progress counts to progress bars. None shows the bars of `prepare`.
     """
 
     def __init__(self, directory: str, stages: Callable[[Counts], list[Stage]] | None = None) -> None:
@@ -244,7 +234,7 @@ class ProgressDisplay:
         while not is_over:
             is_over = self._stop.wait(JSON_SECONDS)  # The last line shows the end of the run.
             now = self._take_snapshot()
-            if sum(now.counts) < sum(last.counts):  # The working directory and its counts are already deleted.
+            if sum(now.counts) < sum(last.counts):  # The working directory has already been deleted, with its counts.
                 return
             stages = [
                 {
@@ -278,7 +268,7 @@ class ProgressDisplay:
             TimeRemainingColumn(),
         ]
         console = Console(stderr=True)
-        # Output of the command goes above the bars only if both are on the terminal.
+        # Output of the command is shown above the bars only if both are on the terminal.
         with Progress(*columns, console=console, transient=True, refresh_per_second=5, redirect_stdout=os.isatty(1)) as progress:
             bars = [progress.add_task(stage.name, total=None, note="") for stage in self._stages(Counts())]
             first: _Snapshot | None = None
@@ -292,20 +282,20 @@ class ProgressDisplay:
 
 
 class _Snapshot:
-    """A snapshot of the progress counts."""
+    """The progress counts at one time."""
 
     def __init__(self, counts: Counts, stages: list[Stage]) -> None:
         self.counts, self.stages, self.seconds = counts, stages, time.monotonic()
 
     def rates(self, last: "_Snapshot") -> Iterator[tuple[float, float | None]]:
-        """Yields the speed of each stage since an earlier snapshot, and the estimated remaining time in seconds."""
+        """Yields, for each stage, the speed since an earlier snapshot and the estimated remaining time in seconds."""
         before = {stage.name: stage.done for stage in last.stages}
         for stage in self.stages:
             rate = (stage.done - before.get(stage.name, 0)) / max(self.seconds - last.seconds, 1e-3)
             yield rate, (stage.total - stage.done) / rate if stage.total is not None and rate else None
 
     def bytes_per_second(self, last: "_Snapshot") -> float:
-        """Returns the number of record bytes written per second since an earlier snapshot."""
+        """Returns the number of bytes written per second since an earlier snapshot."""
         return (self.counts.written_bytes - last.counts.written_bytes) / max(self.seconds - last.seconds, 1e-3)
 
 
@@ -318,7 +308,7 @@ def _stages(counts: Counts) -> list[Stage]:
 
 
 def stages_with_hashing(counts: Counts) -> list[Stage]:
-    """Returns the progress bars for a `prepare` run that searches for duplicates."""
+    """Returns the progress bars of a `prepare` run that searches for duplicates."""
     listed, *others = _stages(counts)
     return [listed, Stage("hashed", counts.hashed, listed.total), *others]
 

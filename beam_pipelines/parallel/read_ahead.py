@@ -8,7 +8,7 @@ from typing import Callable, Iterable, Iterator, TypeVar
 NUM_THREADS = 32
 MAX_BYTES = 64 << 20
 
-# Assumed size of each result until the first result of unknown size arrives. It is the size of a large photograph.
+# Assumed size of results until the first result of unknown size arrives. It is the size of a large photograph.
 ASSUMED_BYTES = 4 << 20
 
 Item = TypeVar("Item")
@@ -24,14 +24,14 @@ def _threads() -> ThreadPoolExecutor:
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[tuple[Item, int]], size_of: Callable[[Result], int] = lambda result: 0
 ) -> Iterator[Result]:
-    """Calls `function` with upcoming items in threads and yields the results in the order of the items.
+    """Calls a function for upcoming items in threads, and yields the results in the order of the items.
 
     Args:
         function: A thread-safe function. Its exceptions are raised in the order of the items.
-        items: (item, size of its result in bytes). At most `2 * NUM_THREADS` results are pending, and at most
-            `MAX_BYTES` unless one result is larger. A size of 0 means unknown, and assumes the size of the largest
-            result so far.
-        size_of: A function that returns the size of a result in bytes, for items of unknown size.
+        items: (item, size of the result in bytes) pairs. At most `2 * NUM_THREADS` results and `MAX_BYTES` are pending,
+            except for a single larger result. A size of 0 means unknown; the size of the largest result so far is
+            assumed.
+        size_of: A function that returns the actual size of a result in bytes, for items of unknown size.
     """
     waiting: collections.deque[tuple[Future, int]] = collections.deque()
     known_bytes, num_unknown, largest = 0, 0, 0

@@ -1,4 +1,4 @@
-"""Implements a worker process: a class with which the parent sends tasks, and the main loop of the child process."""
+"""Implements a worker process: the class with which the parent sends tasks, and the main loop of the child."""
 
 import contextlib
 import gc
@@ -17,8 +17,8 @@ from beam_pipelines.errors import RunError
 
 _LENGTH = struct.Struct("<Q")
 
-# The child must import this package, which may not be installed. Its folder goes after the standard library and before
-# site-packages.
+# The child must import this package, which may not be installed. In the child's path, the package's folder is after the
+# standard library and before site-packages.
 _CHILD = """
 import sys
 first_of_site = next((i for i, path in enumerate(sys.path) if path.endswith("-packages")), len(sys.path))
@@ -29,9 +29,9 @@ run_child(sys.argv[2:])
 
 _READY = b"ready"
 
-# Without these limits, each read-ahead thread gets its own heap, which never shrinks. Arrays of a few hundred kilobytes
-# are mapped and unmapped for each block of images, which takes a fifth of the time to hash tiny images. NumPy's linear
-# algebra threads are not needed, but take a third of the start time.
+# Without these limits, each read-ahead thread has its own heap, which never shrinks. Arrays of a few hundred kilobytes
+# are mapped and unmapped for each block of images, which takes a fifth of the time for hashing tiny images. NumPy's
+# linear algebra threads are not needed, and take a third of the start time.
 _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
@@ -39,12 +39,12 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 
-# Modules that the child imports at start, while the parent still imports Beam.
+# Modules that the child imports at its start, while the parent still imports Beam.
 _PRELOADED = ("beam_pipelines.sources.listing.part_listing", "beam_pipelines.shards.shard_writer")
 
 
 class WorkerProcess:
-    """The parent's side of a worker process. Only one thread may use it."""
+    """A worker process, as seen by its parent. Only one thread may use an instance."""
 
     def __init__(self) -> None:
         package_parent = str(pathlib.Path(__file__).resolve().parents[2])
@@ -57,13 +57,13 @@ class WorkerProcess:
         self._is_ready = self._is_over = False
 
     def is_ready(self) -> bool:
-        """Waits until the worker process has imported its modules. Returns False if it ended before that."""
+        """Waits until the process has imported its modules. Returns False if the process has ended."""
         with contextlib.suppress(EOFError, OSError):
             self._is_ready = self._is_ready or _read_message(self._process.stdout) == _READY
         return self._is_ready and not self.has_ended()
 
     def is_over(self) -> bool:
-        """Returns whether the worker process has ended and must be replaced."""
+        """Returns whether the process has ended and must be replaced."""
         if self._is_ready and not self._is_over and self.has_ended():
             self.ending()
         return self._is_over
@@ -91,10 +91,7 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def ending(self) -> str:
-        """Waits until the worker process has ended, and returns a description of the cause.
-
-        The process must not be used afterwards.
-        """
+        """Waits until the process has ended, and describes the cause. The process must not be used afterwards."""
         code, self._is_over = self._process.wait(), True
         for stream in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):  # Data that the process did not read is lost.
@@ -104,7 +101,7 @@ class WorkerProcess:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
-        """Kills the worker process, and waits until the process has ended."""
+        """Kills the process and waits until it has ended."""
         self._process.kill()
         self._process.wait()
 
@@ -129,14 +126,14 @@ def _read_message(stream: BinaryIO) -> bytes:
 def run_child(preloaded: list[str]) -> None:
     """Runs the main loop of a worker process.
 
-    The worker process reports that it has started, and then reads tasks from standard input. The worker process answers
-    each task with a pair: whether the task succeeded, and its result or exception.
+    The process reports that it has started, and then reads tasks from standard input. It answers each task with a pair:
+    whether the task succeeded, and its result or exception.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
-        # Ctrl-C and a hang-up reach all processes of the terminal. The parent decides about them.
+        # Ctrl-C and a hang-up reach all processes of the terminal. The parent decides what to do.
         signal.signal(number, signal.SIG_IGN)
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # Prints must not mix with the answers.
+    os.dup2(2, 1)  # Printed text must not mix with the answers.
     for module in preloaded:
         importlib.import_module(module)
     gc.freeze()  # Imported objects are permanent, so the garbage collector can skip them.
@@ -156,10 +153,10 @@ def _answer(request: bytes) -> bytes:
     try:
         function, args = pickle.loads(request)
         return pickle.dumps((True, function(*args)), protocol=5)
-    except Exception as error:  # Any exception is sent to the parent, which raises it again.
+    except Exception as error:  # Any exception is sent to the parent, which raises it.
         note = "in a worker process:\n" + traceback.format_exc()
         error.add_note(note)
         try:
             return pickle.dumps((False, error), protocol=5)
-        except Exception:  # Not every exception can be pickled.
+        except Exception:  # Not all exceptions can be pickled.
             return pickle.dumps((False, RuntimeError(f"{error!r}\n{note}")), protocol=5)

@@ -1,11 +1,11 @@
 """A pool of lightweight worker processes that run plain Python functions on all cores.
 
 A Beam worker process takes several seconds to start, and 160 MB of memory. A process of this pool takes 0.2 s and 50
-MB, because neither Beam nor TensorFlow is imported. Threads would take less memory, but are slower for small images.
+MB, because it imports neither Beam nor TensorFlow. Threads would need less memory, but are slower for small images.
 
 `concurrent.futures` is not used, because its child processes import the user's script. loky is not used, because its
-child processes outlive a killed parent. The child processes of this pool end if their parent is killed, because their
-standard input is then closed.
+child processes survive if their parent is killed. The child processes of this pool end with their parent, because then
+their standard input is closed.
 """
 
 import atexit
@@ -21,15 +21,15 @@ from typing import Any, Callable, Iterator
 from beam_pipelines.errors import RunError
 from beam_pipelines.parallel.worker_process import WorkerProcess
 
-# Limits the attempts for a process that ends before it is ready, because the cause rarely disappears.
+# The number of attempts to start a process. The cause of a failure rarely disappears.
 _MAX_STARTS = 3
 
 
 class WorkerProcesses:
     """A pool with a fixed number of child processes, for module-level functions with picklable arguments.
 
-    A process that ends is replaced. If a process ends unexpectedly, its task fails, and the pool does not retry the
-    task. Usually a process ends because of a lack of memory, so a retry would fail too.
+    A process that ends is replaced. If a process ends unexpectedly, its task fails and is not retried. The usual cause
+    is a lack of memory, so a retry would fail, too.
     """
 
     def __init__(self, num_processes: int) -> None:
@@ -56,7 +56,7 @@ class WorkerProcesses:
         return future
 
     def is_idle(self) -> bool:
-        """Returns whether the pool is idle and can accept tasks."""
+        """Returns whether the pool has no unfinished tasks and no failure."""
         return not self._num_unfinished and self._failure is None
 
     def _note_end(self, unused: Future) -> None:
@@ -64,7 +64,7 @@ class WorkerProcesses:
             self._num_unfinished -= 1
 
     def close(self) -> None:
-        """Ends the processes. Running tasks are lost."""
+        """Ends all processes. Running tasks are lost."""
         with self._lock:  # From now on, processes are not replaced.
             self._closed = True
         for child in self._children:
@@ -88,7 +88,7 @@ class WorkerProcesses:
         self._children[index].ending()  # `close` has killed the process. This thread must close its pipes.
 
     def _ready_child(self, index: int) -> WorkerProcess:
-        """Returns the worker process to which the current thread sends tasks. A process that has ended is replaced.
+        """Returns the process to which the current thread sends tasks, after replacing it if it has ended.
 
         Raises:
             RunError: The pool is closed, or no process can be started.
@@ -116,27 +116,26 @@ def _stopped() -> RunError:
 
 
 def share(value: Any) -> bytes:
-    """Pickles a value that many tasks share. `shared` unpickles it once in each process."""
+    """Pickles a value that many tasks share. Each process unpickles it once, with `shared`."""
     return pickle.dumps((next(_shares), value), protocol=5)
 
 
 @functools.lru_cache(maxsize=2)
 def shared(pickled: bytes) -> Any:
-    """Returns the value that `share` pickled. Each process caches the last two values."""
+    """Returns a value that was pickled by `share`. Each process caches the last two values."""
     _, value = pickle.loads(pickled)
     return value
 
 
-_shares = itertools.count()  # One counter per process is enough, because each process has its own pool.
+_shares = itertools.count()  # One counter per process is sufficient, because each process has its own pool.
 
 
-# Limit on the total memory of running tasks. A task that needs more runs alone.
+# Limit on the total memory of running tasks. A task that needs more memory runs alone.
 MAX_TASK_BYTES = 256 << 20
 
 
 class TaskWindow:
-    """Limits the number of running tasks and the memory that they take. If the number of processes is 0, tasks run in
-    the calling process."""
+    """Limits the number and the total memory of running tasks. Without worker processes, tasks run in this process."""
 
     def __init__(self, num_processes: int) -> None:
         self._pool = worker_processes(num_processes) if num_processes else None
@@ -145,14 +144,13 @@ class TaskWindow:
         self._reserved_bytes = 0
 
     def run(self, function: Callable[..., Any], *args: Any, memory_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task, and yields the results of earlier tasks that have finished.
-
-        If too many tasks are running, the method first waits for earlier tasks.
+        """Starts a task, and yields the results of earlier tasks that have finished. Waits if too many tasks are
+        running.
 
         Args:
             function: A module-level function with picklable arguments.
             *args: The arguments of the function.
-            memory_bytes: The memory that the task needs, in bytes. 0 for small tasks.
+            memory_bytes: The memory that the task needs, in bytes. Small tasks can pass 0.
         """
         if self._pool is None:
             yield function(*args)
@@ -180,7 +178,7 @@ _lock = threading.Lock()
 
 
 def worker_processes(num_processes: int) -> WorkerProcesses:
-    """Returns the pool of this size. All DoFn instances in this process share the pool."""
+    """Returns the pool with the given number of processes. All `DoFn`s in this process share the pool."""
     with _lock:
         if num_processes not in _pools:
             _pools[num_processes] = WorkerProcesses(num_processes)
@@ -188,7 +186,7 @@ def worker_processes(num_processes: int) -> WorkerProcesses:
 
 
 def end_running_tasks() -> None:
-    """Closes the busy pools of this process. Running tasks are lost. Idle pools stay for the next job."""
+    """Closes the busy pools of this process. Running tasks are lost. Idle pools are kept for the next job."""
     with _lock:
         for num_processes in [number for number, pool in _pools.items() if not pool.is_idle()]:
             _pools.pop(num_processes).close()

@@ -78,7 +78,7 @@ def find_quality(
         path: A prepared dataset, or a file, folder or pattern of TFRecord files, or a URL.
         label: The class feature to test, or None to detect it.
         follow_links: Whether to follow links to folders, and links that lead out of the folder of TFRecord files.
-        split_folders: Whether the folders of TFRecord files are splits. None decides by the folder names.
+        split_folders: Whether the files are named after splits. None detects split names.
 
     Raises:
         UserError: There are no records, the data is corrupt, or the feature does not exist.

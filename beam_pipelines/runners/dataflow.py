@@ -14,7 +14,7 @@ from beam_pipelines.errors import BusyError, EngineError, RunError, UserError
 from beam_pipelines.runners.engine import Engine, Job, JobOptions, job_name
 from beam_pipelines.runners.job_servers import TidyRunner
 
-# The smallest machine type that every region offers: 4 virtual CPUs, each with a worker process and 4 GB of memory.
+# The smallest machine type in all regions: 4 virtual CPUs, each with a worker process and 4 GB of memory.
 _MACHINE_TYPE = "e2-standard-4"
 
 
@@ -32,7 +32,7 @@ class Dataflow(Engine):
 
     def _check_needs(self, wait: bool) -> None:
         cloud, workers = self.options.view_as(GoogleCloudOptions), self.options.view_as(WorkerOptions).max_num_workers
-        in_launch = bool(cloud.template_location)  # a launch of the template sets these two options
+        in_launch = bool(cloud.template_location)  # A launch of the template sets these two options.
         for option, value, expected in (
             ("--project", cloud.project, "the ID of your Google Cloud project"),
             ("--region", cloud.region, "the region of your buckets, such as europe-west1"),
@@ -60,8 +60,8 @@ class Dataflow(Engine):
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
         """Sets the machine type, the job name and the time limit of the Dataflow job.
 
-        The job name depends on the output path, so that Dataflow rejects a second active job for the same output. For a
-        template, the job name is not changed, because the launcher finds the job by this name.
+        The job name depends on the output path, so that Dataflow rejects a second job for the same output. The job name
+        of a template is not changed, because the launcher finds the job by this name.
         """
         cloud, worker = self.options.view_as(GoogleCloudOptions), self.options.view_as(WorkerOptions)
         if not worker.machine_type:
@@ -69,7 +69,7 @@ class Dataflow(Engine):
         if not (cloud.job_name and cloud.template_location):
             name = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-")
             cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output)
-        if limit := self.options.view_as(JobOptions).job_timeout:  # Dataflow enforces its limit even if no client waits
+        if limit := self.options.view_as(JobOptions).job_timeout:  # Dataflow enforces it even if no client waits.
             services = cloud.dataflow_service_options or []
             cloud.dataflow_service_options = [*services, f"max_workflow_runtime_walltime_seconds={limit}"]
 
@@ -101,10 +101,9 @@ class Dataflow(Engine):
         """Returns the message to print after a job has been submitted or a template has been created.
 
         Args:
-            result: The result of the job's submission.
+            result: The result of the submission.
             output: The output directory of the dataset.
-            may_renumber: Whether the job replaces a dataset with class tables and no option preserves the class
-                numbers.
+            may_renumber: Whether the job replaces a dataset with classes and may change their numbers.
         """
         if result.has_job:
             lines = [
@@ -135,7 +134,7 @@ class Dataflow(Engine):
         names = {cls.__name__ for cls in type(error).__mro__}
         if names & {"AlreadyExists", "DataflowJobAlreadyExistsError"}:
             name = self.options.view_as(GoogleCloudOptions).job_name
-            match = re.search(r"with id: (\S+)\. ", str(error))  # the service's own error has no ID
+            match = re.search(r"with id: (\S+)\. ", str(error))  # The service's own error has no ID.
             page = f" See {self._page(match[1])}" if match else ""
             return BusyError(
                 f"a Dataflow job with the name {name} is already running. Wait for its end, or cancel it.{page}"
@@ -151,13 +150,14 @@ class Dataflow(Engine):
 
 class _DataflowRunner(TidyRunner, DataflowRunner):
     def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> PipelineResult:
-        with contextlib.closing(self):  # the staged files are in the bucket by then
+        with contextlib.closing(self):  # The staged files are in the bucket by then.
             return super().run_pipeline(pipeline, options)
 
 
 def _check_credentials() -> None:
-    """Checks that Google credentials exist. Without this check, Beam would search for credentials for 20 seconds and
-    then continue without credentials."""
+    """Checks that Google credentials exist. Otherwise, Beam would search for 20 seconds and continue without
+    credentials.
+    """
     try:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError

@@ -1,4 +1,4 @@
-"""The base class of the engines that run Beam jobs."""
+"""Defines the base class of the engines that run Beam jobs."""
 
 import argparse
 import contextlib
@@ -24,7 +24,7 @@ _DIGEST_LENGTH = 8  # hex digits
 
 
 class JobOptions(PipelineOptions):
-    """Recordmill's additional pipeline options, which apply to all engines."""
+    """Recordmill's pipeline options for all engines, in addition to Beam's options."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -43,12 +43,12 @@ def _parse_seconds(text: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """An active job that an engine has reported.
+    """An active job of an engine.
 
     Attributes:
-        id: The job ID that the engine assigned.
-        name: The job name that `Engine.set_defaults` assigned.
-        state: The state of the job as the engine names it, such as RUNNING.
+        id: The job ID, which the engine assigns.
+        name: The job name, from `Engine.set_defaults`.
+        state: The state of the job in the engine's terms, such as RUNNING.
         page: The URL of the engine's web page for the job.
     """
 
@@ -60,18 +60,16 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """The engine that runs a job. The methods of this base class have default implementations that work for any
-    cluster.
+    """An engine that runs Beam jobs. The methods of this base class work for any cluster.
 
     Attributes:
         name: The name of the engine, as in `--runner`.
         options: The options of the Beam pipeline.
-        runs_tensorflow: Whether `recordmill analyze` and `recordmill transform` have been tested on the engine.
-        takes_jobs: Whether the engine is a service that runs jobs without a waiting client. If so, the engine has a
-            `describe_job` method, which returns the message for a submitted job.
-        start_seconds: The expected time before the first image is read, in seconds.
-        num_processes: The number of extra worker processes beside each Beam worker. It is 0 if the engine starts
-            enough workers of its own.
+        runs_tensorflow: Whether `recordmill analyze` and `recordmill transform` have been tested with the engine.
+        takes_jobs: Whether jobs continue without a waiting client. If so, the engine has a method `describe_job`, which
+            returns the message for a submitted job.
+        start_seconds: The expected time until the first image is read, in seconds.
+        num_processes: The number of worker processes of each Beam worker. 0 if the engine starts enough Beam workers.
         poll_seconds: The interval between two polls of a job's state, in seconds.
     """
 
@@ -85,7 +83,7 @@ class Engine:
 
     @property
     def environment(self) -> str | None:
-        """The way in which the engine starts workers, as specified by `--environment_type`."""
+        """How the engine starts workers (`--environment_type`)."""
         return self.options.view_as(PortableOptions).environment_type
 
     @property
@@ -97,12 +95,12 @@ class Engine:
         """Checks that the engine can run the job with the given options.
 
         Args:
-            paths: Pairs of an option's name and a path that the workers must be able to read or write.
+            paths: The (option, path) pairs of the paths that workers must be able to access.
             shared_filesystem: Whether the workers can access the given local paths.
-            wait: Whether the command waits for the end of the job.
+            wait: Whether the command waits until the job ends.
 
         Raises:
-            UserError: A path is not accessible to the workers, or a service or option that the engine needs is missing.
+            UserError: Workers cannot access a path, or a service or option that the engine needs is missing.
         """
         if not self.is_local:
             for option, path in paths:
@@ -120,8 +118,8 @@ class Engine:
     def _check_needs(self, wait: bool) -> None:
         """Checks the options that the engine needs.
 
-        Docker workers require an image or a package that contains recordmill and its dependencies. Beam's own image
-        does not contain recordmill.
+        Docker workers need an image or a package that contains Recordmill and its dependencies, unlike Beam's own
+        image.
         """
         if self.environment not in (None, "DOCKER") or self.is_local:
             return
@@ -139,25 +137,25 @@ class Engine:
 
         Args:
             name: The name of the dataset.
-            output: The output directory of the dataset. If jobs of this engine can outlive this process, their names
-                contain a digest of the directory, by which `find_jobs` finds them.
+            output: The output directory of the dataset. If jobs can outlive this process, their names contain a digest
+                of the directory, by which `find_jobs` finds them.
             run_id: The ID of the run, in hex digits.
-            has_tensorflow: Whether the workers of the job import TensorFlow, which takes seconds.
+            has_tensorflow: Whether the workers import TensorFlow, which takes seconds.
         """
 
     def find_jobs(self, output: str) -> list[Job]:
-        """Returns all active recordmill jobs that write to an output directory, including jobs of other processes.
+        """Returns all active Recordmill jobs that write to an output directory, including jobs of other processes.
 
-        The list is always empty for engines whose jobs end together with their client.
+        If jobs always end with their client, the list is empty.
 
         Raises:
-            RunError: The engine does not list its jobs.
+            RunError: The engine did not list its jobs.
         """
         is_owned = re.compile(rf"-{output_digest(output)}(-[0-9a-f]{{{_DIGEST_LENGTH}}})?$")
         return [job for job in self._list_jobs() if is_owned.search(job.name)]
 
     def cancel_jobs(self, jobs: Sequence[Job]) -> None:
-        """Cancels jobs and waits until they have ended.
+        """Cancels jobs and waits until they end.
 
         Raises:
             StillRunningError: It is unknown whether all jobs have ended.
@@ -165,7 +163,7 @@ class Engine:
         ids = {job.id for job in jobs}
         try:
             self._cancel_until_none(lambda job: job.id in ids)
-        except Exception as error:  # after any error it is unknown whether the jobs have ended
+        except Exception as error:  # After any error, it is unknown whether the jobs have ended.
             job_texts = "; ".join(f"{job.name}, {job.page}" for job in jobs)
             raise StillRunningError(
                 f"a job of an earlier run could not be canceled ({_one_line(error)}): {job_texts}. Cancel it, and run the "
@@ -173,8 +171,7 @@ class Engine:
             ) from error
 
     def _cancel_until_none(self, is_selected: Callable[[Job], bool]) -> None:
-        """Cancels all jobs for which `is_selected` returns true, or raises `TimeoutError` if any of these jobs does not
-        end."""
+        """Cancels the selected jobs, and waits until they end. Raises `TimeoutError` if a job does not end."""
         deadline = time.monotonic() + _STOP_SECONDS
         while active_jobs := [job for job in self._list_jobs() if is_selected(job)]:
             if time.monotonic() > deadline:
@@ -185,15 +182,16 @@ class Engine:
             time.sleep(self.poll_seconds)
 
     def _list_jobs(self) -> list[Job]:
-        """Returns all active jobs of the engine, including jobs of other users, or raises `RunError`."""
+        """Returns all active jobs of the engine, including jobs of other users. Raises `RunError` if the engine fails.
+        """
         return []
 
     def _cancel_job(self, job_id: str) -> None:
-        """Requests the cancellation of a job without waiting for its end."""
+        """Requests the cancellation of a job, without waiting."""
         raise NotImplementedError(self.name)
 
     def make_runner(self) -> PipelineRunner | None:
-        """Creates the Beam runner. If the method returns None, Beam constructs the runner."""
+        """Returns the Beam runner, or None if Beam creates the runner."""
         return None
 
     def make_pipeline(self) -> beam.Pipeline:
@@ -206,7 +204,7 @@ class Engine:
 
     @contextlib.contextmanager
     def closing(self, runner: PipelineRunner) -> Iterator[None]:
-        """On exit, the runner's job server is stopped, and its temporary files are deleted."""
+        """Context manager that finally stops the runner's job server and deletes its temporary files."""
         try:
             yield
         finally:
@@ -215,29 +213,25 @@ class Engine:
 
     @contextlib.contextmanager
     def watching(self, interrupt: Callable[[UserError | RunError], None]) -> Iterator[None]:
-        """Context manager that monitors a running job, and logs problems that the Beam client does not report.
+        """Context manager that monitors a running job, and logs problems that Beam does not report.
 
         Args:
-            interrupt: A function that stops the wait for a job whose end the client would never report.
+            interrupt: A function that stops waiting for a job whose end Beam would never report.
         """
         yield
 
     def stop(self, result: PipelineResult | None) -> None:
-        """Stops a job and waits for its end.
-
-        Raises an exception of any class if it is not certain that the job has ended.
+        """Stops a job and waits until it ends. If it is uncertain whether the job has ended, raises an exception of any
+        class.
 
         Args:
-            result: The result of the job's submission, or None if the submission did not complete.
+            result: The result of the submission, or None if the submission did not complete.
         """
-        if result and not self.is_local:  # a local engine is a child process, which ends when Beam's wait ends
+        if result and not self.is_local:  # A local engine is a child process, which ends when Beam stops waiting.
             cancel(result)
 
     def explain(self, error: Exception) -> UserError | RunError | None:
-        """Converts an exception of the engine to an error for the user.
-
-        Returns None for all other exceptions.
-        """
+        """Converts an exception of the engine to an error for the user. Returns None for all other exceptions."""
         if isinstance(error, grpc.RpcError):
             details = error.details() if isinstance(error, grpc.Call) else error
             return EngineError(f"--runner={self.name}: the job service no longer responds ({_one_line(details)})")
@@ -247,18 +241,18 @@ class Engine:
 
 
 def output_digest(output: str) -> str:
-    """Returns a hex digest of the absolute output path, which identifies the output directory in job names."""
+    """Returns a hex digest of the absolute path of an output directory, which identifies it in job names."""
     path = output.rstrip("/") if is_remote(output) else os.path.realpath(output)
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:_DIGEST_LENGTH]
 
 
 def job_name(prefix: str, output: str, run_id: str = "") -> str:
-    """Returns a job name that identifies the output directory and, if given, the run."""
+    """Returns a job name that identifies the output directory and the run, if they are given."""
     return "-".join([prefix, *([output_digest(output)] if output else []), *([run_id[:_DIGEST_LENGTH]] if run_id else [])])
 
 
 def cancel(result: PipelineResult) -> None:
-    """Cancels a job and waits for its end, or raises `TimeoutError` after 300 seconds."""
+    """Cancels a job and waits until it ends. Raises `TimeoutError` after 300 seconds."""
     if PipelineState.is_terminal(result.state):
         return
     result.cancel()
@@ -274,14 +268,14 @@ def _one_line(error: object) -> str:
 
 
 def check_program(name: str, option: str, location: str | None, download: Callable[[], str], hint: str = "") -> None:
-    """Checks that a program exists at the given local path, or downloads the program to Beam's cache."""
+    """Checks that a program exists at the given local path. Without a path, downloads the program to Beam's cache."""
     if location and not is_remote(location):
         if not os.path.isfile(location):
             raise UserError(f"{option}={location} does not exist. Give the path or URL of {name}.")
         return
     try:
         download()
-    except Exception as error:  # a download can fail with exceptions of many classes
+    except Exception as error:  # A download can raise exceptions of many classes.
         reason = str(error).partition(". ")[0].partition("\n")[0]
         raise UserError(
             f"{name} could not be downloaded ({reason}). Pass its path or URL with {option}{hint}."

@@ -1,7 +1,7 @@
 """Runs jobs on a Flink cluster, or inside Beam's Flink job server (`--runner=FlinkRunner`).
 
-Each job on a cluster has a unique name. Through the cluster's REST interface, recordmill finds and cancels the job by
-its name. The job server cannot cancel the job after Ctrl-C, because Ctrl-C also ends the job server.
+Each job on a cluster has a unique name, by which it is found and cancelled through the cluster's REST interface. The
+job server cannot cancel the job after Ctrl-C, because Ctrl-C also ends the job server.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from beam_pipelines.runners.engine import Engine, Job, check_program, job_name
 from beam_pipelines.runners.flink_watch import JobWatch
 from beam_pipelines.runners.job_servers import JobServerRunner
 
-_KEPT_MILLISECONDS = 1000  # time after which an idle worker process ends
+_KEPT_MILLISECONDS = 1000  # Time after which an idle worker process ends.
 _KEPT_WITH_TENSORFLOW = 60_000
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
 _SECONDS_TO_ANSWER = 10
@@ -83,14 +83,14 @@ class Flink(Engine):
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
         """Sets a unique job name, the execution mode and the lifetime of idle workers.
 
-        By default, stages run in parallel (PIPELINED). If a TaskManager is lost, the restarted job repeats the listing
-        and the planning, but writes only unfinished shards. The execution mode BATCH_FORCED would preserve the plan,
-        but takes 50 % longer.
+        By default, stages run in parallel (PIPELINED). If a TaskManager is lost, the restarted job lists and plans
+        again, but writes only unfinished shards. The execution mode BATCH_FORCED would keep the plan, but takes 50 %
+        longer.
 
-        Idle workers stay alive between stages, so that stages do not have to import Beam and TensorFlow again. This
-        lifetime is effective only if Beam's job server is on the class path of the Flink cluster.
+        Idle workers stay alive between stages, so that they do not import Beam and TensorFlow again. The lifetime is
+        effective only if Beam's job server is on the class path of the Flink cluster.
         """
-        cloud = self.options.view_as(GoogleCloudOptions)  # Flink uses the same --job_name option
+        cloud = self.options.view_as(GoogleCloudOptions)  # Flink also uses the option --job_name.
         cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output, run_id or uuid.uuid4().hex)
         exchange = self.options.view_as(FlinkExchangeOptions)
         exchange.execution_mode_for_batch = exchange.execution_mode_for_batch or "PIPELINED"
@@ -117,8 +117,9 @@ class Flink(Engine):
 
     @property
     def _worker_logs(self) -> str:
-        """A message that says which log files show why a Python worker does not start. Flink does not know the
-        reason."""
+        """The part of a message that tells where to find out why a Python worker does not start. Flink does not know
+        why.
+        """
         if self.environment == "EXTERNAL":
             return (
                 "the log of the worker pool on that machine "
@@ -131,7 +132,7 @@ class Flink(Engine):
     def stop(self, result: PipelineResult | None) -> None:
         if not self._has_master:
             return super().stop(result)
-        with contextlib.suppress(Exception):  # a job server that Ctrl-C has not ended must not submit the job later
+        with contextlib.suppress(Exception):  # A job server that has not ended must not submit the job later.
             result.cancel()
         name = self.options.view_as(GoogleCloudOptions).job_name
         self._cancel_until_none(lambda job: job.name == name)
@@ -139,7 +140,7 @@ class Flink(Engine):
     def explain(self, error: Exception) -> UserError | RunError | None:
         """Converts Java exceptions of the cluster to `EngineError`.
 
-        Exceptions with a Python traceback are kept, because the code of the job raised them.
+        Exceptions with a Python traceback are not converted, because they come from the code of the job.
         """
         java_error = _JAVA_ERROR.search(str(error))
         if java_error and "Traceback (most recent call last)" not in str(error):
@@ -170,7 +171,7 @@ class Flink(Engine):
 
         Raises:
             EngineError: The cluster does not respond.
-            UserError: The response is not valid, so `--flink_master` is probably not a Flink REST interface.
+            UserError: The response is invalid, so `--flink_master` is probably not a Flink REST interface.
         """
         try:
             request = urllib.request.Request(f"{self._url}/{path}", method=method)

@@ -1,8 +1,8 @@
 """Monitors a Flink job through the REST interface, because Beam does not report problems of a running job.
 
-The monitor logs when the job restarts, when the cluster is lost, and when the job waits for free slots or workers. If a
-job restarts because of invalid input, the monitor ends the job, because the same error would occur again. If a Python
-worker cannot start, its job hangs forever. The monitor detects such a job by the thread stacks of the TaskManagers.
+The monitor logs when the job restarts, when the cluster does not respond, and when the job waits for free slots or
+workers. If invalid input causes a restart, the monitor ends the job, because the error would occur again. If a Python
+worker cannot start, the job would wait forever. The monitor detects this in the thread stacks of the TaskManagers.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ from beam_pipelines.log import print_message
 from beam_pipelines.parallel.progress import count_restart
 
 POLL_SECONDS = 5.0
-_PATIENCE = 10.0  # short waits are normal when a job starts or restarts
-_SECONDS_TO_COME_BACK = 120  # for a JobManager that is restarted or replaced by a standby
-_SECONDS_TO_ANSWER = 600  # for a JobManager that may be overloaded or unreachable
-_SECONDS_TO_START = 600  # for a worker, which may have to install packages
+_PATIENCE = 10.0  # Short waits are normal when a job starts or restarts.
+_SECONDS_TO_COME_BACK = 120  # For a JobManager that is restarted or replaced by a standby.
+_SECONDS_TO_ANSWER = 600  # For a JobManager that may be overloaded or unreachable.
+_SECONDS_TO_START = 600  # For a worker, which may have to install packages.
 _SECONDS_TO_END = 1.0
-_MAX_SECONDS_BETWEEN_STACKS = 300.0  # upper bound, because each thread dump stops a TaskManager for milliseconds
+_MAX_SECONDS_BETWEEN_STACKS = 300.0  # Limited, because each thread dump stops a TaskManager for milliseconds.
 _WAITS_FOR_WORKER = re.compile(r"(MapControlClientPool\.getClient|EnvironmentFactory\.createEnvironment)\(")
-_DIED = re.compile(r"Process died with exit code -?\d+")  # Beam's message if a worker process ends before it connects
-_MAX_DIED = 3  # Flink's restart strategy may allow more attempts
+_DIED = re.compile(r"Process died with exit code -?\d+")  # Beam's message if a worker process ends before it connects.
+_MAX_DIED = 3  # Flink's restart strategy may allow more attempts.
 _MAX_NAMES = 3
 _LOST = ("FAILING", "FAILED", "CANCELLING", "CANCELED")
 
@@ -33,12 +33,12 @@ class JobWatch(threading.Thread):
     """A thread that monitors a Flink job and logs its problems.
 
     Args:
-        ask: A function that takes a path of the cluster's REST interface and returns the response. It raises
+        ask: A function that requests a path of the cluster's REST interface and returns the response. It raises
             `EngineError` if the cluster does not respond.
         name: The unique name of the job.
-        place: The name of the cluster, for messages.
-        worker_logs: The location of the logs of Python workers that do not start, for messages.
-        interrupt: A function that stops the wait for the job with an error.
+        cluster: The name of the cluster, for messages.
+        worker_logs: Where to find the logs of Python workers that do not start, for messages.
+        interrupt: A function that stops waiting for the job, and raises an error.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class JobWatch(threading.Thread):
         self._logged_starting: list[str] = []
 
     def stop(self) -> None:
-        """Stops the monitor without logging further events."""
+        """Stops monitoring, and logs nothing more."""
         self._over.set()
         self.join(_SECONDS_TO_END)
 
     def finish(self) -> None:
-        """Stops the monitor after the job has ended, and logs the events since the last poll."""
+        """Stops monitoring after the job has ended, and logs the changes since the last poll."""
         self.stop()
         with contextlib.suppress(EngineError):
             self._poll()
@@ -117,7 +117,7 @@ class JobWatch(threading.Thread):
             if failure["timestamp"] > self._last_failure and job["state"] not in _LOST:
                 self._last_failure = failure["timestamp"]
                 known = find_user_facing(RuntimeError(failure["stacktrace"]))
-                if known and known.exit_code == 2 and not self._over.is_set():  # retries cannot fix a user error
+                if known and known.exit_code == 2 and not self._over.is_set():  # Retries cannot fix a user error.
                     return self._end(known)
                 cause = _one_line(known or _first_line(failure))
                 died = _DIED.search(cause)
@@ -129,7 +129,7 @@ class JobWatch(threading.Thread):
 
     def _check_workers(self, job: dict[str, Any]) -> None:
         now = time.monotonic()
-        if job["tasks"] != self._tasks:  # the job makes progress
+        if job["tasks"] != self._tasks:  # The job makes progress.
             self._tasks, self._seconds_between_stacks = job["tasks"], _PATIENCE
             self._next_stacks, self._starting_since = now + _PATIENCE, None
         if now < self._next_stacks:
@@ -159,7 +159,7 @@ class JobWatch(threading.Thread):
             self._print_warning(f"{message}. If it does not start, see {self._worker_logs}.")
 
     def _find_starting(self) -> tuple[int, list[str]]:
-        """Returns the number of threads that wait for the start of a worker, and the IDs of their TaskManagers."""
+        """Returns the number of threads that wait until a worker starts, and the IDs of their TaskManagers."""
         names = tuple(vertex["name"] for vertex in self._ask(f"jobs/{self._job_id}")["vertices"])
         num_threads, managers = 0, []
         for manager in self._ask("taskmanagers")["taskmanagers"]:
@@ -190,7 +190,7 @@ class JobWatch(threading.Thread):
 
 
 def _first_line(failure: dict[str, Any]) -> str:
-    """Returns the message of a failure from the first line of its Java stack trace."""
+    """Returns the message in the first line of a failure's Java stack trace."""
     return failure["stacktrace"].partition("\n")[0].removeprefix(f"{failure['exceptionName']}: ")
 
 

@@ -1,10 +1,9 @@
 """Defines runners that submit jobs through a job server process.
 
-Beam chooses a free port for the job server, but the server starts to listen at this port only seconds later. In the
-meantime, another process could take the port and would receive the job, so this module reserves the port. A reserved
-port prevents this.
+Beam chooses a free port for the job server, but the server starts to listen only seconds later. In the meantime,
+another process could use the port and would receive the job. Therefore, this module reserves the port.
 
-The job server ends together with this process, even if this process is killed. The temporary files are then deleted.
+The job server ends when this process ends, even if this process is killed. Then the temporary files are deleted.
 """
 
 import contextlib
@@ -26,11 +25,11 @@ _UNTIL_CLIENT_ENDS = pathlib.Path(__file__).with_name("until_client_ends.py")
 
 
 def reserve_port() -> int:
-    """Reserves a TCP port of this machine and returns its number.
+    """Reserves a TCP port of this machine, and returns its number.
 
-    To reserve a port, the function opens and closes a connection, which puts the port into the TIME-WAIT state. In the
-    TIME-WAIT state, the system does not assign the port to processes that request any free port. However, a server that
-    requests exactly this port can still use it with SO_REUSEADDR.
+    The function opens and closes a connection, which leaves the port in the TIME-WAIT state. The system does not assign
+    such a port to processes that request any free port. A server that requests this port can still use it with
+    SO_REUSEADDR.
     """
     with socket.create_server(("localhost", 0)) as listener:
         with socket.create_connection(listener.getsockname()):
@@ -39,8 +38,7 @@ def reserve_port() -> int:
 
 
 class TidyRunner(PipelineRunner):
-    """A runner that deletes its temporary files for the job submission when the runner is closed. Beam itself never
-    does."""
+    """A runner that, unlike Beam's runners, deletes its temporary files when it is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +46,7 @@ class TidyRunner(PipelineRunner):
 
     def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> PipelineResult:
         setup = options.view_as(SetupOptions)
-        if setup.requirements_cache is None:  # Beam's usual folder, which the next submission reuses
+        if setup.requirements_cache is None:  # Beam's usual folder, which the next submission reuses.
             setup.requirements_cache = os.path.join(tempfile.gettempdir(), "beam-requirements-cache")
         self.folder = tempfile.mkdtemp(prefix="recordmill-job-")
         with _temporary_files_in(self.folder):
@@ -61,7 +59,7 @@ class TidyRunner(PipelineRunner):
 
 
 class JobServerRunner(TidyRunner):
-    """A runner whose job server listens at a reserved port and ends together with this process."""
+    """A runner whose job server listens on a reserved port, and ends together with this process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,11 +68,11 @@ class JobServerRunner(TidyRunner):
     def default_job_server(self, options: PipelineOptions) -> JobServer:
         server = options.view_as(JobServerOptions)
         server.job_port = server.job_port or reserve_port()
-        if server.job_server_java_launcher == "java":  # Beam's default is found only through PATH
+        if server.job_server_java_launcher == "java":  # Beam finds its default launcher only through PATH.
             server.job_server_java_launcher = JavaHelper.get_java()
         server.job_server_jvm_properties = [f"-Djava.io.tmpdir={self.folder}", *server.job_server_jvm_properties]
         self._server = super().default_job_server(options)
-        if isinstance(self._server, StopOnExitJobServer):  # otherwise, it is an external server
+        if isinstance(self._server, StopOnExitJobServer):  # Otherwise, it is an external server.
             _end_with_client(self._server._job_server, self.folder)
         return self._server
 
@@ -96,8 +94,8 @@ def _end_with_client(server: SubprocessJobServer, folder: str) -> None:
 
 @contextlib.contextmanager
 def _temporary_files_in(folder: str) -> Iterator[None]:
-    """Creates all temporary files of this process in a folder, because Beam has no option for the location of its
-    files."""
+    """Context manager in which this process creates all temporary files in a given folder. Beam has no option for this.
+    """
     saved, tempfile.tempdir = tempfile.tempdir, folder
     try:
         yield

@@ -29,10 +29,10 @@ from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.signatures import remember_signatures
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
 
-# The module and class of each runner. Modules are imported on demand, because each module imports its own clients.
+# The module and the class of each runner. Modules are imported when needed, because they import large libraries.
 ENGINES: Mapping[str, tuple[str, str]] = {
-    "DirectRunner": ("local", "Local"),  # the default
-    "FnApiRunner": ("local", "Local"),  # Beam's own name for the same runner
+    "DirectRunner": ("local", "Local"),  # The default.
+    "FnApiRunner": ("local", "Local"),  # Beam's own name for the same runner.
     "PrismRunner": ("prism", "Prism"),
     "FlinkRunner": ("flink", "Flink"),
     "PortableRunner": ("portable", "Portable"),
@@ -41,7 +41,7 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 
 
 class RunOptions(PipelineOptions):
-    """Beam pipeline options with a cache for the results of `view_as`.
+    """Beam's pipeline options, with a cache for `view_as`.
 
     Beam calls `view_as` about a hundred times in a small run, and parses all flags in each call.
     """
@@ -53,19 +53,16 @@ class RunOptions(PipelineOptions):
         return views[cls]
 
     def get_all_options(self, *args: Any, display_warnings: bool = False, **options: Any) -> dict[str, Any]:
-        """Returns all options, or an empty dictionary if Beam calls the method only to print warnings."""
+        """Returns all options. If Beam calls the method only to print warnings, returns an empty dictionary."""
         return {} if display_warnings else super().get_all_options(*args, **options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Excludes cached results of `view_as` from copies of the options."""
+        """Excludes the cache from copies of the options."""
         return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
 
 class EngineJobs:
-    """Finds and cancels jobs that killed commands left behind and that write to an output directory.
-
-    It implements `publish.output_directory.Jobs`.
-    """
+    """Finds and cancels jobs of killed commands that write to an output directory. See `output_directory.Jobs`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -76,7 +73,9 @@ class EngineJobs:
         return any(result.name == job for result in self._engine.find_jobs(output))
 
     def end_others(self, output: str) -> None:
-        """Cancels active jobs that killed commands left behind and that write to the output directory."""
+        """Cancels all active jobs that write to the output directory, because the commands that started them were
+        killed.
+        """
         if jobs := self._engine.find_jobs(output):
             print_message(f"canceling {', '.join(job.name for job in jobs)}, because the command that started it was killed")
             self._engine.cancel_jobs(jobs)
@@ -86,13 +85,13 @@ class EngineJobs:
 def explained_errors(engine: Engine) -> Iterator[None]:
     """Context manager that converts a job's exceptions to errors for the user, or to `KeyboardInterrupt`.
 
-    Exceptions that are not caused by the user, the engine or an interrupt are raised unchanged.
+    Exceptions with other causes are raised unchanged.
     """
     try:
         yield
     except StillRunningError:
         raise
-    except Exception as error:  # runners wrap errors in exceptions of their own classes
+    except Exception as error:  # Runners wrap errors in exceptions of their own classes.
         if is_interrupt(error):
             raise KeyboardInterrupt from None
         explained = find_user_facing(error) or engine.explain(error)
@@ -102,10 +101,10 @@ def explained_errors(engine: Engine) -> Iterator[None]:
 
 
 def choose_engine(options: PipelineOptions, command: str = "prepare", *, has_tensorflow: bool = False) -> Engine:
-    """Returns the engine that `--runner` names.
+    """Returns the engine for the option `--runner`.
 
     Raises:
-        UserError: The runner is unknown, or the job needs TensorFlow and has not been tested on this runner.
+        UserError: The runner is unknown, or the command needs TensorFlow and has not been tested with the runner.
     """
     name = options.view_as(StandardOptions).runner or "DirectRunner"
     if name not in ENGINES:
@@ -127,12 +126,12 @@ def _engine_class(name: str) -> type[Engine]:
 def parse_pipeline_options(
     flags: list[str], command: str = "prepare", option_names: Callable[[str], Iterable[str]] = lambda command: ()
 ) -> PipelineOptions:
-    """Parses those flags of a command that are pipeline options of Beam.
+    """Parses Beam's pipeline options.
 
     Args:
-        flags: The flags that the command does not have.
+        flags: The flags that are not options of the command.
         command: The name of the command.
-        option_names: A function that returns the names of a command's own options, to correct misspelt options.
+        option_names: A function that returns the names of a command's options, to correct misspelt options.
 
     Raises:
         UserError: An option is unknown or has an invalid value. Beam itself would ignore an unknown option.
@@ -151,7 +150,7 @@ def parse_pipeline_options(
     options = RunOptions(flags)
     setup = options.view_as(SetupOptions)
     if setup.setup_file:
-        setup.setup_file = os.path.abspath(setup.setup_file)  # Beam changes into its folder, which must not be ""
+        setup.setup_file = os.path.abspath(setup.setup_file)  # Beam changes into its folder, which must not be "".
         if not os.path.isfile(setup.setup_file):
             raise UserError(f"--setup_file={setup.setup_file} does not exist. Give the path of a setup.py.")
     options.get_all_options(add_extra_args_fn=check)
@@ -163,10 +162,10 @@ def parse_pipeline_options(
     options.view_as(StoreOptions).check()
     worker_options = options.view_as(WorkerOptions)
     if worker_options.default_sdk_harness_log_level is None:
-        worker_options.default_sdk_harness_log_level = "WARN"  # at INFO, worker processes log each of their channels
+        worker_options.default_sdk_harness_log_level = "WARN"  # At INFO, worker processes log each of their channels.
     return options
 
 
 def use_for_stores(options: PipelineOptions) -> None:
-    """Applies Beam's options for object stores to this process."""
+    """Applies Beam's options for object stores in this process."""
     beam.io.filesystems.FileSystems.set_options(options)

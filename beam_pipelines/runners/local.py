@@ -1,4 +1,4 @@
-"""Runs jobs on this machine (`--runner=DirectRunner`), with worker processes on all cores."""
+"""Runs jobs on all cores of this machine (`--runner=DirectRunner`)."""
 
 from apache_beam.options.pipeline_options import DirectOptions, StandardOptions, TypeOptions
 from apache_beam.portability.api import beam_provision_api_pb2
@@ -18,17 +18,16 @@ class Local(Engine):
 
     @property
     def num_processes(self) -> int:
-        """The number of worker processes.
+        """The number of worker processes of each Beam worker.
 
-        In the mode `in_memory`, which has a single Beam worker, the default number of processes is the number of cores.
-
-        In all other modes, which start several Beam workers, the default number of processes is 0.
+        The mode `in_memory` has a single Beam worker, so it uses all cores. Other modes have several Beam workers, so
+        it is 0.
         """
         return num_cores() if self.options.view_as(DirectOptions).direct_running_mode == "in_memory" else 0
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
-        """Disables Beam's type checks, which take half of the time to construct a pipeline."""
-        if not has_tensorflow:  # a pipeline with TensorFlow may contain the user's own code
+        """Disables Beam's type checks, which take half of the time for constructing a pipeline."""
+        if not has_tensorflow:  # A pipeline with TensorFlow may contain the user's own code.
             self.options.view_as(TypeOptions).pipeline_type_check = False
 
     def make_runner(self) -> PipelineRunner:

@@ -35,22 +35,21 @@ class Prism(Engine):
 
 class _PrismRunner(JobServerRunner, PrismRunner):
     def default_job_server(self, options: PipelineOptions) -> JobServer:
-        options.view_as(DebugOptions).add_experiment("disable_prism_server_singleton")  # each run stops its own server
+        options.view_as(DebugOptions).add_experiment("disable_prism_server_singleton")  # Each run stops its own server.
         server = super().default_job_server(options)
         prism = getattr(server, "_job_server", None)
-        if log_filter := getattr(prism, "_log_filter", None):  # missing with --prism_log_kind and in older Beam versions
+        if log_filter := getattr(prism, "_log_filter", None):  # Missing with --prism_log_kind and in older Beam.
             prism._log_filter = _LogFilter(log_filter)
         return server
 
 
 class _LogFilter(logging.Filter):
-    """A log filter that shows the warnings of Prism and of its workers, the errors of workers, and lines without a log
-    level.
+    """A log filter for the output of Prism. It keeps warnings, errors of workers, and lines without a log level.
 
     Prism's own errors are hidden, because the failed job reports them.
 
     Args:
-        parser: Beam's filter, which passes every record and sets its level and logger name from Prism's JSON.
+        parser: Beam's filter, which sets the level and the logger name of each record from Prism's JSON.
     """
 
     def __init__(self, parser: logging.Filter) -> None:

@@ -2,8 +2,8 @@
 
     python until_client_ends.py FOLDER PROGRAM ARGUMENT ...
 
-When the client ends, even by SIGKILL, the system closes its end of the standard output pipe. The script then ends the
-program and deletes FOLDER, which contains temporary files of the client. The script does not import recordmill.
+When the client ends, even by SIGKILL, the system closes the pipe to which the program writes. This script then ends the
+program, and deletes FOLDER, which contains the client's temporary files. The script does not import Recordmill.
 """
 
 import select
@@ -13,13 +13,12 @@ import subprocess
 import sys
 import threading
 
-_SECONDS_TO_END = 3  # Beam kills processes that do not end within 5 seconds
-_SECONDS_TO_SEE = 0.3  # a signal to both may end the program slightly before the client
+_SECONDS_TO_END = 3  # Beam kills processes that do not end within 5 seconds.
+_SECONDS_TO_SEE = 0.3  # A signal to both processes may end the program slightly before the client.
 
 
 def main(folder: str, *command: str) -> int:
-    """Runs a program until the client process ends, and returns the exit code of the program. After the client has
-    ended, the folder of temporary files is deleted."""
+    """Runs a program until its client ends, then deletes a folder. Returns the exit code of the program."""
     program = subprocess.Popen(command)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *unused: threading.Thread(target=_end, args=(program,)).start())
@@ -33,7 +32,7 @@ def main(folder: str, *command: str) -> int:
 
 def _watch(program: subprocess.Popen, is_alone: threading.Event) -> None:
     pipe = select.poll()
-    pipe.register(sys.stdout.fileno(), 0)  # poll always reports a pipe that has no reader any more
+    pipe.register(sys.stdout.fileno(), 0)  # A pipe without a reader is always reported.
     pipe.poll()
     is_alone.set()
     _end(program)

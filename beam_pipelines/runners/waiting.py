@@ -1,4 +1,4 @@
-"""Runs a job to its end, or stops the job after an interrupt, an error or a timeout."""
+"""Runs a job to its end, and stops the job after an interrupt, an error or a timeout."""
 
 import signal
 import threading
@@ -22,17 +22,16 @@ _INTERRUPT_INTERVAL = 5.0
 def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) -> None:
     """Runs a job until it ends.
 
-    If the command is interrupted, the job is stopped. A job that continued to run could write to files that the command
+    If the command is interrupted, the job is stopped, because it could otherwise write to files that the command
     removes.
 
     Args:
         pipeline: The pipeline to run.
         engine: The engine that runs the pipeline.
-        paths: The paths that the workers read and write. An object store that does not respond for too long ends the
-            job.
+        paths: The paths that workers access. If an object store does not respond for too long, the job is stopped.
 
     Raises:
-        RunError: The job failed, it took longer than `--job_timeout`, or its engine was lost.
+        RunError: The job failed, took longer than `--job_timeout`, or lost its engine.
         StillRunningError: The job could not be stopped.
     """
     result = None
@@ -48,7 +47,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
             if interrupter.error:
                 raise interrupter.error from None
             if isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.CANCELLED:
-                # A Ctrl-C during a gRPC call can appear as CANCELLED on the client side instead of KeyboardInterrupt.
+                # If Ctrl-C is pressed during a gRPC call, the client can report CANCELLED instead of KeyboardInterrupt.
                 raise KeyboardInterrupt from None
             raise
     if state != PipelineState.DONE:
@@ -56,7 +55,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
 
 
 def wait_for_end(result: PipelineResult) -> str:
-    """Waits until a job has ended, and returns the final state of the job."""
+    """Waits until a job ends, and returns its final state."""
     return result.wait_until_finish()
 
 
@@ -64,7 +63,7 @@ def _stop(result: PipelineResult | None, engine: Engine, cause: UserError | RunE
     try:
         with interrupts.without_time_limit():
             engine.stop(result)
-    except Exception as error:  # after any error it is unknown whether the job has ended
+    except Exception as error:  # After any error, it is unknown whether the job has ended.
         reason = cause or f"the job could not be stopped ({' '.join(str(error).split())[:200]})"
         raise StillRunningError(f"{reason}. Its files were kept.") from error
 
@@ -72,13 +71,13 @@ def _stop(result: PipelineResult | None, engine: Engine, cause: UserError | RunE
 class _Interrupter:
     """Context manager in which a timeout or another thread can interrupt the main thread.
 
-    The exception is raised in the main thread every few seconds, because a library may suppress it.
+    The exception is raised every few seconds, because a library may suppress it.
 
     Args:
-        timeout: The maximum duration of the job in seconds, or None for no limit.
+        timeout: The maximum duration of the job in seconds. None means unlimited.
 
     Attributes:
-        error: The reason for the interrupt, or None before an interrupt.
+        error: The reason for the interrupt. None if there was no interrupt.
     """
 
     def __init__(self, timeout: int | None) -> None:
@@ -98,7 +97,7 @@ class _Interrupter:
         return self
 
     def interrupt(self, error: UserError | RunError) -> None:
-        """Interrupts the main thread with an error. Any thread may call this method."""
+        """Interrupts the main thread with an error. Any thread can call this method."""
         if self._is_main:
             self.error = self.error or error
             signal.setitimer(signal.ITIMER_REAL, 1e-3, _INTERRUPT_INTERVAL)

@@ -1,5 +1,5 @@
 """Reads and writes TFRecord files and `tf.train.Example`s without TensorFlow.
 
-The writer encodes the features of a schema as the bytes of a record. The reader supports records that third-party tools
-wrote. To avoid copies, the reader returns the positions of values in the bytes of a record.
+The writer encodes the features of a schema as the bytes of a record. The reader supports records of third-party tools.
+To avoid copies, the reader can return the positions of values instead of the values.
 """

@@ -1,13 +1,13 @@
 """Reads ArrayRecord files record by record with the library `array_record`, even if a file is corrupt.
 
-An ArrayRecord file consists of chunks of records, which can be compressed, and a footer with the chunk offsets
+An ArrayRecord file consists of chunks of records, which can be compressed, and a footer with the offsets of the chunks
 (https://github.com/google/array_record).
 
     corrupt part             effect
-    a chunk                  one `BadRecord` per record of the chunk; reading continues after it
-    over 1,048,576 records   `NoRecordsError`, because a corrupt footer can claim billions of records
+    a chunk                  one `BadRecord` per record of the chunk; reading continues after the chunk
+    1,048,577 records        `NoRecordsError`, because a corrupt footer can claim billions of records
     in a row
-    the footer or the end    `NoRecordsError`, because the record offsets are unknown
+    the footer or the end    `NoRecordsError`, because the offsets are unknown
 """
 
 import contextlib
@@ -23,15 +23,15 @@ from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import is_remote, open_file
 from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
 
-# Header of the first block. It is the same in every ArrayRecord file.
+# The header of the first block, which is the same in all ArrayRecord files.
 _MAGIC = bytes.fromhex("83af70d10d884a3f")
 _ONE_CHUNK_AT_A_TIME = "readahead_buffer_size:0,max_parallelism:0"
 _READ_BYTES = 1 << 20
-_MAX_BAD_IN_A_ROW = 1 << 20  # In records. A chunk has 65,536 records by default.
+_MAX_BAD_IN_A_ROW = 1 << 20  # Maximum number of records. By default, a chunk has 65,536 records.
 
 
 def is_array_record(file: BinaryIO) -> bool:
-    """Returns whether a file starts with the ArrayRecord header. Rewinds the file to the start."""
+    """Returns whether a file starts with the ArrayRecord header. Rewinds the file."""
     start = file.read(len(_MAGIC))
     file.seek(0)
     return start == _MAGIC
@@ -46,15 +46,15 @@ def check_array_record(message_start: str) -> None:
 class RecordFileReader:
     """Reads TFRecord and ArrayRecord files from disks and object stores.
 
-    The ArrayRecord library cannot read from object stores. ArrayRecord files in an object store are therefore copied to
-    a temporary file. The reader keeps the latest copy open, because the same file may be opened several times.
+    The ArrayRecord library cannot read from object stores, so ArrayRecord files in an object store are copied to a
+    temporary file. The reader keeps the latest copy open, because a file may be opened several times.
     """
 
     def __init__(self) -> None:
         self._copy = functools.lru_cache(maxsize=1)(_copy_to_disk)
 
     def read(self, path: str, file: BinaryIO) -> Iterator[Record | BadRecord]:
-        """Yields the records of an open file, beginning at the start of the file.
+        """Yields the records of an open file, from its start.
 
         Raises:
             NoRecordsError: The file has neither format, or its ArrayRecord footer is missing or corrupt.
@@ -71,7 +71,7 @@ class RecordFileReader:
 
 
 class _Copy:
-    """Temporary copy of a file. A copy is deleted when no reader uses it any more."""
+    """A temporary copy of a file. It is deleted when no reader uses it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -89,8 +89,7 @@ def _copy_to_disk(path: str) -> _Copy:
 
 
 def read_array_records(path: str) -> Iterator[Record | BadRecord]:
-    """Yields the records of a local ArrayRecord file. Offsets are record numbers. Only one chunk is in memory at a
-    time.
+    """Yields the records of a local ArrayRecord file. Offsets are record numbers. One chunk is in memory at a time.
 
     Raises:
         NoRecordsError: The file is truncated, or its footer is corrupt or does not match the chunks.
@@ -129,7 +128,7 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
 
 @contextlib.contextmanager
 def _opened(path: str, number: int = 0) -> Iterator[Any]:
-    """Opens a file and seeks to a record."""
+    """Context manager that opens a file and seeks to a record."""
     from array_record.python.array_record_module import ArrayRecordReader
 
     reader = ArrayRecordReader(os.fsencode(path), _ONE_CHUNK_AT_A_TIME)
@@ -140,12 +139,12 @@ def _opened(path: str, number: int = 0) -> Iterator[Any]:
         reader.seek(number)
         yield reader
     finally:
-        with contextlib.suppress(RuntimeError):  # Any problem is already reported.
+        with contextlib.suppress(RuntimeError):  # The problem has already been reported.
             reader.close()
 
 
 def _problem(reader: Any) -> str:
-    """Closes a reader that found no records, and returns the reason why there are none."""
+    """Closes a reader that found no records, and returns the reason."""
     try:
         reader.close()
     except RuntimeError as error:
@@ -154,8 +153,8 @@ def _problem(reader: Any) -> str:
 
 
 def _read_through(path: str) -> None:
-    """Reads the whole file once, so that a disk failure raises `OSError`. The library `array_record` would report a
-    disk failure as a corrupt file."""
+    """Reads the whole file, so that a disk failure raises `OSError`. The library would report a corrupt file instead.
+    """
     with open_file(path) as file:
         while file.read(_READ_BYTES):
             pass

@@ -1,8 +1,8 @@
 """Serializes examples of a schema without TensorFlow.
 
-Serializes `tf.train.Example`s, which map feature names to lists of bytes, floats or int64 values. Protocol buffers do
-not define the order of map entries, and TensorFlow's order differs between runs. This encoder sorts features by name,
-so that equal examples have equal bytes.
+A `tf.train.Example` maps feature names to lists of bytes, floats or int64 values. Protocol buffers do not define the
+order of map entries, and TensorFlow's order differs between runs. This encoder sorts features by name, so that equal
+examples have equal bytes.
 """
 
 import functools
@@ -31,10 +31,10 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-# Feature names that contain the bytes of an image.
+# Names of features that contain the bytes of an image.
 _IMAGE_NAMES = (IMAGE, f"{IMAGE}/value")
 
-# Features with a column in the references, and features that are known after the image is read.
+# Features that are columns of the references, and features that are known after the image is read.
 _CORE = (("key", "text"), ("label", "class_label"))
 _OF_IMAGE = (
     ("height", "integer"),
@@ -46,8 +46,8 @@ Value = int | float | bytes | Sequence[int] | Sequence[float]
 
 
 def is_core(feature: Feature, has_image: bool = True) -> bool:
-    """Returns whether a feature, such as the key, is derived from the image or from the reference to the image. The
-    values of all features that are not derived are encoded separately."""
+    """Returns whether a feature's value is a column of the references, such as the key, or is derived from the image.
+    The values of all other features are encoded separately."""
     is_known = (feature.name, feature.kind) in (*_CORE, *(_OF_IMAGE if has_image else ()))
     return is_known and (not feature.shape or feature.name in _IMAGE_NAMES)
 
@@ -65,7 +65,7 @@ def extra_features(schema: Sequence[Feature]) -> tuple[Feature, ...]:
 
 
 class ExampleEncoder:
-    """Serializes examples of one schema."""
+    """Serializes the examples of a schema."""
 
     def __init__(self, schema: Sequence[Feature]) -> None:
         names = [feature.name for feature in schema]
@@ -80,7 +80,7 @@ class ExampleEncoder:
         self._after = [(feature.name, self._encoder_of(feature)) for feature in stored[position + 1 :]]
 
     def _encoder_of(self, feature: Feature) -> Callable[[str, Value], bytes]:
-        """Returns a function that encodes the values of a feature as an entry of `Features.feature`."""
+        """Returns a function that encodes a feature as an entry of the map in `tf.train.Features`."""
         if feature in self._extras:
             return lambda name, entry: entry  # The value is already encoded.
         return _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
@@ -91,7 +91,7 @@ class ExampleEncoder:
         Args:
             num_image_bytes: The length of the encoded image, in bytes.
             values: The values of the features for which `is_core` is true, by name.
-            extras: The entries of the other features, from `encode_extras`.
+            extras: The encoded other features, from `encode_extras`.
         """
         values = self._with_extras(values, extras)
         before = b"".join([encode(name, values[name]) for name, encode in self._before])
@@ -119,11 +119,11 @@ class ExampleEncoder:
 
 
 def encode_chunks(schema: Sequence[Feature], values: Mapping[str, Value | Sequence[bytes]]) -> list[bytes]:
-    """Returns the serialized example as a list of byte strings, to avoid copying large values.
+    """Returns a serialized example as a list of byte strings, to avoid copying large values.
 
     Args:
-        schema: The features to encode, sorted by name, with or without an image.
-        values: The values by name. See `encode_extras`. Texts with a shape are sequences of bytes. Tensors are bytes.
+        schema: The features to encode, sorted by name.
+        values: The values by name. See `encode_extras`. Strings with a shape are sequences of bytes. Tensors are bytes.
 
     Returns:
         The header of the example, then the entry header and the values of each feature. The values of an image are the
@@ -137,25 +137,25 @@ def encode_chunks(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
 
 
 def value_chunk(schema: Sequence[Feature], name: str) -> int:
-    """Returns the index of the byte string that contains a feature's values in the result of `encode_chunks`."""
+    """Returns the index of a feature's values in the result of `encode_chunks`."""
     position = [feature.name for feature in schema].index(name)
     num_of_example, num_of_entry = 1, 2  # The example has one header. Each feature has a header and a value.
     return num_of_example + num_of_entry * position + 1  # Skip the feature's own header.
 
 
 def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> bytes:
-    """Serializes several features and returns their concatenated entries.
+    """Serializes several features, and returns their concatenated entries.
 
     Args:
         features: The features, from `extra_features`.
-        values: The values by name. A scalar is an int, a float or bytes. A tensor is its stored bytes. Other features
-            with a shape are flat sequences in row-major order.
+        values: The values by name. A scalar is an int, a float or bytes. A tensor is bytes. Other features with a shape
+            are flat sequences in row-major order.
     """
     return b"".join([chunk for feature in features for chunk in _encode_entry(feature, values[feature.name])])
 
 
 def split_entries(entries: bytes) -> Iterator[bytes]:
-    """Yields the concatenated entries separately."""
+    """Yields each of several concatenated entries."""
     position = 0
     while position < len(entries):
         start = position
@@ -165,7 +165,7 @@ def split_entries(entries: bytes) -> Iterator[bytes]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Decodes a varint and returns the integer and the position after the varint."""
+    """Decodes a varint. Returns the integer, and the position after the varint."""
     value, shift = 0, 0
     while True:
         byte = data[position]
@@ -177,7 +177,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Serializes a feature, and returns the entry's header and the encoded values separately."""
+    """Serializes a feature. Returns the header of the entry, and the encoded values."""
     payload = _encode_values(feature, value)
     is_list = feature.kind == "text" and bool(feature.shape)
     return _entry_header(feature.name, FEATURE_KINDS[feature.kind], len(payload), is_list), payload
@@ -197,7 +197,7 @@ def _encode_values(feature: Feature, value: Value | Sequence[bytes]) -> bytes:
 
 def _pack_integers(values: np.ndarray) -> bytes:
     """Returns the bytes of packed integers in row-major order."""
-    # Fast path for small values such as masks. Encoding each value separately would dominate the run time.
+    # A fast path for small values, such as masks. Encoding each value separately would dominate the run time.
     if values.size and 0 <= values.min() and values.max() < 128:
         return values.astype(np.uint8).tobytes()
     return b"".join(map(varint, values.ravel().tolist()))
@@ -229,13 +229,13 @@ def _delimited(tag: bytes, value: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _entry_header(name: str, stored: str, num_bytes: int, is_list: bool = False) -> bytes:
-    """Returns the header of a feature's entry, which consists of all bytes before the values.
+    """Returns the header of a feature's entry: all bytes before the values.
 
     Args:
         name: The name of the feature.
         stored: The stored type, a value of `FEATURE_KINDS`.
-        num_bytes: The length of one string or of the packed numbers, in bytes. With `is_list`, the length of the list.
-        is_list: Whether the strings already have length prefixes.
+        num_bytes: The length of one string, of the packed numbers, or (with `is_list`) of the list, in bytes.
+        is_list: Whether the values are several strings that already have length prefixes.
     """
     is_bare = is_list or not num_bytes and stored != "bytes"  # An empty list of numbers has no packed field.
     value_header = b"" if is_bare else _LENGTH_DELIMITED_1 + varint(num_bytes)

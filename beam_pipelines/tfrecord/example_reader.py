@@ -1,4 +1,4 @@
-"""Reads serialized `tf.train.Example`s without TensorFlow and locates each value in the bytes.
+"""Reads serialized `tf.train.Example`s without TensorFlow, and locates values in the bytes.
 
 The messages (tensorflow/core/example/example.proto, feature.proto) have the wire format of protocol buffers:
 
@@ -7,14 +7,14 @@ The messages (tensorflow/core/example/example.proto, feature.proto) have the wir
     Feature    1: BytesList, 2: FloatList or 3: Int64List; the last one wins
     a list     1: values; numbers can be packed into one or more fields
 
-Unknown fields are skipped. The reader is not recursive, so deeply nested malicious input is harmless. Values are
-decoded only on request. Most writers use the shortest possible encoding, for which a fast path avoids a full parse.
+Unknown fields are skipped. The reader is not recursive, so deeply nested messages are harmless. Values are decoded when
+they are requested. Most writers use the shortest possible encoding, for which a fast path avoids a full parse.
 """
 
 import struct
 from typing import Iterator, NamedTuple
 
-# Limits far above the size of real datasets. They bound the memory use.
+# Limits that are far above the size of real examples. They bound the memory.
 MAX_FEATURES = 100_000
 MAX_VALUES = 1_000_000
 _MAX_LISTS = 100
@@ -25,16 +25,16 @@ _NO_LAST_BYTES = bytes(range(128, 256))  # Bytes with the continuation bit. The 
 
 
 class BadExampleError(ValueError):
-    """Raised for bytes that are not a serialized `tf.train.Example`. The message is one line."""
+    """Raised if bytes are not a serialized `tf.train.Example`. The message has one line."""
 
 
 class FeatureLists(NamedTuple):
-    """The byte ranges that contain the values of one feature in a serialized example.
+    """The byte ranges with the values of a feature in a serialized example.
 
     Attributes:
-        kind: The kind of the list: `bytes`, `float`, `int64`, or an empty string without a list.
-        lists: The start and end of each piece of the list.
-        only: The start and end of the values if they are one bytes value or one packed field. Otherwise None.
+        kind: The type of the values, `bytes`, `float` or `int64`. An empty string if there is no list.
+        lists: The start and end of each part of the list.
+        only: The start and end of the values if they are a single bytes value or packed field. Otherwise None.
     """
 
     kind: str
@@ -46,7 +46,7 @@ _NO_LIST = FeatureLists("", ())
 
 
 class ExampleReader:
-    """Reads one serialized example.
+    """Reads a serialized example.
 
     Args:
         data: The bytes of the example.
@@ -74,8 +74,9 @@ class ExampleReader:
                 self._read_features(*_message(wire_type, start, end))
 
     def spans(self, name: str) -> list[tuple[int, int]]:
-        """Returns the offset and the number of bytes of each value of a bytes feature, or an empty list if the feature
-        is absent."""
+        """Returns the offset and the size of each value of a bytes feature. The list is empty if the feature is
+        missing.
+        """
         kind, lists, only = self.features.get(name, _NO_LIST)
         if kind not in ("", "bytes"):
             raise BadExampleError(f"feature {name!r} is a list of {kind}; it must be bytes")
@@ -89,7 +90,7 @@ class ExampleReader:
         return spans
 
     def values(self, name: str) -> list[bytes] | list[float] | list[int]:
-        """Returns the values of a feature, or an empty list if the feature is absent."""
+        """Returns the values of a feature. The list is empty if the feature is missing."""
         kind, lists, only = self.features.get(name, _NO_LIST)
         if kind == "bytes":
             return [self._data[offset : offset + num_bytes] for offset, num_bytes in self.spans(name)]
@@ -101,7 +102,7 @@ class ExampleReader:
         return values
 
     def count(self, name: str) -> int:
-        """Returns the number of values of a feature without decoding the values. The number is not limited."""
+        """Returns the number of values of a feature without decoding them."""
         kind, lists, only = self.features.get(name, _NO_LIST)
         if kind == "bytes":
             return 1 if only else len(self.spans(name))
@@ -113,7 +114,7 @@ class ExampleReader:
     def _read_features(self, start: int, end: int) -> None:
         for wire_type, start, end in self._first_fields(((start, end),)):
             name, feature = self._read_entry(*_message(wire_type, start, end))
-            self.features[name] = feature  # If two entries have the same name, the last one wins.
+            self.features[name] = feature  # If several entries have the same name, the last one wins.
             if len(self.features) > MAX_FEATURES:
                 raise BadExampleError(f"more than {MAX_FEATURES} features")
 
@@ -152,7 +153,7 @@ class ExampleReader:
         return FeatureLists(kind, lists)
 
     def _first_fields(self, messages: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
-        """Yields the wire type, start and end of all fields with the number 1 in the given messages."""
+        """Yields the wire type, start and end of the fields with the number 1 in the given messages."""
         for start, end in messages:
             while field := _field_at(self._data, start, end, 1):
                 yield _DELIMITED, *field
@@ -162,9 +163,9 @@ class ExampleReader:
 
 
 def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, int] | None:
-    """Returns the start and end of the length-delimited field at `position` if the field number is `number` (below 16).
+    """Returns the start and end of the length-delimited field at `position`, or None if the field has another number.
 
-    Returns None if the field at `position` does not match.
+    The number must be less than 16.
     """
     if position + 1 >= end or data[position] != number << 3 | _DELIMITED:
         return None
@@ -209,7 +210,7 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Decodes a 64-bit varint and returns the integer and the position after the varint."""
+    """Decodes a 64-bit varint. Returns the integer, and the position after the varint."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= end:
@@ -237,7 +238,7 @@ def _read_floats(data: bytes, wire_type: int, start: int, end: int) -> tuple[flo
 def _read_integers(data: bytes, wire_type: int, start: int, end: int) -> list[int]:
     if wire_type not in (_DELIMITED, _VARINT):
         raise BadExampleError(f"wire type {wire_type} at byte {start}, which is not that of integers")
-    if end - start == 1 and data[start] < 128:  # Fast path for most class labels.
+    if end - start == 1 and data[start] < 128:  # A fast path for most class labels.
         return [data[start]]
     values = []
     while start < end:

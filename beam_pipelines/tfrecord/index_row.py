@@ -1,4 +1,4 @@
-"""Computes the row for a record in the index file of its shard."""
+"""Computes a record's row in the index file of its shard."""
 
 from typing import Sequence
 
@@ -9,7 +9,7 @@ from tf_input.dataset_format import LABEL, NO_LABEL, Feature
 
 
 class IndexRows:
-    """Computes the index rows of a dataset.
+    """Computes the rows of index files.
 
     Args:
         schema: The schema of the dataset.
@@ -23,7 +23,7 @@ class IndexRows:
         """Returns the values of a record's index row (see `dataset_format.IndexRow`).
 
         Raises:
-            BadExampleError: The record does not have exactly one image or one label, and the schema requires it.
+            BadExampleError: The record does not have exactly one image or one label, although the schema requires it.
         """
         offset, num_bytes, label = 0, len(record.data), NO_LABEL
         if self._image:

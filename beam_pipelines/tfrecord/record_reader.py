@@ -25,7 +25,7 @@ from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.tfrecord.record_writer import masked, unmasked
 
 HEADER_BYTES = 12
-_FRAME_BYTES = 16  # Size of a header and of the checksum after the data.
+_FRAME_BYTES = 16  # The size of the header and of the checksum after the data.
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _READ_BYTES = 1 << 20
@@ -35,10 +35,10 @@ class Record(NamedTuple):
     """A valid record of a TFRecord or ArrayRecord file.
 
     Attributes:
-        offset: The offset of the record's header in the decompressed file, in bytes. For ArrayRecord, the record
-            number.
-        data: The data of the record, such as a serialized example.
-        header, footer: The bytes before and after the data: the length and the checksums. Empty for ArrayRecord.
+        offset: The offset of the record's header in the decompressed file, in bytes. The record number in an
+            ArrayRecord file.
+        data: The data of the record, such as a serialized example. header, footer: The bytes before and after the data:
+            the length and the checksums. Empty in an ArrayRecord file.
     """
 
     offset: int
@@ -47,17 +47,17 @@ class Record(NamedTuple):
     footer: bytes
 
     def data_crc32c(self) -> int:
-        """Returns the stored CRC-32C of the record data."""
+        """Returns the stored CRC-32C of the data."""
         return unmasked(_CRC.unpack(self.footer)[0])
 
 
 class BadRecord(NamedTuple):
-    """A byte range of a file that is not a valid record.
+    """A byte range of a file without a valid record.
 
     Attributes:
-        offset: The start of the range in bytes. For ArrayRecord, the record number.
-        num_bytes: The number of lost bytes, or 0 if it is unknown.
-        message: The found and the expected content, as text.
+        offset: The start of the range in bytes. The record number in an ArrayRecord file.
+        num_bytes: The number of lost bytes. 0 if unknown.
+        message: The value that was found, and the expected value.
     """
 
     offset: int
@@ -66,11 +66,11 @@ class BadRecord(NamedTuple):
 
 
 class NoRecordsError(ValueError):
-    """Raised if a file that is not empty contains no record, probably because the file has an unexpected format."""
+    """Raised if a nonempty file contains no record, probably because it has an unexpected format."""
 
 
 def read_records(file: BinaryIO) -> Iterator[Record | BadRecord]:
-    """Returns an iterator over the records of an open file. Only one record is in memory at a time.
+    """Yields the records of an open file. Only one record is in memory at a time.
 
     Raises:
         NoRecordsError: The file is not a TFRecord file.
@@ -80,7 +80,7 @@ def read_records(file: BinaryIO) -> Iterator[Record | BadRecord]:
 
 
 def is_compressed(file: BinaryIO) -> bool:
-    """Returns whether the whole file is compressed with GZIP or ZLIB. Rewinds the file to the start."""
+    """Returns whether the whole file is compressed with GZIP or ZLIB. Rewinds the file."""
     start = file.read(HEADER_BYTES)
     file.seek(0)
     if len(start) < 2 or _length(start) is not None:  # The header of a record of 376 bytes looks like a ZLIB header.
@@ -89,8 +89,7 @@ def is_compressed(file: BinaryIO) -> bool:
 
 
 def inflate(file: BinaryIO) -> BinaryIO:
-    """Returns a sequential reader of a compressed file. The reader raises zlib.error or EOFError if the file is
-    corrupt."""
+    """Returns a sequential reader of a compressed file. It raises zlib.error or EOFError if the file is corrupt."""
     return io.BufferedReader(_Inflated(file), _READ_BYTES)
 
 
@@ -132,7 +131,7 @@ def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
 
 
 def _length(header: bytes) -> int | None:
-    """Returns the length in a record header, or None if the checksum of the header is wrong."""
+    """Returns the length in a record header, or None if the header's checksum is wrong."""
     if len(header) < HEADER_BYTES:
         return None
     if _CRC.unpack_from(header, _LENGTH.size)[0] != masked(google_crc32c.value(header[: _LENGTH.size])):
@@ -161,7 +160,7 @@ def _describe_size(length: int) -> str:
 
 
 def read_up_to(stream: BinaryIO, length: int) -> bytes:
-    """Reads up to `length` bytes in chunks, so that a corrupt length does not allocate too much memory."""
+    """Reads up to `length` bytes in chunks, so that a corrupt length does not allocate much memory."""
     if length <= _READ_BYTES:
         return stream.read(length)
     chunks = []
@@ -172,8 +171,7 @@ def read_up_to(stream: BinaryIO, length: int) -> bytes:
 
 
 def _find_header(file: BinaryIO, offset: int, size: int) -> int:
-    """Returns the offset of the next valid header whose record fits into the file, or `size` if there is no such
-    header."""
+    """Returns the offset of the next valid header whose record fits into the file. Returns `size` if there is none."""
     while offset + _FRAME_BYTES <= size:
         file.seek(offset)
         block = file.read(_READ_BYTES)
@@ -188,7 +186,7 @@ def _find_header(file: BinaryIO, offset: int, size: int) -> int:
 
 
 def _sound_headers(block: bytes) -> list[int]:
-    """Returns the positions in a block at which a valid record header starts. Vectorized for large files."""
+    """Returns the positions of all valid record headers in a block. Vectorized for large files."""
     data = np.frombuffer(block, np.uint8)
     num_positions = len(data) - HEADER_BYTES + 1
     zeros, tables = _crc_tables()
@@ -204,7 +202,7 @@ def _sound_headers(block: bytes) -> list[int]:
 
 @functools.cache
 def _crc_tables() -> tuple[int, list[np.ndarray]]:
-    """Returns the CRC of eight zero bytes and, for each byte, a lookup table of the effect on this CRC."""
+    """Returns the CRC of eight zero bytes and, for each byte, a lookup table of its effect on the CRC."""
     zeros = google_crc32c.value(bytes(_LENGTH.size))
     tables = [
         np.array([google_crc32c.value(_LENGTH.pack(value << 8 * index)) ^ zeros for value in range(256)], np.uint32)

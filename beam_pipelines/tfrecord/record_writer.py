@@ -34,11 +34,11 @@ class RecordWriter:
 
     @property
     def fingerprint(self) -> tuple[int, int]:
-        """The data checksums of the first and the last record, or (0, 0) if no record has been written."""
+        """The data checksums of the first and the last record. (0, 0) before the first record is written."""
         return _CRC.unpack(self._first)[0], _CRC.unpack(self._last)[0]
 
     def write(self, *data: bytes) -> int:
-        """Writes one record, which is given as one or several byte strings, and returns its offset."""
+        """Writes a record, given as one or several byte strings, and returns its offset."""
         offset = self.num_bytes
         record = frame(*data)
         self._last = record[-1]
@@ -64,7 +64,7 @@ class RecordWriter:
 
 
 def frame(*data: bytes) -> tuple[bytes, ...]:
-    """Adds TFRecord's header and footer to the byte strings of a record, and returns all byte strings."""
+    """Returns the byte strings of a record, preceded by TFRecord's header and followed by its footer."""
     num_bytes = crc = 0
     for chunk in data:
         num_bytes += len(chunk)
@@ -79,12 +79,11 @@ def _header(num_bytes: int) -> bytes:
 
 
 def masked(crc: int) -> int:
-    """Applies TFRecord's CRC mask. Masks a CRC, because the CRC of data that itself contains CRCs can be a weak
-    checksum."""
+    """Applies TFRecord's CRC mask. Without the mask, the CRC of data that contains CRCs can be a weak checksum."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def unmasked(crc: int) -> int:
-    """Removes the mask that `masked` applies."""
+    """Removes the mask of a CRC."""
     crc = (crc - 0xA282EAD8) & 0xFFFFFFFF
     return (crc >> 17 | crc << 15) & 0xFFFFFFFF

@@ -1,7 +1,7 @@
-"""`recordmill analyze` and `recordmill transform`: TensorFlow Transform for prepared datasets.
+"""Implements `recordmill analyze` and `recordmill transform`, which apply TensorFlow Transform to a prepared dataset.
 
-The command `analyze` computes statistics of a dataset, and writes a transform graph with these statistics. The command
-`transform` applies the graph, and writes transformed examples to the same number of shards. Only this package of
-`beam_pipelines` imports TensorFlow and the reader. Images are therefore decoded in the same way during analysis,
-training and serving.
+`analyze` computes statistics of a dataset and writes a graph that uses them. `transform` applies the graph, and writes
+the transformed examples to the same number of shards. This package decodes images with the code of the reader, so that
+analysis, training and serving get the same pixels. It is the only package of `beam_pipelines` that imports TensorFlow
+and the reader.
 """

@@ -1,4 +1,4 @@
-"""Manages the directory of an analysis, which is a hidden folder in the dataset until the analysis is complete."""
+"""Manages the directory of an analysis. Until the analysis is complete, it is in a hidden folder of the dataset."""
 
 import contextlib
 import dataclasses
@@ -21,15 +21,15 @@ from tf_input.dataset_format import STATISTICS, Manifest, training_split
 from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
 _NEW_ANALYSIS = "complete"
-# TensorFlow treats these characters as a pattern when it searches for the variables of a SavedModel.
+# TensorFlow treats paths with these characters as patterns when it searches for the variables of a SavedModel.
 _NOT_IN_PATHS = "*?[\\"
 
 
 def open_for_analysis(directory: str, command: str) -> Manifest:
-    """Returns the manifest of a dataset on a mounted file system.
+    """Returns the manifest of a dataset on a local disk or a mounted file system.
 
     Raises:
-        UserError: The path is a URL, is not a dataset, or is unusable for TensorFlow.
+        UserError: The path is a URL, is not a dataset, or cannot be used by TensorFlow.
     """
     manifest = read_dataset(directory, command)
     path = os.path.realpath(directory)
@@ -48,7 +48,7 @@ def _is_utf8(path: str) -> bool:
 
 
 def image_sides(directory: str, manifest: Manifest) -> list[dict[str, Any] | None]:
-    """Returns the statistics about image heights and widths from `statistics.json`. Unknown facts are None.
+    """Returns the statistics of image heights and widths from `statistics.json`. None means unknown.
 
     Raises:
         UserError: The file cannot be read, or differs from the manifest.
@@ -68,7 +68,7 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
     """Checks that the dataset has examples to analyze, and that an existing analysis may be replaced.
 
     Returns:
-        The configuration with its splits set, and the manifest of the dataset.
+        The configuration with its splits, and the manifest of the dataset.
 
     Raises:
         UserError: A check failed.
@@ -104,22 +104,21 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
 
 @contextlib.contextmanager
 def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs = Jobs()) -> Iterator[str]:
-    """Context manager that creates an empty working directory for an analysis inside the dataset. See
-    `exclusive_directory`.
+    """Context manager that creates an empty working directory for an analysis inside the dataset.
 
-    First, jobs that killed commands left behind for the same dataset are cancelled. If a killed run had moved an
-    earlier analysis, the earlier analysis is restored.
+    First, jobs of killed commands for the same dataset are cancelled. If a killed command has moved an earlier
+    analysis, it is moved back. See `exclusive_directory`.
 
     Args:
         directory: The directory of the dataset.
-        overwrite: Whether an earlier analysis may be replaced, including a restored analysis.
-        run_id: The id of the run, which is the name of its folder.
-        jobs: The jobs that killed commands may have left in the engine.
+        overwrite: Whether an earlier analysis may be replaced.
+        run_id: The ID of the run, which is the name of its folder.
+        jobs: The jobs of the engine, which may include jobs of killed commands.
 
     Raises:
         BusyError: Another run uses the directory.
-        UserError: The directory belongs to another program or cannot be created, or an analysis must not be replaced.
-        RunError: The disk was full, or the earlier analysis could not be restored.
+        UserError: The directory belongs to another program or cannot be created, or an analysis exists.
+        RunError: The disk is full, or the earlier analysis could not be restored.
     """
     working = _working_directory(directory)
 
@@ -147,10 +146,7 @@ def _check_may_replace(directory: str, overwrite: bool) -> None:
 
 
 def analysis_path(directory: str) -> str:
-    """Returns the path of the transform graph, which is published last.
-
-    Job names are derived from this path.
-    """
+    """Returns the path of the transform graph, which is published last. Job names are derived from this path."""
     return f"{directory}/{TRANSFORM_FN}"
 
 
@@ -160,9 +156,8 @@ def _working_directory(directory: str) -> str:
 
 
 def _moves(new_analysis: str, directory: str) -> list[tuple[str, str]]:
-    """Returns the old and the new path for each rename that publishes an analysis.
-
-    The rename to `transform_fn` is the last.
+    """Returns the old and the new path of each rename that publishes an analysis. The last rename creates
+    `transform_fn`.
     """
     names, working = (TRANSFORM_FN, TRANSFORMED_METADATA), _working_directory(directory)
     aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
@@ -170,14 +165,14 @@ def _moves(new_analysis: str, directory: str) -> list[tuple[str, str]]:
 
 
 def _move_back(moves: list[tuple[str, str]]) -> None:
-    """Undoes completed moves in reverse order. After an interruption, the function can be called again."""
+    """Undoes completed moves in reverse order. The function can be called again after an interruption."""
     for path, new_path in reversed(moves):
         if os.path.lexists(new_path) and not os.path.lexists(path):
             os.rename(new_path, path)
 
 
 def _bring_back(directory: str) -> None:
-    """Restores the earlier analysis if a run was killed while it published a new analysis."""
+    """Restores the earlier analysis if a run was killed while publishing a new analysis."""
     working = _working_directory(directory)
     was_moved = any(os.path.lexists(f"{working}/old_{name}") for name in (TRANSFORM_FN, TRANSFORMED_METADATA))
     if not was_moved or os.path.lexists(analysis_path(directory)):
@@ -192,15 +187,15 @@ def _bring_back(directory: str) -> None:
 
 
 def publish_analysis(working: str, directory: str, run_id: str) -> None:
-    """Moves a complete analysis from `working/complete` to its final path.
+    """Moves a complete analysis from the working directory to its final path.
 
-    If the process is killed during the move, the dataset may contain no analysis until the next run restores the old
-    one. After an error, the old analysis is unchanged.
+    After an error, the earlier analysis is unchanged. If the process is killed during the move, the dataset may contain
+    no analysis until the next run restores the earlier analysis.
 
     Args:
         working: The directory from `analysis_directory`.
         directory: The directory of the dataset.
-        run_id: The id of the run.
+        run_id: The ID of the run.
 
     Raises:
         RunError: Another run has taken over the directory.

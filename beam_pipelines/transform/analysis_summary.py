@@ -14,7 +14,7 @@ _CHANNELS = {1: ("grey",), 3: ("red", "green", "blue")}
 
 
 def describe_analysis(directory: str) -> str:
-    """Describes the examples and the outputs of an analysis in a few lines."""
+    """Returns a short description of the examples and the outputs of an analysis."""
     info = TransformInfo.from_json(read_regular(f"{directory}/{TRANSFORM}").decode())
     return "\n".join(_lines(directory, info))
 

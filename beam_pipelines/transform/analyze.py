@@ -1,4 +1,4 @@
-"""`recordmill analyze`: runs TensorFlow Transform's analyzers over a dataset in one Beam job.
+"""Runs `recordmill analyze`, which applies TensorFlow Transform's analyzers to a dataset in one Beam job.
 
     shards -> record_batches -> AnalyzeDataset(preprocessing | user_preprocessing)
         -> OUT/transform_fn, OUT/transformed_metadata
@@ -42,19 +42,18 @@ _DEFAULT_SIZE = (224, 224)
 
 
 def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
-    """Analyzes a dataset. The new analysis is published only if it is complete. If the analysis fails, the old analysis
-    is kept.
+    """Analyzes a dataset. The analysis is published when it is complete. If it fails, an earlier analysis is kept.
 
     Args:
         config: The options of the command.
         options: The options of the Beam pipeline.
 
     Returns:
-        The text that describes the analysis.
+        A description of the analysis.
 
     Raises:
         UserError: The dataset, the options or the user's module are invalid.
-        RunError: The run failed for a reason that the user can see.
+        RunError: The run failed, for example because a disk is full.
     """
     quiet_engines()
     config, manifest = check_analysis(config)
@@ -64,7 +63,7 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
     engine.set_defaults(manifest.name, output=analysis_path(config.directory), run_id=run_id, has_tensorflow=True)
     analysis = Analysis.make(dataclasses.replace(config, directory=os.path.realpath(config.directory)), manifest)
     with analysis_directory(config.directory, config.overwrite, run_id, EngineJobs(engine)) as working:
-        # The directory is shared by all workers, like the dataset.
+        # All workers can access this directory, because they can access the dataset.
         with tft_beam.Context(temp_dir=f"{working}/temporary"):
             traced = analysis.trace(f"{working}/temporary")
             with analysis.explained(traced), explained_errors(engine), quiet_graph_failures():
@@ -84,13 +83,13 @@ def _warn_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """The complete parameters of an analysis, without unset options.
+    """The parameters of an analysis, with defaults for all unset options.
 
     Attributes:
-        config: The user's options, with an absolute path.
+        config: The options of the command, with an absolute path.
         manifest: The manifest of the dataset.
-        preprocessing: The function from parsed features to transformed features, by name.
-        example_bytes: The memory for a decoded example, in bytes.
+        preprocessing: The function from parsed features to transformed features. Both are dictionaries by name.
+        example_bytes: The memory of a decoded example, in bytes.
     """
 
     config: AnalyzeConfig
@@ -100,11 +99,11 @@ class Analysis:
 
     @classmethod
     def make(cls, config: AnalyzeConfig, manifest: Manifest) -> "Analysis":
-        """Resolves the options of an analysis.
+        """Creates the parameters of an analysis.
 
         Raises:
-            UserError: The user's module is invalid, the default preprocessing does not support the dataset, or the
-                dataset is corrupt.
+            UserError: The user's module or the dataset is invalid, or the default preprocessing does not support the
+                dataset.
         """
         if IMAGE not in manifest.features:
             for name in ("image_size", "fit"):
@@ -120,7 +119,7 @@ class Analysis:
                 _warn_of_crop(config, image_size)
         else:
             preprocessing = UserPreprocessing.read(config.preprocessing_module)
-        # The mean size is enough for a batch, because shards are shuffled.
+        # The mean size is sufficient to estimate the memory of a batch, because shards are shuffled.
         height, width = (side["mean"] if side else default for side, default in zip(sides, _DEFAULT_SIZE))
         num_pixels = max(height * width, image_size[0] * image_size[1])
         # Other images are assumed to have the same size as `image`.
@@ -134,10 +133,8 @@ class Analysis:
         return sum(map(self.manifest.num_examples, self.config.splits))
 
     def trace(self, temporary_directory: str) -> Traced:
-        """Calls the preprocessing function once before the analysis, so that invalid outputs are reported early.
-
-        Raises UserError for failures and invalid outputs.
-        """
+        """Calls the preprocessing function once before the analysis. Raises `UserError` if it fails or its outputs are
+        invalid."""
         schema, targets = self.manifest.schema, self.manifest.targets
         file = None if isinstance(self.preprocessing, DefaultPreprocessing) else self.preprocessing.file
         try:
@@ -147,7 +144,7 @@ class Analysis:
             raise self._error(str(error), error.line) from None
 
     def run(self, working: str, engine: Engine) -> None:
-        """Runs the Beam job, which writes `working/complete`."""
+        """Runs the Beam job, which writes the analysis to the working directory."""
         progress_directory = f"{working}/progress"
         pipeline = engine.make_pipeline()
         batches = pipeline | "ReadRecords" >> self._reader(progress_directory)
@@ -164,7 +161,7 @@ class Analysis:
         return ReadRecordBatches(self.config.directory, shards, self.manifest.schema, self.example_bytes, progress_directory)
 
     def _stages(self, counts: Counts) -> list[Stage]:
-        """Returns the progress bar. Every phase of the analysis reads all examples."""
+        """Returns the progress bar. Each phase of the analysis reads all examples."""
         num_iterations, num_done = divmod(max(counts.analyzed - 1, 0), self.num_examples)
         return [Stage("analysed", min(num_done + 1, counts.analyzed), self.num_examples, f"pass {num_iterations + 1}")]
 
@@ -173,8 +170,8 @@ class Analysis:
         """Context manager that converts failures of the preprocessing graph to one-line errors.
 
         Raises:
-            UserError: The failure is in a graph of the user's module.
-            RunError: The failure is in a graph of the default preprocessing.
+            UserError: A graph of the user's module failed.
+            RunError: A graph of the default preprocessing failed.
         """
         try:
             yield
@@ -187,10 +184,8 @@ class Analysis:
             raise self._failure(failure, traced) from None
 
     def check(self, graph: TransformGraph, traced: Traced) -> None:
-        """Tests the written graph with a few records.
-
-        Raises an error if the graph fails, or if an output does not have one row per example.
-        """
+        """Applies the written graph to a few records. Raises an error if the graph fails, or if an output does not have
+        one row per example."""
         try:
             try_graph(graph, self._reader(), [feature.name for feature in traced.schema])
         except tf.errors.OpError as error:
@@ -223,8 +218,9 @@ class Analysis:
         return TransformInfo(digest, self.config.splits, self.num_examples, schema, traced.targets, channels)
 
     def publish(self, info: TransformInfo, working: str, run_id: str) -> None:
-        """Publishes the complete analysis. Raises `RunError` if the dataset has changed, or if another run has taken
-        over the analysis."""
+        """Publishes the analysis. Raises `RunError` if the dataset has changed or another run has taken over the
+        directory.
+        """
         with open(f"{working}/complete/{TRANSFORM}", "w", encoding="utf-8") as file:
             file.write(info.to_json())
         if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:
@@ -236,13 +232,13 @@ class Analysis:
 
 
 def _record_bytes(manifest: Manifest) -> int:
-    """Returns the average length of a record, in bytes."""
+    """Returns the mean length of a record, in bytes."""
     shards = [shard for shards in manifest.splits.values() for shard in shards]
     return max(1, sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards)))
 
 
 def _one_size(sides: list[dict[str, Any] | None]) -> tuple[int, int] | None:
-    """Returns the (height, width) of all images, or None if they differ or are unknown."""
+    """Returns the common (height, width) of all images, or None if sizes differ or are unknown."""
     if any(side is None or side["min"] != side["max"] for side in sides):
         return None
     return sides[0]["max"], sides[1]["max"]

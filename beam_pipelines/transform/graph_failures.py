@@ -1,4 +1,4 @@
-"""Finds out why a preprocessing graph failed, from the error messages of an engine."""
+"""Finds the reason why a preprocessing graph failed in the error messages of an engine."""
 
 import contextlib
 import errno
@@ -9,7 +9,7 @@ from typing import Iterator, NamedTuple
 
 from beam_pipelines.quiet import filtered_logs
 
-# The error format of TensorFlow Transform, which appends the whole batch.
+# The format of TensorFlow Transform's errors, which contain the whole batch.
 _WRAPPED = re.compile(r'An error occurred while trying to apply the transformation: "(.*?)"\.\n\s*Batch instances', re.DOTALL)
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _BEFORE_REASON = re.compile(
@@ -17,10 +17,10 @@ _BEFORE_REASON = re.compile(
 )
 _MAX_REASON = 500
 _NOT_WRITABLE = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS)))
-# TensorFlow Transform's warning about its cache, which is not used here: loops and conditions get new names in each
-# trace.
+# TensorFlow Transform warns that its cache does not work, because loops and conditions get new names in each trace. The
+# cache is not used here.
 _OF_THE_CACHE = "cache key varies on repeated tracing"
-_LOGGERS = ("apache_beam.runners.common", "absl", None)  # None is the root logger, which gets the messages of workers.
+_LOGGERS = ("apache_beam.runners.common", "absl", None)  # None is the root logger, which receives messages of workers.
 
 
 class GraphFailure(NamedTuple):
@@ -28,7 +28,7 @@ class GraphFailure(NamedTuple):
 
     Attributes:
         operation: The name of the operation, or an empty string if it is unknown.
-        reason: The reason of the failure, as one line.
+        reason: The reason for the failure, as a single line.
     """
 
     operation: str
@@ -36,10 +36,7 @@ class GraphFailure(NamedTuple):
 
 
 def find_graph_failure(error: BaseException) -> GraphFailure | None:
-    """Returns the graph failure that caused an error of the engine.
-
-    Returns None if the graph did not cause the error.
-    """
+    """Returns the graph failure that caused an error of the engine, or None if the error has another cause."""
     cause: BaseException | None = error
     while cause is not None:
         if match := _WRAPPED.search(str(cause)):
@@ -49,7 +46,7 @@ def find_graph_failure(error: BaseException) -> GraphFailure | None:
 
 
 def read_graph_failure(message: str) -> GraphFailure:
-    """Extracts the operation and the reason from TensorFlow's error message."""
+    """Extracts the operation and the reason from an error message of TensorFlow."""
     node = _NODE.search(message)
     reason = message[: node.start()].rpartition("[[")[0] if node else message
     reason = " ".join(_BEFORE_REASON.sub(" ", reason).split())
@@ -57,7 +54,7 @@ def read_graph_failure(message: str) -> GraphFailure:
 
 
 def find_not_writable(message: str) -> str | None:
-    """Returns the reason if the disk is full or not writable according to an error message. Otherwise, returns None."""
+    """Returns the reason if an error message says that the disk is full or not writable. Otherwise, returns None."""
     return next((reason for reason in _NOT_WRITABLE if reason in message), None)
 
 

@@ -1,8 +1,7 @@
 """Defines the default preprocessing function of `recordmill analyze`.
 
-Images are decoded and cropped in the same way as in the reader. Each channel of the images is normalized by its mean
-and variance over all pixels. Class labels are not changed, but the number of examples of each class is computed.
-Examples without images pass unchanged.
+Images are decoded and cropped as in the reader. Each channel is normalized by its mean and variance over all pixels.
+Class labels are not changed, but the examples of each class are counted. Examples without images are not changed.
 """
 
 import dataclasses
@@ -28,17 +27,17 @@ _MAX_BATCH = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class DefaultPreprocessing:
-    """The preprocessing function that is used if the user has not specified a module.
+    """The preprocessing function for analyses without a user's module.
 
     Attributes:
         schema: The features of an example.
         image_size: The (height, width) of the output images, if there are images.
-        fit: The crop or padding of an image, as in `ReadConfig.fit`.
+        fit: How an image is cropped or padded, as in `ReadConfig.fit`.
         num_examples: The number of examples to analyze.
         channels: The number of image channels in batches, as in the reader.
 
     Raises:
-        UserError: The images are not encoded, a feature cannot follow a crop, or there are too many pixels.
+        UserError: Images are not encoded, a feature cannot be cropped with its image, or there are too many pixels.
     """
 
     schema: tuple[Feature, ...]
@@ -69,7 +68,7 @@ class DefaultPreprocessing:
         """Transforms parsed features.
 
         Args:
-            inputs: The features by name, from `tf_input.decoding.schema.parse_examples`. Image sizes are not needed.
+            inputs: The features by name, from `tf_input.decoding.schema.parse_examples`, with or without image sizes.
         """
         outputs = dict(inputs)
         if self.has_images:
@@ -89,10 +88,8 @@ class DefaultPreprocessing:
         return any(feature.name == IMAGE for feature in self.schema)
 
     def describe(self, output: Feature) -> Feature:
-        """Returns the feature of an output.
-
-        The features of objects are not changed, except that boxes are cropped together with their image.
-        """
+        """Returns the feature that describes an output. Object features are not changed by the preprocessing, except
+        that boxes are cropped with their image."""
         known = {feature.name: feature for feature in self.schema}
         return known[output.name] if output.name.startswith(f"{OBJECTS}/") else output
 
@@ -105,8 +102,7 @@ class DefaultPreprocessing:
         return {side for name in self._images for side in sides_of(name)}
 
     def _decoder(self) -> ExampleDecoder:
-        """Returns a decoder that does not need stored image sizes, because only image bytes are available in
-        serving."""
+        """Returns a decoder that does not need stored image sizes, because serving provides only the image bytes."""
         features = {feature.name: feature for feature in self.schema if feature.name not in self._sides}
         objects = set(object_features(features).values())
         names = [name for name, feature in features.items() if depends_on_crop(feature) and name not in objects]
@@ -125,7 +121,7 @@ class DefaultPreprocessing:
         )
 
     def _crop_dependent_features(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the features that change if the image is cropped: images, masks, dense targets and objects."""
+        """Returns the features that change when the image is cropped: images, masks, dense targets and objects."""
         decoder = self._decoder()
         outputs = decoder.outputs(dict(inputs))
         seen = dict(outputs) if len(decoder.config.input_names) > 1 else {IMAGE: outputs}
@@ -138,9 +134,7 @@ class DefaultPreprocessing:
 
 @functools.lru_cache(maxsize=1)
 def _traced_preprocessing(preprocessing: DefaultPreprocessing) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """
-
-    TensorFlow Transform traces a preprocessing many times.
+    """Returns a graph function, so that TensorFlow Transform, which calls the preprocessing often, traces it only once.
     """
     return tf.function(preprocessing._crop_dependent_features, autograph=False)
 
@@ -181,15 +175,14 @@ def _sum_pixels(values: tf.Tensor) -> tf.Tensor:
 
 
 def _count_classes(feature: Feature, labels: tf.Tensor | tf.RaggedTensor) -> None:
-    """Writes an asset file that contains the number of examples of each class."""
+    """Writes an asset file with the number of examples of each class."""
     values = labels.flat_values if isinstance(labels, tf.RaggedTensor) else tf.reshape(labels, [-1])
     names = tf.gather(tf.constant(feature.label_names), values)
     tft.vocabulary(names, vocab_filename=vocabulary_name(feature.name), store_frequency=True)
 
 
 def vocabulary_name(feature: str) -> str:
-    """Returns the name of the asset file with class names.
-
-    Each line of the file contains a count and a class name, with the most frequent class first.
+    """Returns the name of the asset file with class counts. Each line has a count and a class name, most frequent
+    first.
     """
     return feature.replace("/", "-")

@@ -1,8 +1,7 @@
-"""A Beam transform that reads shards, and returns parsed examples as Arrow record batches in record order.
+"""A Beam transform that reads shards and returns parsed examples as Arrow record batches, in record order.
 
-TensorFlow Transform reads its input several times, once for each phase of an analysis. Engines cache values that
-several steps read. To save memory, Beam caches only the location of each batch, and the records are read again in each
-phase.
+TensorFlow Transform reads its input in each phase of an analysis. Engines cache values that several steps read. To save
+memory, Beam caches only the location of each batch, and the records are read again in each phase.
 """
 
 import dataclasses
@@ -28,13 +27,13 @@ from tf_input.dataset_format import Feature, Manifest, ShardInfo
 from tf_input.storage.index import ShardIndex
 
 _POINTER = "recordmill_pointer"
-# Decoded and stored bytes of a batch: enough work for the graph, and little memory compared with TensorFlow.
+# The size of a batch, both decoded and stored. It is large enough to use the graph efficiently.
 _BATCH_BYTES = 16 << 20
 _MAX_EXAMPLES = 1024
 
 
 class BatchPointer(NamedTuple):
-    """Location of the records of a batch.
+    """The location of the records of a batch.
 
     Attributes:
         path: The path of the shard.
@@ -42,7 +41,7 @@ class BatchPointer(NamedTuple):
         num_bytes: The total length of the records, in bytes.
         record_index: The index of the first record in the shard.
         schema: The serialized TensorFlow Metadata schema for parsing the records.
-        progress_directory: The directory for progress counts, or an empty string to disable them.
+        progress_directory: The directory for progress counts, or an empty string to disable progress counts.
     """
 
     path: str
@@ -54,11 +53,11 @@ class BatchPointer(NamedTuple):
 
 
 class PointedRecordBatch(pa.RecordBatch):
-    """The element type of the transform's output, by which Beam selects the coder. It is never instantiated."""
+    """The type of the transform's output elements, by which Beam selects the coder. The class is never instantiated."""
 
 
 class RecordBatchCoder(beam.coders.Coder):
-    """Encodes a record batch as its pointer."""
+    """Encodes a record batch as its `BatchPointer`."""
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         return batch.schema.metadata[_POINTER.encode()]
@@ -81,8 +80,8 @@ class ReadRecordBatches(beam.PTransform):
         directory: The directory of the dataset.
         shards: The shards to read.
         schema: The features to parse.
-        example_bytes: The memory for a decoded example, in bytes.
-        progress_directory: The directory for progress counts, or an empty string to disable them.
+        example_bytes: The memory of a decoded example, in bytes.
+        progress_directory: The directory for progress counts, or an empty string to disable progress counts.
     """
 
     directory: str
@@ -111,9 +110,7 @@ class ReadRecordBatches(beam.PTransform):
 def batch_extents(
     directory: str, shard: ShardInfo, max_examples: int, max_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[int, int, int]]:
-    """Divides a shard into batches.
-
-    Yields, for each batch, the index of its first record and its start and end offsets in the shard.
+    """Yields the index of the first record, the start offset and the end offset of each batch of a shard.
 
     Raises:
         RunError: The index is missing or corrupt.
@@ -175,7 +172,7 @@ def _parser(schema: bytes) -> ExamplesToRecordBatchDecoder:
 
 
 def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:
-    """Returns a TensorFlow Metadata schema that leads to the same tensors as the reader's parser."""
+    """Returns a TensorFlow Metadata schema with which records are parsed to the same tensors as in the reader."""
     manifest = Manifest("", 0, tuple(schema), {}, 0, 0)
     proto = text_format.Parse(schema_pbtxt(manifest), schema_pb2.Schema())
     representations = proto.tensor_representation_group[""].tensor_representation
@@ -198,7 +195,7 @@ def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:
 
 
 def tensor_adapter_config(schema: Sequence[Feature]) -> TensorAdapterConfig:
-    """Returns the configuration by which TensorFlow Transform interprets the record batches."""
+    """Returns the configuration with which TensorFlow Transform interprets the record batches."""
     proto = metadata_schema(schema)
     representations = dict(proto.tensor_representation_group[""].tensor_representation)
     return TensorAdapterConfig(_parser(proto.SerializeToString()).ArrowSchema(), representations)

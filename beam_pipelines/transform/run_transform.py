@@ -1,4 +1,4 @@
-"""`recordmill transform`: applies the graph of `recordmill analyze` to every example in one Beam job.
+"""Runs `recordmill transform`, which applies the graph of `recordmill analyze` to all examples in one Beam job.
 
     shards of OUT -> transform_shards -> shards of OUT2 with the same numbers -> transform_metadata
 """
@@ -21,18 +21,18 @@ from beam_pipelines.transform.transform_metadata import publish_transformed
 
 
 def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
-    """Writes the transformed dataset. The transformed dataset is published only if it is complete.
+    """Writes the transformed dataset, and publishes it when it is complete.
 
     Args:
         config: The options of the command.
         options: The options of the Beam pipeline.
 
     Returns:
-        The text that describes the dataset.
+        A description of the dataset.
 
     Raises:
         UserError: The dataset or the options are invalid.
-        RunError: The run failed for a reason that the user can see.
+        RunError: The run failed, for example because a disk is full.
     """
     quiet_engines()
     job = make_job(config)
@@ -54,11 +54,11 @@ def transform(root: beam.Pipeline, job: TransformJob, run_info: Mapping[str, Any
 
     Args:
         root: The pipeline.
-        job: The job. Its working directory exists and belongs to this run only.
+        job: The parameters of the run. Its working directory exists and belongs to this run only.
         run_info: The contents of `run.json`.
 
     Returns:
-        A PCollection with one element, the name of the dataset, after it is published.
+        A PCollection with one element, the name of the dataset, which is emitted after the dataset is published.
     """
     addresses = [(split, index) for split, shards in job.manifest.splits.items() for index in range(len(shards))]
     shards = (
@@ -76,7 +76,7 @@ class _TransformShard(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        """Imports TensorFlow only in workers, so that invalid options are reported before the import."""
+        """Imports TensorFlow in the worker only, so that invalid options are reported before the slow import."""
         self._transform_shard = import_quietly("beam_pipelines.transform.transform_shards", "tensorflow").transform_shard
 
     def process(self, address: tuple[str, int]) -> Iterator[TransformedShard]:

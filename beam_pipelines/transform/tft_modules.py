@@ -1,4 +1,4 @@
-"""Imports TensorFlow Transform, and restores the environment variable that would replace `tf.keras` with Keras 2."""
+"""Imports TensorFlow Transform without its change of an environment variable that replaces `tf.keras` with Keras 2."""
 
 import os
 

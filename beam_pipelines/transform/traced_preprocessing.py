@@ -1,7 +1,7 @@
 """Traces a preprocessing function before any data is read, to determine its outputs.
 
-For each operation, the trace also records the line of the user's module that created the operation. If an operation
-fails later, the error message contains this line.
+The trace also records which line of the user's module created each operation. If an operation fails later, the error
+message contains this line.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ _RANDOM = (
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """Outputs of a traced preprocessing function.
+    """The outputs of a traced preprocessing function.
 
     Attributes:
-        schema: The features of a transformed example, in ascending order of their names.
+        schema: The features of a transformed example, sorted by name.
         targets: The names of the features that a model predicts.
-        lines: A mapping from operation name to the line of the module that created the operation.
+        lines: A mapping from the name of each operation to the line of the module that created it.
     """
 
     schema: tuple[Feature, ...]
@@ -44,10 +44,10 @@ class Traced:
 
 
 class BadOutputsError(ValueError):
-    """Raised if the outputs of a preprocessing function cannot be stored as features.
+    """Raised if outputs of a preprocessing function cannot be stored as features.
 
     Attributes:
-        line: The line of the user's module with the problem, or None if it is unknown.
+        line: The line of the user's module that caused the problem, or None if it is unknown.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -66,12 +66,12 @@ def trace(
     """Calls a preprocessing function with symbolic tensors.
 
     Args:
-        preprocessing_fn: The function from parsed features to transformed features, by name.
-        config: The configuration for parsing.
+        preprocessing_fn: The function from parsed features to transformed features. Both are dictionaries by name.
+        config: The configuration for parsing records.
         schema: The features of an example.
         targets: The names of the features that a model predicts.
         temporary_directory: The directory for temporary files of TensorFlow Transform.
-        file: The module whose lines are recorded.
+        file: The path of the module whose lines are recorded.
 
     Raises:
         BadOutputsError: The outputs are invalid, or an operation cannot be part of a saved graph.
@@ -107,7 +107,7 @@ def _check(outputs: Any) -> None:
 
 
 def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence[Feature]) -> Feature:
-    """Returns the feature for an output. An unchanged input keeps its feature."""
+    """Returns the feature that describes an output. An unchanged input keeps its feature."""
     for feature in schema:
         if value is inputs[feature.name]:
             return dataclasses.replace(feature, name=name)
@@ -121,7 +121,7 @@ def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence
 
 
 def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int | None, ...]:
-    """Returns the shape of one example's values."""
+    """Returns the shape of an output for one example."""
     shape = value.shape
     if shape.rank is None:
         raise BadOutputsError(f"output {name!r} has unknown dimensions. Set its shape with tf.ensure_shape.")
@@ -139,7 +139,7 @@ def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int |
 
 
 def _targets(targets: Sequence[str], outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the names of those targets of the dataset that the preprocessing function also returns."""
+    """Yields the targets of the dataset that the preprocessing function returns."""
     for target in targets:
         if target in outputs or target == OBJECTS and any(name.startswith(f"{OBJECTS}/") for name in outputs):
             yield target
@@ -148,9 +148,9 @@ def _targets(targets: Sequence[str], outputs: Mapping[str, Any], inputs: Mapping
 
 
 def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
-    """Yields the operations of a graph and of the functions that it calls, such as loop bodies."""
+    """Yields the operations of a graph and of the functions that the graph calls, such as loop bodies."""
     yield from graph.get_operations()
-    for function in graph._functions.values():  # TensorFlow has no public API for it.
+    for function in graph._functions.values():  # TensorFlow has no public API for these functions.
         yield from _operations(function.graph)
 
 
@@ -163,7 +163,7 @@ def _line(operation: tf.Operation, file: str | None) -> int | None:
 
 
 def _check_operations(operations: Sequence[tf.Operation], file: str | None) -> None:
-    """Checks that a saved graph does not depend on the process in which it was created."""
+    """Checks that the operations work in other processes, where the graph is loaded from a file."""
     for operation in operations:
         if operation.type in _IN_PYTHON:
             reason = "Python functions (tf.py_function, tf.numpy_function) can't be saved. Use TensorFlow operations."
@@ -176,26 +176,26 @@ def _check_operations(operations: Sequence[tf.Operation], file: str | None) -> N
 def find_line(operation: str, lines: Mapping[str, int]) -> int | None:
     """Returns the line of the user's module that created an operation, or None if the line is unknown.
 
-    An operation of an inlined function has a name such as `map/while/body/_20/map/while/Decode`. For such operations,
-    the longest known suffix of the name is used.
+    An operation of an inlined function has a name such as `map/while/body/_20/map/while/Decode`. For such a name, the
+    longest known suffix is used.
     """
     parts = operation.split("/")
     return next((result for start in range(len(parts)) if (result := lines.get("/".join(parts[start:])))), None)
 
 
-_ONE_BY_ONE = 1 << 62  # Assumed bytes of an example. They exceed the batch size, so that a batch has one record.
+_ONE_BY_ONE = 1 << 62  # Size of an example that exceeds the size of a batch, so that each batch has one record.
 
 
 def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collection[str]) -> None:
-    """Checks the number of output rows of a graph for the first batch and for the first record alone.
+    """Checks the number of output rows of a graph, for the first batch and for the first record alone.
 
-    A test with a single batch is not sufficient, because a wrong number of rows can equal the batch size by chance. The
-    test is necessary because no engine has executed the operations after the last analyzer.
+    A single batch is not sufficient, because a wrong number of rows can equal the batch size by chance. The check is
+    needed because the analysis does not execute the operations after the last analyzer.
 
     Args:
         graph: The graph that was written.
         reader: The reader of the analyzed records.
-        names: The names of the outputs from the first trace.
+        names: The names of the outputs in the first trace.
 
     Raises:
         tf.errors.OpError: The graph fails.

@@ -22,22 +22,22 @@ from tf_input.regular_files import read_regular
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
 
 _VALUE_BYTES = {"int64": 8, "float": 4, "bytes": 0}
-_DECODED_RATIO = 16  # Estimated ratio of decoded to stored bytes for images of unknown size.
+_DECODED_RATIO = 16  # Estimated ratio of decoded to stored size for images of unknown dimensions.
 BYTES_OF_IMAGES = ("image", "pixels", "tensor")  # Kinds of features that are stored as image bytes.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransformJob(OutputPaths):
-    """The complete parameters of a `recordmill transform` run, without unset options.
+    """The parameters of a `recordmill transform` run, with defaults for all unset options.
 
     Attributes:
-        directory: The directory of the dataset, which has an analysis.
+        directory: The directory of the dataset, which contains an analysis.
         manifest: The manifest of the dataset.
         schema: The schema of the transformed examples.
         targets: The names of the features that a model predicts.
-        transform_digest: The digest of the transform. If it changes during the run, the run fails.
-        example_bytes: The approximate memory for a decoded and transformed example, in bytes.
-        output: The directory of the new dataset. For this field and the fields after `name`, see `OutputPaths`.
+        transform_digest: The digest of the transform graph. If it changes, the run fails.
+        example_bytes: The approximate memory of a decoded and transformed example, in bytes.
+        output: The directory of the new dataset. For this field and the fields below `name`, see `OutputPaths`.
         name: The name of the new dataset.
     """
 
@@ -57,13 +57,12 @@ class TransformJob(OutputPaths):
 
     @property
     def has_label(self) -> bool:
-        """Whether each example has exactly one class. If so, the index contains the class."""
+        """Whether each example has exactly one class, which is then stored in the index."""
         return any(item.name == LABEL and item.kind == "class_label" and not item.shape for item in self.schema)
 
     @property
     def image_chunk(self) -> int | None:
-        """The index of the image in the list of byte strings of an example, or None if the image is not stored as
-        bytes."""
+        """The index of the image in the result of `encode_chunks`, or None if the image is not stored as bytes."""
         is_stored = any(item.name == IMAGE and item.kind in BYTES_OF_IMAGES for item in self.schema)
         return value_chunk(self.schema, IMAGE) if is_stored else None
 
@@ -128,7 +127,7 @@ def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, 
 
 
 def _example_bytes(directory: str, manifest: Manifest, schema: tuple[Feature, ...]) -> int:
-    """Returns the approximate memory for an example during the transform, in bytes."""
+    """Returns the approximate memory of an example during the transform, in bytes."""
     sides = image_sides(directory, manifest)
     shards = [shard for shards in manifest.splits.values() for shard in shards]
     stored = sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards))

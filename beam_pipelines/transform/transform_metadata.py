@@ -15,7 +15,7 @@ from tf_input.dataset_format import DEAD_LETTERS, IMAGE, MANIFEST, OBJECTS, STAT
 
 
 def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: Sequence[TransformedShard]) -> str:
-    """Writes the metadata of a dataset after all shards are complete, and publishes the dataset.
+    """Writes the metadata of a dataset after all its shards are complete, and publishes the dataset.
 
     Raises:
         RunError: The source dataset has changed during the run.
@@ -56,14 +56,14 @@ def transformed_statistics(
 ) -> dict[str, Any]:
     """Returns the contents of `statistics.json`.
 
-    For images, masks and boxes that were not changed, the statistics are copied from the source dataset. Facts about
-    changed features are unknown.
+    The statistics of unchanged images, masks and boxes are copied from the source dataset. Statistics of changed
+    features are unknown.
 
     Args:
         manifest: The manifest of the transformed dataset.
-        shards: The shards of its splits, in order.
+        shards: The shards of each split, in order.
         source: The manifest of the source dataset.
-        stored: The contents of the source dataset's `statistics.json`.
+        stored: The contents of `statistics.json` of the source dataset.
     """
     features = manifest.features
     is_same = IMAGE in features and features[IMAGE].kind in BYTES_OF_IMAGES and features[IMAGE] == source.features.get(IMAGE)

@@ -1,4 +1,4 @@
-"""Worker function of `recordmill transform`: reads a shard, and writes the shard of transformed examples.
+"""Transforms a shard in a worker of `recordmill transform`.
 
     records -> batches -> graph, in threads ahead of the writer -> records in the same order
 """
@@ -33,11 +33,11 @@ from tf_input.transform.transforms import Transform
 
 _BATCH_BYTES = 8 << 20
 _MAX_EXAMPLES = 1024
-_MAX_REASON = 300  # Characters of a TensorFlow error message.
+_MAX_REASON = 300  # Maximum length of a TensorFlow error message, in characters.
 
 
 class _Batch(NamedTuple):
-    """A batch of consecutive records of a shard, with the index of the first record."""
+    """Consecutive records of a shard, with the index of the first record."""
 
     path: str
     first: int
@@ -45,12 +45,12 @@ class _Batch(NamedTuple):
 
 
 class _Transformed(NamedTuple):
-    """A batch of transformed examples, ready to be written.
+    """Transformed examples of a batch.
 
     Attributes:
-        examples: The serialized examples, each in the pieces of `encode_chunks`.
+        examples: The serialized examples, each as a list of byte strings from `encode_chunks`.
         labels: A mapping from class feature to the concatenated labels of all examples.
-        sequences: A mapping from class feature to one label per example, from `quality.one_label`.
+        sequences: A mapping from class feature to one number per example, from `quality.one_label`.
     """
 
     examples: list[list[bytes]]
@@ -62,7 +62,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
     """Reads a shard and writes its transformed records in the same order.
 
     Raises:
-        RunError: A record is corrupt, the transform fails on it, or the transform has changed.
+        RunError: A record is corrupt, the transform fails, or the transform has changed.
     """
     shards = job.manifest.splits[split]
     source, address = shards[shard_index], ShardAddress(split, shard_index, len(shards))
@@ -97,7 +97,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
 
 
 def _write(job: TransformJob, batch: _Transformed, writer: RecordWriter) -> Iterator[tuple[int, int, int, int]]:
-    """Writes examples and yields their index rows."""
+    """Writes examples, and yields their index rows."""
     image = job.image_chunk
     labels = batch.labels[LABEL].tolist() if job.has_label else [NO_LABEL] * len(batch.examples)
     for chunks, label in zip(batch.examples, labels, strict=True):
@@ -108,7 +108,7 @@ def _write(job: TransformJob, batch: _Transformed, writer: RecordWriter) -> Iter
 
 
 def _batches(job: TransformJob, shard: ShardInfo) -> Iterator[_Batch]:
-    """Yields the records of a shard in batches that do not depend on the number of workers.
+    """Divides the records of a shard into batches, independently of the number of workers.
 
     Raises:
         RunError: A record is corrupt, or the number of records differs from the manifest.
@@ -132,7 +132,7 @@ _loaded: dict[tuple[str, str], "_Transformer"] = {}
 
 
 def _load(job: TransformJob) -> "_Transformer":
-    """Loads the graph once per process. Only the graph of one run is cached, because graphs take much memory.
+    """Loads the graph once per process. Only one graph is cached, because graphs need much memory.
 
     Raises:
         RunError: The graph has changed or is corrupt.
@@ -156,22 +156,22 @@ def _load(job: TransformJob) -> "_Transformer":
 
 
 class _Transformer:
-    """A thread-safe function that converts a batch of records to serialized examples.
+    """A thread-safe function from a batch of records to serialized examples.
 
     Args:
-        transform: The transform to apply.
+        transform: The transform graph to apply.
         schema: The schema of the records.
     """
 
     def __init__(self, transform: Transform, schema: Sequence[Feature]) -> None:
-        # Keep a reference. A graph that is freed also frees the functions of its loops and conditions.
+        # Keep a reference. If the graph is freed, the functions of its loops and conditions are freed, too.
         self._transform = transform
         self._schema = transform.info.schema
         names = [feature.name for feature in self._schema]
 
         @functools.partial(tf.function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
         def apply(serialized: tf.Tensor) -> Mapping[str, Any]:
-            with tf.device("CPU:0"):  # The reader uses the CPU too.
+            with tf.device("CPU:0"):  # The reader also uses the CPU.
                 return transform.parse(serialized, schema, names)
 
         self._apply = apply.get_concrete_function()  # Trace here once, so that threads do not trace in parallel.
@@ -203,7 +203,7 @@ class _Transformer:
         return _Transformed([encode_chunks(self._schema, dict(zip(columns, row))) for row in rows], labels, sequences)
 
     def _explain(self, batch: _Batch, error: tf.errors.OpError) -> str:
-        """Applies the graph to single records, to find the record for which the graph fails."""
+        """Returns an error message with the first record for which the graph fails."""
         records_text = f"records {batch.first} to {batch.first + len(batch.records) - 1}"
         for position, record in enumerate(batch.records):
             try:
@@ -216,10 +216,10 @@ class _Transformer:
 
 
 def _rows(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> Sequence[Any]:
-    """Returns the feature values of each example in a batch, in the format of `encode_chunks`."""
+    """Returns the values of a feature for each example in a batch, in the format of `encode_chunks`."""
     if isinstance(value, tf.RaggedTensor):
         splits, *inner = (nested_row_split.numpy() for nested_row_split in value.nested_row_splits)
-        for splits_of_level in inner:  # Convert the row splits into splits of the flat values.
+        for splits_of_level in inner:  # Convert row splits to splits of the flat values.
             splits = splits_of_level[splits]
         values = value.flat_values.numpy()
         rows = [values[start:end].ravel() for start, end in zip(splits, splits[1:])]

@@ -1,4 +1,4 @@
-"""Loads the user's module that defines `preprocessing_fn`, and reports errors by file, line and reason."""
+"""Loads the user's module that defines `preprocessing_fn`. Errors name the file, the line and the reason."""
 
 import contextlib
 import dataclasses
@@ -20,14 +20,14 @@ _FUNCTION = "preprocessing_fn"
 class UserPreprocessing:
     """The preprocessing function of a user's module.
 
-    The module is sent to workers as source text, so it does not have to be installed on the workers. The module can
-    import other modules from its folder if the folder exists on the worker. On a cluster, all modules that the user's
-    module imports must be installed on the workers.
+    The source code of the module is sent to workers, so the module does not have to be installed on them. The module
+    can import other modules from its folder if workers can access the folder. On a cluster, other imported modules must
+    be installed on the workers.
 
     Attributes:
         path: The path of the module, as the user gave it.
         file: The absolute path of the module.
-        source: The source text of the module.
+        source: The source code of the module.
     """
 
     path: str
@@ -36,7 +36,7 @@ class UserPreprocessing:
 
     @classmethod
     def read(cls, path: str) -> "UserPreprocessing":
-        """Reads and runs a module.
+        """Reads and executes a module.
 
         Raises:
             UserError: The module is missing, is not text, fails, or does not define `preprocessing_fn`.
@@ -62,7 +62,7 @@ class UserPreprocessing:
             return self.load()(dict(inputs))
 
     def load(self) -> Callable[[dict[str, Any]], Any] | None:
-        """Returns the module's `preprocessing_fn`, or None."""
+        """Returns the function `preprocessing_fn` of the module, or None."""
         with self._importable():
             return getattr(_load(self.file, self.source), _FUNCTION, None)
 
@@ -78,10 +78,10 @@ class UserPreprocessing:
 
     @contextlib.contextmanager
     def explained(self, *others: type[Exception]) -> Iterator[None]:
-        """Context manager that converts any exception of the user's module to a one-line error.
+        """Context manager that converts exceptions of the user's module to one-line errors.
 
         Args:
-            *others: Exception classes that are not caused by the module.
+            *others: Exception classes that have other causes, and are not converted.
 
         Raises:
             UserError: The module raised an exception, including SystemExit.
@@ -90,19 +90,18 @@ class UserPreprocessing:
             yield
         except (UserError, KeyboardInterrupt, *others):
             raise
-        except BaseException as error:  # The module can raise an exception of any class.
+        except BaseException as error:  # The module can raise exceptions of any class.
             raise self.error(_reason(error), self._line_of(error)) from None
 
     def error(self, reason: str, line: int | None = None) -> UserError:
-        """Returns the error for a reason. If `line` is None, the error message contains the line of the function
-        definition."""
+        """Returns an error with a reason and a line. By default, the line is the first line of the function."""
         if line is None:
             line = self._first_line()
         line_text = f"{printable(self.path)}, line {line}" if line else printable(self.path)
         return UserError(f"{_OPTION}={line_text}: {reason}")
 
     def _line_of(self, error: BaseException) -> int | None:
-        """Returns the line of the user's module that raised an error or called the code that raised the error."""
+        """Returns the last line of the user's module in the traceback of an error, or None."""
         if isinstance(error, SyntaxError) and error.filename == self.file:
             return error.lineno
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]
@@ -116,7 +115,7 @@ class UserPreprocessing:
 
 @functools.lru_cache(maxsize=2)
 def _load(file: str, source: str) -> types.ModuleType:
-    """Executes the source text of the user's module, once in each process."""
+    """Executes the source code of the user's module, once in each process."""
     name = f"recordmill_{os.path.splitext(os.path.basename(file))[0]}"
     module = types.ModuleType(name)
     module.__file__ = file
