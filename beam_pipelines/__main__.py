@@ -1,4 +1,4 @@
-"""Implements the command line program `recordmill`, with one function for each command.
+"""Implements the command-line program `recordmill`, with one function per command.
 
 Invalid options are reported quickly, because Beam is imported only after the options have been checked.
 """
@@ -56,17 +56,17 @@ from beam_pipelines.transform.transform_job import make_job
 from tf_input.cores import num_cores
 from tf_input.dataset_format import MANIFEST
 
-# Whether this process runs only the command. If other code calls `main`, that code may use Beam in other ways.
+# Whether this process only runs the command. Otherwise, `main` was called by code that may use Beam in other ways.
 _is_command = False
 
-# Most shells do not expand `--output=~/out`, which would create a folder named `~`. A single `~` is not a path here.
+# Most shells do not expand `--output=~/out`, which would create a folder named `~`. A `~` alone is not expanded here.
 _HOME = re.compile(r"^(?P<option>--\w+=)?~(?=/.)")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command line and returns its exit code.
+    """Runs a command line, and returns its exit code.
 
-    The exit code is 0 for success, 1 for a failure that may succeed when retried, and 2 for a permanent failure.
+    The exit code is 0 for success, 1 for a failure that may succeed if it is repeated, and 2 for a permanent failure.
     """
     interrupts.listen()
     log.set_format(None)
@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         log.clear_error(error_json)
         parser = make_parser()
-        if "_ARGCOMPLETE" in os.environ:  # a shell requests completions
+        if "_ARGCOMPLETE" in os.environ:  # A shell requests completions.
             importlib.import_module("argcomplete").autocomplete(parser)
         arguments, others = parser.parse_known_args(argv)
         log.set_format(arguments.log_format, quiet=getattr(arguments, "quiet", False))
@@ -116,7 +116,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill prepare`: writes a dataset, or prints an estimate with `--estimate`."""
     beam_flags = [*beam_flags, f"--store_timeout={arguments.store_timeout}"]
     if any("://" in location for location in (*arguments.label_names, arguments.label_names_from or "")):
-        _use_for_stores(beam_flags, "prepare")  # files that `make_config` reads
+        _use_for_stores(beam_flags, "prepare")  # `make_config` reads files.
     config = make_config(arguments)
     if arguments.estimate:
         _print(estimate(config, beam_flags))
@@ -143,14 +143,14 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def _import_and_start_workers(name: str, beam_flags: list[str], *paths: str | None) -> None:
-    """Imports a module that needs Beam and, at the same time, starts the worker processes of a local run.
+    """Imports a module that needs Beam. In a local run, starts the worker processes at the same time.
 
     Beam's modules for object stores are imported only if a path is in an object store.
 
     Args:
         name: The name of the module, relative to `beam_pipelines`.
-        beam_flags: Beam's options. With another runner or other modes of the DirectRunner, the function does nothing.
-        *paths: The paths that the command uses, or None.
+        beam_flags: Beam's options. If they select another runner or mode, the function does nothing.
+        *paths: The paths that the command uses. None is ignored.
     """
     if any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
         return
@@ -171,16 +171,16 @@ def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill transform`: applies the graph of `recordmill analyze` and writes the result as a dataset."""
     config = make_transform_config(arguments)
-    make_job(config)  # reports errors before Beam is imported
+    make_job(config)  # Reports errors before Beam is imported.
     _report(_import("transform.run_transform").run_transform(config, _pipeline_options(beam_flags, "transform")))
 
 
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill repair`: rebuilds the corrupt shards of a dataset and prints which files were repaired."""
     config = make_repair_config(arguments)
-    if beam_flags:  # options for object stores
+    if beam_flags:  # Options for object stores.
         _use_for_stores(beam_flags, "repair")
-    for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # a slow import of pyarrow
+    for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # A slow import of pyarrow.
         if config.is_dry or not log.is_quiet():  # a dry run prints corrupt files even with --quiet
             _print(line)
 
@@ -197,7 +197,7 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     module = _import("verify.verify")
     report = module.run_verify(config, _pipeline_options(beam_flags, "verify"))
     _print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe())
-    if config.report:  # written last, because writing may fail
+    if config.report:  # Written last, because writing may fail.
         module.write_report(report, config.report)
     if report.problems:
         raise report.failure()
@@ -214,20 +214,20 @@ def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     except OSError as error:
         raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
     check_names(directory, manifest)
-    module = importlib.import_module("beam_pipelines.report.write_report")  # a slow import of pyarrow
+    module = importlib.import_module("beam_pipelines.report.write_report")  # A slow import of pyarrow.
     _print(module.run_report(directory, manifest, page))
 
 
 def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill leaks`: prints the near-duplicates and groups that occur in several splits or datasets.
+    """Runs `recordmill leaks`: prints near-duplicates and groups that span splits or datasets.
 
     Raises:
         ProblemsFound: A leak was found.
     """
     config = make_leaks_config(arguments)
-    if beam_flags:  # options for object stores
+    if beam_flags:  # Options for object stores.
         _use_for_stores(beam_flags, "leaks")
-    module = importlib.import_module("beam_pipelines.leaks.leaks")  # a slow import of pyarrow
+    module = importlib.import_module("beam_pipelines.leaks.leaks")  # A slow import of pyarrow.
     found_leaks = module.run_leaks(config)
     _print(json.dumps(found_leaks, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(found_leaks))
     if error := module.failure(config, found_leaks):
@@ -238,7 +238,7 @@ def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill export`: writes a dataset in another format."""
     config = make_export_config(arguments)
     if not any_remote(config.directory, config.output):
-        importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # reports errors early
+        importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # Reports errors early.
     _report(_import("export.export").run_export(config, _pipeline_options(beam_flags, "export")))
 
 
@@ -247,7 +247,7 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_quality_config(arguments)
     if beam_flags:
         _use_for_stores(beam_flags, "quality")
-    module = importlib.import_module("beam_pipelines.quality.quality")  # a slow import of pyarrow
+    module = importlib.import_module("beam_pipelines.quality.quality")  # A slow import of pyarrow.
     plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
     links = {"follow_links": config.follow_links, "split_folders": config.split_folders}
     qualities = [module.find_quality(path, config.label, **links) for path in config.paths]
@@ -263,7 +263,7 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill status`: prints the state of a run to an output directory."""
+    """Runs `recordmill status`: prints the state of an output directory."""
     directory = parse_directory("OUT", arguments.directory)
     if beam_flags:
         _use_for_stores(beam_flags, "status")
@@ -272,7 +272,7 @@ def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
-    """Runs `recordmill benchmark`: measures the reading speed of a dataset and prints how to increase it."""
+    """Runs `recordmill benchmark`: measures the read speed of a dataset, and prints how to increase it."""
     from tf_input.benchmark import (
         benchmark,  # imported here, because machines that write datasets may lack TensorFlow
     )
@@ -284,7 +284,7 @@ def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
 
 
 def which(arguments: argparse.Namespace, unused: list[str]) -> None:
-    """Runs `recordmill which`: prints the examples that a training run received in a given batch."""
+    """Runs `recordmill which`: prints the examples in a given batch of a training run."""
     options = training_options(arguments)
     from tf_input.training import which as past_batches
 
@@ -299,7 +299,7 @@ def which(arguments: argparse.Namespace, unused: list[str]) -> None:
 
 
 def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
-    """Runs `recordmill inspect`: prints the content of a dataset."""
+    """Runs `recordmill inspect`: prints the contents of a dataset."""
     options = inspect_options(arguments)
     from tf_input.inspection import inspection
 
@@ -312,30 +312,30 @@ def _expand_home(match: re.Match[str]) -> str:
 
 
 def _report(summary: str) -> None:
-    """Prints a command's final summary, unless `--quiet` is given."""
+    """Prints the summary of a command, unless `--quiet` is given."""
     if not log.is_quiet():
         _print(summary)
 
 
 def _print(text: str) -> None:
-    """Prints the result of a command after escaping control characters."""
+    """Prints the result of a command, with control characters escaped."""
     with _printing():
         print(escaped(text))
 
 
 @contextlib.contextmanager
 def _printing() -> Iterator[None]:
-    """Context manager that flushes the standard output on exit and ignores a closed output pipe."""
+    """Context manager that finally flushes the standard output, and ignores a closed pipe."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards all further output
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Discards further output.
 
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Context manager that converts exceptions of `tf_input` to command errors with one-line messages."""
+    """Context manager that converts exceptions of `tf_input` to one-line errors of the command."""
     try:
         with _printing():
             yield
@@ -348,8 +348,7 @@ def _reading() -> Iterator[None]:
 
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
-    """Returns a text with the estimated output and duration of `recordmill prepare`, based on a listing of the
-    input."""
+    """Returns a text with the estimated output and duration of a `prepare` run, from a listing of its input."""
     return _import("launch").run_estimate(config, _pipeline_options(beam_flags, "prepare"))
 
 
@@ -375,12 +374,12 @@ def _import(name: str, *needed: str) -> ModuleType:
 
     Args:
         name: The name of the module, relative to `beam_pipelines`.
-        *needed: The packages of the extra `transform` that the module also needs, such as TensorFlow.
+        *needed: The packages of the extra `transform` that must be installed, such as TensorFlow.
     """
-    if module := sys.modules.get(f"beam_pipelines.{name}"):  # `gc.freeze` would now keep garbage alive
+    if module := sys.modules.get(f"beam_pipelines.{name}"):  # Freezing the garbage collector now would keep garbage.
         return module
-    logging.disable(logging.WARNING)  # importing Beam warns about optional packages that are not installed
-    gc.disable()  # repeated garbage collections take a fifth of the import time
+    logging.disable(logging.WARNING)  # Importing Beam warns about optional packages that are not installed.
+    gc.disable()  # Repeated garbage collections take a fifth of the import time.
     try:
         return import_quietly(f"beam_pipelines.{name}", *needed) if needed else importlib.import_module(f"beam_pipelines.{name}")
     finally:
@@ -391,12 +390,12 @@ def _import(name: str, *needed: str) -> ModuleType:
 
 
 def _pipeline_options(beam_flags: list[str], command: str) -> Any:
-    """Parses the flags that recordmill does not define as Beam's pipeline options."""
+    """Parses all flags that are not Recordmill's as pipeline options of Beam."""
     return _import("runners.jobs").parse_pipeline_options(beam_flags, command, option_names)
 
 
 def _use_for_stores(beam_flags: list[str], command: str) -> None:
-    """Applies Beam's pipeline options for object stores to this process."""
+    """Applies Beam's pipeline options for object stores in this process."""
     _import("runners.jobs").use_for_stores(_pipeline_options(beam_flags, command))
 
 
@@ -410,7 +409,7 @@ def run() -> NoReturn:
     global _is_command
     _is_command = True
     interrupts.end_in_time()
-    atexit.register(_flush)  # argparse does not flush its output
+    atexit.register(_flush)  # argparse does not flush its output.
     try:
         code = main()
     except Exception:
@@ -419,9 +418,9 @@ def run() -> NoReturn:
     interrupts.restore_handlers()
     if code:
         interrupts.end(code)  # threads may still wait for an object store or an engine
-    if "duckdb" in sys.modules:  # duckdb prints a line for each object that is not collected
+    if "duckdb" in sys.modules:  # duckdb prints a line for each object that is not collected.
         sys.exit(code)
-    gc.freeze()  # saves a quarter of a second in the interpreter's final garbage collection
+    gc.freeze()  # Saves a quarter of a second in the interpreter's final garbage collection.
     sys.exit(code)
 
 

@@ -1,6 +1,6 @@
-"""Estimates the output size and the duration of a run before it starts (`recordmill prepare --estimate`).
+"""Estimates the output size and the duration of a `prepare` run before it starts (`--estimate`).
 
-The times are rough. The durations are based on rates that were measured on one core with all files in the page cache.
+The durations are rough. They are based on rates that were measured on one core with all files in the page cache.
 """
 
 import contextlib
@@ -31,22 +31,22 @@ from tf_input.cores import num_cores
 
 CORES_PER_WORKER = 4
 
-# Number of examples without an image that are encoded to estimate their size.
+# Number of examples that are encoded to estimate their size, if they have no image.
 _NUM_MEASURED = 64
 
-# Number of images that are assigned to splits together.
+# Number of inputs whose splits are computed together.
 _BATCH_IMAGES = 4096
 
-# Assumed size of an image if the listing has no sizes, such as the listing of a table.
+# Assumed size of an image if the listing does not contain sizes, for example for a table.
 ASSUMED_BYTES = 128 << 10
 
-# CPU seconds per image and per byte for listing, check, shuffle and write.
+# CPU seconds per image and per byte for listing, checking, shuffling and writing.
 _CHECKED = (30e-6, 9.3e-9)
 _UNCHECKED = (25e-6, 1.3e-9)
-_HASHED = (25e-6, 1.4e-9)  # extra with --duplicates: read again and hash; images are still decoded only once
-_PER_REQUEST = 1.5e-3  # CPU seconds of the Python client for a request to an object store
+_HASHED = (25e-6, 1.4e-9)  # Additional time with --duplicates, for reading again and hashing. Decoding is not repeated.
+_PER_REQUEST = 1.5e-3  # CPU seconds of the Python client for a request to an object store.
 
-# Overhead per record (key, size, label, frame, index row, catalog row), and per reference in the spool and the plan.
+# Overhead per record (key, size, label, frame, index row, catalog row), and per reference in temporary files.
 _RECORD_BYTES = 180
 _REFERENCE_BYTES = 100
 
@@ -62,18 +62,19 @@ class Estimate:
     """The estimated output and duration of a run.
 
     Attributes:
-        num_examples: The number of examples by split.
-        num_bytes: The size of the images at the source in bytes, by split. For examples without images, it is the size
-            of the stored examples.
-        num_shards: The number of shards by split.
+        num_examples: A mapping from split to its number of examples.
+        num_bytes: A mapping from split to the size of its source images in bytes. Without images, the size of the
+            stored examples.
+        num_shards: A mapping from split to its number of shards.
         num_classes: The number of class names of the feature with the most class names.
         num_dead_letters: The number of inputs that the listing rejects.
         core_seconds: The total CPU time in seconds, independent of the number of cores.
         is_kept: Whether images keep their size and format.
         has_images: Whether examples have an image.
         num_reads: The number of times that each image is read.
-        has_sizes: Whether the listing has the sizes of the images. Otherwise, `ASSUMED_BYTES` is used for each image.
-        memory_bytes: The memory in bytes for annotation files that are read at the same time.
+        has_sizes: Whether the listing contains the sizes of images. Otherwise, the size is assumed to be
+            `ASSUMED_BYTES`.
+        memory_bytes: The memory for annotation files that are read at the same time, in bytes.
     """
 
     num_examples: dict[str, int]
@@ -95,27 +96,27 @@ class Estimate:
 
     @property
     def output_bytes(self) -> int:
-        """The approximate size of the dataset in bytes."""
+        """The approximate size of the dataset, in bytes."""
         return sum(self.num_bytes.values()) + self.num_all * _RECORD_BYTES
 
     @property
     def plan_bytes(self) -> int:
-        """The size in bytes of the temporary files that list the inputs during the run."""
+        """The size of the temporary files that list the inputs, in bytes."""
         return self.num_all * _REFERENCE_BYTES
 
     @property
     def memory(self) -> int:
-        """The memory in bytes that a local run, or each worker process on a cluster, requires."""
+        """The memory of a local run, or of each worker process on a cluster, in bytes."""
         return _BASE_MEMORY + self.memory_bytes + min(self.num_all, BLOCK_REFERENCES) * _REFERENCE_MEMORY
 
     @property
     def num_workers(self) -> int:
-        """The number of workers with which the run takes 15 minutes, not counting the start of the workers."""
+        """The number of workers with which the run takes 15 minutes, plus the start of the workers."""
         return min(_MAX_WORKERS, math.ceil(self.core_seconds / CORES_PER_WORKER / (60 * _MINUTES_WANTED)))
 
 
 def make_estimate(config: PrepareConfig) -> Estimate:
-    """Estimates a run from the list of its inputs, without reading any image.
+    """Estimates a run by listing its inputs, without reading images.
 
     Args:
         config: The resolved configuration, with a known source kind.
@@ -171,7 +172,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
 
 
 def _measure(examples: Sequence[InputRecord], listing: Listing, config: PrepareConfig) -> int:
-    """Returns the mean encoded size, in bytes, of a few examples without images."""
+    """Returns the mean encoded size of a few examples without images, in bytes."""
     context = WriteContext(PrepareJob.of(config), listing)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         reader = InputReader(context, files_at(listing.root), spool)
@@ -181,9 +182,9 @@ def _measure(examples: Sequence[InputRecord], listing: Listing, config: PrepareC
 
 
 def _splits(images: Sequence[InputRecord], groups: Sequence[bytes], config: PrepareConfig) -> list[str]:
-    """Returns the split of each input, which is predefined by the source or computed from a hash of the group.
+    """Returns the split of each input, which is predefined or computed from a hash of the group.
 
-    The result is approximate if `--stratify` or `--splits_from` is used.
+    The result is approximate with `--stratify` or `--splits_from`.
     """
     by_group, divide = SplitByGroup(config.shares), (None, *config.source.divide)
     split_numbers = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()
@@ -191,11 +192,11 @@ def _splits(images: Sequence[InputRecord], groups: Sequence[bytes], config: Prep
 
 
 def describe_estimate(estimate: Estimate, start_seconds: float | None) -> str:
-    """Returns the text that describes an estimate.
+    """Formats an estimate for the terminal.
 
     Args:
-        estimate: The estimate of a run.
-        start_seconds: The seconds until a cluster reads the first image, or None for a local run.
+        estimate: The estimate.
+        start_seconds: The expected time until a cluster reads the first image, in seconds. None for a local run.
     """
     return "\n".join(f"{name + ':':<10} {text}" for name, text in _lines(estimate, start_seconds))
 
@@ -209,7 +210,7 @@ def _lines(estimate: Estimate, start_seconds: float | None) -> Iterator[tuple[st
     twice = ", twice because of --duplicates" if estimate.num_reads == 2 else ""
     yield "read", f"{format_size(sum(estimate.num_bytes.values()))} from the source{twice}{assumed}"
     shards = ", ".join(f"{split} {count:,}" for split, count in estimate.num_shards.items())
-    at_most = "" if estimate.is_kept else "at most "  # the size of converted images is unknown
+    at_most = "" if estimate.is_kept else "at most "  # The size of converted images is unknown.
     yield "written", f"{at_most}{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
     yield "plan", f"{format_size(estimate.plan_bytes)} of temporary files beside the output"
     where = "in total" if start_seconds is None else "per worker process"

@@ -47,27 +47,27 @@ def run_prepare(
     shared_filesystem: bool = False,
     wait: bool = True,
 ) -> str | None:
-    """Runs `prepare`.
+    """Runs `recordmill prepare`.
 
-    The output directory then contains either the complete dataset or no new files. After a failure, the files from
-    which the run can be resumed remain beside the output directory.
+    After success, the output directory contains the complete dataset. After a failure, it contains no new files, but
+    files from which the run can be resumed may remain beside it.
 
     Args:
         config: The user's configuration of the run.
         options: The options of the Beam pipeline.
         overwrite: Whether to replace a dataset at the output when the new dataset is complete.
-        resume_policy: The action if an earlier run to the same output is unfinished.
-        shared_filesystem: Whether the workers can access the local paths in the configuration.
-        wait: Whether to wait for the end of the job. Services such as Dataflow can run a job without a waiting client.
+        resume_policy: What to do if an interrupted run to the same output exists.
+        shared_filesystem: Whether workers can access local paths.
+        wait: Whether to wait until the job ends. Services such as Dataflow can run a job without a waiting client.
 
     Returns:
-        None if the dataset is complete. A text about the submitted job if the function did not wait for its end.
+        None if the dataset is complete. A message about the submitted job if the function did not wait.
 
     Raises:
         UserError: The input or the options are invalid.
-        RunError: The run failed for a reason that the user can fix.
+        RunError: The run failed, for example because a disk is full.
     """
-    beam.io.filesystems.FileSystems.set_options(options)  # credentials and endpoints for object stores
+    beam.io.filesystems.FileSystems.set_options(options)  # Credentials and endpoints for object stores.
     quiet_engines()
     others = (("--image_root", config.source.image_root), ("--splits_from", config.splits_from))
     paths = [("--input", config.input), ("--output", config.output), *((option, path) for option, path in others if path)]
@@ -98,7 +98,7 @@ def run_prepare(
 
 
 def _name_run(job: PrepareJob, left: ResumableRun | None) -> PrepareJob:
-    """Sets the run ID of a job to a new ID, or to the ID of the interrupted run that the job resumes."""
+    """Returns a job with a new run ID, or with the ID of the interrupted run that it resumes."""
     run_id, is_output_new = uuid.uuid4().hex, job.is_output_new
     if left:
         run_id = left.run_id
@@ -110,19 +110,18 @@ def _name_run(job: PrepareJob, left: ResumableRun | None) -> PrepareJob:
 def _run(
     job: PrepareJob, left: ResumableRun | None, engine: Engine, resume_policy: ResumePolicy, paths: Sequence[str], *, is_submitted: bool
 ) -> PipelineResult | None:
-    """Runs a job until it ends, or only submits the job if the command should not wait.
+    """Runs a job until it ends, or only submits it.
 
     Args:
         job: The job.
-        left: The unfinished run to resume, or None.
+        left: The interrupted run to resume, or None.
         engine: The engine that runs the job.
-        resume_policy: The action if an earlier run to the same output is unfinished.
-        paths: The paths that the workers read and write. An object store that does not respond for too long ends the
-            job.
-        is_submitted: Whether to only submit the job without waiting for its end.
+        resume_policy: What to do if an interrupted run to the same output exists.
+        paths: The paths that workers access. If an object store does not respond for too long, the job is stopped.
+        is_submitted: Whether to only submit the job, without waiting until it ends.
 
     Returns:
-        The result of the submission, or None if the job is done.
+        The result of the submission, or None if the job has ended.
     """
     with (
         working_directory(job, resume_policy, EngineJobs(engine)) as detach,
@@ -144,7 +143,7 @@ def _run(
 
 @contextlib.contextmanager
 def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
-    """Context manager that logs the start and the end of a run, and adds the run ID to all log lines."""
+    """Context manager that logs the start and the end of a run, and adds the run ID to all log messages."""
     log.set_run(job.run_id, lambda: progress.stage_of(job.progress_directory))
     began = time.monotonic()
     if log.is_kept():
@@ -162,7 +161,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
 
 
 def _make_pipeline(job: PrepareJob, engine: Engine, left: ResumableRun | None) -> beam.Pipeline:
-    """Creates the pipeline of a new run, or the pipeline that completes a resumed run."""
+    """Creates the pipeline of a new run or of a resumed run."""
     pipeline = engine.make_pipeline()
     run_info = make_run_info(job, engine.options, job.run_id)
     if left is None:
@@ -177,15 +176,13 @@ def _make_pipeline(job: PrepareJob, engine: Engine, left: ResumableRun | None) -
 def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
     try:
         return read_class_tables(output)
-    except (ValueError, UserError) as error:  # --overwrite may replace a corrupt dataset or another format version
+    except (ValueError, UserError) as error:  # --overwrite may replace a corrupt dataset or another format version.
         print_message(f"Cannot check that classes keep their numbers: {error}", "warning")
         return {}
 
 
 def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
-    """Returns a readable estimate of the output size and the duration of a run.
-
-    Raises `UserError` if the input is invalid.
+    """Returns a text with the estimated output size and duration of a run. Raises `UserError` if the input is invalid.
     """
     beam.io.filesystems.FileSystems.set_options(options)
     check_input(config.input)
@@ -195,12 +192,10 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
 
 
 def resolve_source(config: PrepareConfig) -> PrepareConfig:
-    """Detects the kind of the input source, and whether the examples have images.
-
-    Options that the user did not set are detected from the input and logged.
+    """Detects the kind of the source, and whether examples have images. Logs what was detected.
 
     Raises:
-        UserError: The kind cannot be guessed, the input is invalid for the source, or options contradict the source.
+        UserError: The kind cannot be detected, or the input or options do not match the source.
     """
     source = config.source
     if source.kind is None:
@@ -223,22 +218,20 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
     if is_open and (reading := opened.choose_class_folders()):
         print_message(f"--class_folder_depth={reading.depth}, because {reading.why}")
         config = dataclasses.replace(config, source=dataclasses.replace(config.source, class_folder_depth=reading.depth))
-    if result := getattr(opened, "guess", ""):  # only for TFRecord sources
+    if result := getattr(opened, "guess", ""):  # Only for TFRecord sources.
         print_message(result)
     return config
 
 
 def resolve_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
-    """Completes a configuration with absolute paths, the source kind and the number of worker processes.
-
-    The job has no run ID yet.
+    """Completes a configuration with absolute paths, the source kind and the number of processes, but without a run ID.
     """
     config = resolve_source(config)
-    is_plain = not any_remote(config.input, config.output, config.source.image_root)  # object stores need Beam
+    is_plain = not any_remote(config.input, config.output, config.source.image_root)  # Object stores need Beam.
     return PrepareJob.of(
         config,
         input=_absolute(config.input, os.path.abspath),
-        # If the output is a symbolic link, its target is replaced, not the link.
+        # If the output is a symbolic link, its target is replaced instead of the link.
         output=_absolute(config.output, os.path.realpath),
         is_output_new=is_new(config.output),
         num_processes=engine.num_processes if is_plain else 0,
@@ -253,8 +246,9 @@ def _absolute(path: str, make: Any) -> str:
 
 @contextlib.contextmanager
 def _progress_directory(job: PrepareJob, engine: Engine, is_submitted: bool) -> Iterator[str]:
-    """Context manager for a directory in which workers store their progress counts. The path is empty for a submitted
-    job."""
+    """Context manager for a directory in which workers store progress counts. It yields "" if the job is only
+    submitted.
+    """
     if is_submitted:
         yield ""
     elif is_remote(job.output) and engine.is_local:

@@ -1,6 +1,6 @@
 """Imports Beam without the optional packages that a local run does not need, such as cloud clients and pandas.
 
-The optional packages account for more than half of Beam's import time and memory.
+These packages account for more than half of Beam's import time and memory.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, Iterator
 
-# Optional packages and modules, without which Beam still works.
+# Optional packages and modules, without which Beam works.
 _OPTIONAL = (
     *("apache_beam.io.gcp.bigquery", "apitools", "boto3", "botocore", "bson"),
     *("google.api_core", "google.auth", "google.cloud", "oauth2client", "pandas"),
@@ -26,12 +26,12 @@ class _NotInstalled(importlib.abc.MetaPathFinder):
 def without_optional_parts() -> Iterator[None]:
     """Context manager in which Beam and pyarrow cannot import optional packages, as if they were not installed.
 
-    Packages that have already been imported remain available. Use this context manager only in the process of a single
+    Packages that have already been imported remain available. Use this function only in the process of a single
     command, because its effect on imported modules is permanent.
     """
     finder = _NotInstalled()
     sys.meta_path.insert(0, finder)
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # the default pool keeps megabytes for each thread
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # The default pool keeps megabytes for each thread.
     try:
         yield
         import numpy as np

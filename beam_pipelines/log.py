@@ -1,8 +1,9 @@
-"""The log of a command on the standard error output, in the format of `--log_format`:
+"""Logs messages of a command to the standard error output, in the format of `--log_format`.
 
     default     recordmill: warning: sky: 1 class has a number and no example
     text        2026-11-22T22:01:07Z 1a2b3c4d write warning: sky: 1 class has a number and no example
-    json        {"time": "2026-11-22T22:01:07Z", "run_id": "1a2b…", "stage": "write", "level": "warning", "message": "sky: …"}
+    json        {"time": "2026-11-22T22:01:07Z", "run_id": "1a2b…", "stage": "write", "level": "warning", "message":
+    "sky: …"}
 """
 
 import contextlib
@@ -16,20 +17,20 @@ from typing import Any, Callable
 from beam_pipelines.errors import UserError, escaped, printable
 
 FORMATS = ("text", "json")
-DISPLAYS = ("auto", "json", "none")  # values of --progress
+DISPLAYS = ("auto", "json", "none")  # Values of --progress.
 
 _format: str | None = None
 _is_quiet = False
-_is_command = False  # False in worker processes
+_is_command = False  # False in worker processes.
 _run_id = ""
 _find_stage: Callable[[], str] = lambda: "start"
 
 
 def set_format(name: str | None, *, quiet: bool = False) -> None:
-    """Sets the format of all further log lines and resets the run ID.
+    """Sets the format of log lines, and resets the run ID.
 
     Args:
-        name: The format of the lines, one of `FORMATS`. None means plain lines, without messages that only a log needs.
+        name: The format, one of `FORMATS`. None prints plain lines, without messages that are useful only in a log.
         quiet: Whether to print only warnings and errors.
     """
     global _format, _is_quiet, _is_command
@@ -38,7 +39,7 @@ def set_format(name: str | None, *, quiet: bool = False) -> None:
 
 
 def set_run(run_id: str, find_stage: Callable[[], str]) -> None:
-    """Sets the run ID that all further log lines contain.
+    """Sets the run ID of log lines.
 
     Args:
         run_id: The ID of the run.
@@ -54,10 +55,7 @@ def is_quiet() -> bool:
 
 
 def is_kept() -> bool:
-    """Returns whether lines have a log format.
-
-    If a log format is set, the start, the options and the end of a run are also logged.
-    """
+    """Returns whether a log format is set, so that the start, the options and the end of a run are also logged."""
     return _format is not None
 
 
@@ -67,12 +65,12 @@ def stage() -> str:
 
 
 def print_message(message: str, level: str = "info", **fields: Any) -> None:
-    """Prints a message to the standard error output in the current format.
+    """Prints a message to the standard error output, in the current format.
 
     Args:
-        message: The message, as a single line or a line followed by a list.
+        message: The message: a single line, or a line that is followed by a list.
         level: The level of the message: info, warning or error.
-        **fields: Additional fields for the JSON format, as JSON values.
+        **fields: Additional fields of the JSON format, as JSON values.
     """
     if _is_quiet and level == "info":
         return
@@ -85,7 +83,7 @@ def print_message(message: str, level: str = "info", **fields: Any) -> None:
             line = json.dumps({"time": now, "run_id": _run_id, "stage": step, "level": level, "message": message, **fields}, default=str)
         else:
             line = f"{now} {_run_id[:8] or '-'} {step} {shown}"
-    with contextlib.suppress(OSError):  # for example, a log on a full disk must not end a run
+    with contextlib.suppress(OSError):  # A full disk, for example, must not end a run.
         print(escaped(line), file=sys.stderr, flush=True)
 
 
@@ -101,7 +99,7 @@ def _now() -> str:
 
 
 def name_run_in_messages(run_id: str) -> None:
-    """Adds the run ID to all log messages in a worker process, including the messages of libraries."""
+    """Adds the run ID to all log messages in a worker process, including messages of libraries."""
     if not run_id or _is_command:
         return
     make = logging.LogRecord
@@ -122,7 +120,7 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
         error: The error that ended the command, or None after an interrupt.
         message: The logged message of the error.
         exit_code: The exit code of the command.
-        in_place: A text about the files that the command has written.
+        in_place: A description of the files that the command has written.
     """
     if not path:
         return
@@ -148,7 +146,7 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
 
 
 def clear_error(path: str) -> None:
-    """Removes the error file that an earlier command wrote.
+    """Removes the error file of an earlier command.
 
     Raises:
         UserError: The path is not writable.

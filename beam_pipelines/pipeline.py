@@ -22,39 +22,40 @@ from beam_pipelines.splits.find_near_duplicates import FindNearDuplicates
 
 
 def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """Builds the complete pipeline, which lists inputs, assigns splits, plans the shards and writes the dataset.
+    """Adds the steps of `recordmill prepare` to a Beam pipeline: list inputs, assign splits, plan and write shards,
+    publish.
 
     Args:
-        root: The pipeline to which the steps are added.
-        config: The job. Its working directory exists and no other run uses it (see `launch`).
-        run_info: The content of `run.json`.
+        root: The pipeline.
+        config: The configuration of the job. Its working directory exists, and no other run uses it (see `launch`).
+        run_info: The contents of `run.json`, except the end time.
 
     Returns:
-        A PCollection with the name of the dataset as its only element, after the dataset is published.
+        A PCollection with one element, the name of the dataset, which is emitted after the dataset is published.
     """
-    # Lists the input to sorted chunks of references in the spool, without reading any image.
+    # Lists the inputs. Writes sorted references to temporary files, without reading images.
     listed = root | "ListImages" >> ListImages(config)
 
-    # Reads and hashes all images, then drops near-duplicates or puts them into the same group.
+    # Reads and hashes all images, then drops or groups near-duplicates.
     if config.duplicates:
         hashed = listed.runs | "HashImages" >> HashImages(config, AsSingleton(listed.listing))
         listed = hashed.runs | "FindNearDuplicates" >> FindNearDuplicates(config, listed, hashed.dead_letters)
 
-    # Assigns splits, if they depend on more than a hash of the group.
+    # Assigns splits if they depend on more than a hash of the group.
     if config.resolves_splits:
         listed = listed._replace(**(listed.runs | "AssignSplits" >> AssignSplits(config, listed))._asdict())
 
-    # Plans the shards as (name, PlannedShard). The run fails here, before writing, if two inputs have the same key.
+    # Plans the shards as (name, PlannedShard). Fails if two inputs have the same key.
     planned = listed.runs | "GlobalShuffle" >> GlobalShuffle(config, listed, measure_inputs)
 
-    # Writes the shards. The writer of each shard reads the shard's images once.
+    # Writes the shards. Each image is read once, by the writer of its shard.
     written = planned | "WriteShards" >> WriteShards(config, AsSingleton(listed.listing))
 
     return written | "WriteMetadata" >> WriteMetadata(config, run_info, find_written_leaks)
 
 
 def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """Builds the pipeline of a resumed run, which writes only the missing shards and the metadata."""
+    """Adds the steps of a resumed run to a Beam pipeline. They write the missing shards and the metadata."""
     plan = root | "Start" >> beam.Impulse() | "ReadPlan" >> beam.FlatMap(read_plan_again, config)
     listing = AsSingleton(plan | "Listing" >> beam.Map(lambda plan: plan.listing))
     planned = plan | "Planned" >> beam.FlatMap(lambda plan: [(str(shard.address), shard) for shard in plan.shards()])
@@ -63,9 +64,7 @@ def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any])
 
 
 def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
-    """Yields the plan of the run.
-
-    Yields no elements if an earlier attempt of the job has already published the dataset.
+    """Yields the plan of the run, unless an earlier attempt of the job has already published the dataset.
 
     Raises:
         RunError: There is neither a plan nor a published dataset.

@@ -1,4 +1,4 @@
-"""Suppresses messages of libraries that do not help the user, such as log lines and thread tracebacks."""
+"""Suppresses messages of libraries that do not help the user."""
 
 import contextlib
 import importlib
@@ -15,20 +15,20 @@ from typing import Any, Callable, Iterator
 from beam_pipelines.errors import UserError, find_user_facing, is_interrupt
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_NONE_BUT_FATAL = "3"  # failed operations raise exceptions too
+_NONE_BUT_FATAL = "3"  # Failed operations also raise exceptions.
 
 
 def import_quietly(name: str, *needed: str) -> ModuleType:
-    """Imports a module that needs TensorFlow, and suppresses the messages that TensorFlow's C++ code prints.
+    """Imports a module that needs TensorFlow, without messages of TensorFlow's C++ code.
 
-    Unless the user has set `TF_CPP_MIN_LOG_LEVEL`, TensorFlow's C++ messages stay disabled after the import.
+    The messages stay disabled after the import, unless the user has set `TF_CPP_MIN_LOG_LEVEL`.
 
     Args:
         name: The name of the module.
-        *needed: The names of the packages that the module needs, from the extra `transform`.
+        *needed: The packages that must be installed, from the extra `transform`.
 
     Raises:
-        UserError: A needed package is not installed.
+        UserError: A package is not installed.
     """
     for package in needed:
         if importlib.util.find_spec(package) is None:
@@ -42,7 +42,7 @@ def import_quietly(name: str, *needed: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _hidden_stderr() -> Iterator[None]:
-    """Context manager that hides standard error output, including the output of C++ code, unless the block fails."""
+    """Context manager that hides the standard error output, also of C++ code, unless the block fails."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
         saved = os.dup(2)
@@ -60,26 +60,26 @@ def _hidden_stderr() -> Iterator[None]:
             os.close(saved)
 
 
-# Loggers of worker exceptions in this process. None is the root logger, which engines use.
+# Loggers that log exceptions of workers. None is the root logger, which engines use.
 _LOGGERS_OF_ERRORS = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker", None)
 
 
 def quiet_engines() -> None:
     """Suppresses the progress logs of engines, and the tracebacks of errors that the command reports in one line."""
-    from apache_beam.runners.worker import sdk_worker  # not at the top, because other importers may lack Beam
+    from apache_beam.runners.worker import sdk_worker  # Imported here, because some importers may lack Beam.
 
-    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # hides downloads and regular ends
+    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # Hides downloads and normal ends.
     logging.getLogger("PrismRunner").setLevel(logging.WARNING)
-    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # recordmill itself reports missing credentials
+    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # Recordmill reports missing credentials.
     for name in _LOGGERS_OF_ERRORS:
         logging.getLogger(name).addFilter(is_no_user_error)
-    sdk_worker.print = _print_no_user_error  # a worker in this process also prints tracebacks
+    sdk_worker.print = _print_no_user_error  # A worker in this process also prints tracebacks.
     threading.excepthook = _quiet_broken_streams
 
 
 def is_no_user_error(record: logging.LogRecord) -> bool:
-    """A log filter that hides messages about errors that the command reports itself."""
-    # The warnings of subprocess_server only report waits.
+    """A log filter that hides errors that the command reports itself."""
+    # The warnings of subprocess_server only report that it waits.
     if (record.module, record.levelname) in (("portable_runner", "ERROR"), ("subprocess_server", "WARNING")):
         return False
     return not _is_user_error(record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage()))
@@ -95,9 +95,8 @@ def _is_user_error(error: BaseException) -> bool:
 
 
 def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
-    """A `threading.excepthook` that ignores gRPC errors in Beam's threads, which occur after an engine has been
-    stopped."""
-    import grpc  # imported here, because other importers of this module may lack gRPC
+    """A `threading.excepthook` that ignores gRPC errors in Beam's threads after an engine has been stopped."""
+    import grpc  # Imported here, because some importers may lack gRPC.
 
     if not isinstance(arguments.exc_value, grpc.RpcError):
         threading.__excepthook__(arguments)
@@ -105,10 +104,10 @@ def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
 
 @contextlib.contextmanager
 def filtered_logs(is_logged: Callable[[logging.LogRecord], bool], *names: str | None) -> Iterator[None]:
-    """Context manager that hides some log records.
+    """Context manager that hides log records.
 
     Args:
-        is_logged: A function that returns whether to show a record.
+        is_logged: A function that returns whether a record is shown.
         *names: The names of the loggers, or None for the root logger. The root logger's handlers are always included.
     """
     targets = [*map(logging.getLogger, names), *logging.getLogger().handlers]

@@ -1,4 +1,4 @@
-"""The configurations of all commands, as frozen dataclasses that check their values on construction.
+"""Configurations of all commands, as frozen dataclasses that check their values when they are created.
 
-Workers receive the configurations pickled. The modules of this package do not read files or parse command lines.
+Configurations are pickled and sent to workers. This package does not read files or parse command lines.
 """

@@ -11,15 +11,15 @@ class AnalyzeConfig:
 
     Attributes:
         directory: The directory of the dataset.
-        splits: The names of the splits to analyze. If None, only the training split is analyzed, so that no information
-            about the other splits leaks into the model. The training split is resolved when the manifest is read.
-        preprocessing_module: A Python file that defines `preprocessing_fn`, or None for the default function.
-        image_size: The (height, width) in pixels of the images that the default function returns. If None, images keep
-            their stored size if all have the same size, and get the size (224, 224) otherwise.
-        fit: How the default function fits an image to the size, one of `FITS`. If None, the default of
-            `tf_input.ReadConfig` applies.
+        splits: The names of the splits to analyze. None selects the training split when the manifest is read, so that
+            no information about other splits leaks into the model.
+        preprocessing_module: A Python file that defines `preprocessing_fn`. None selects the default preprocessing.
+        image_size: The (height, width) in pixels of images that the default preprocessing returns. None keeps the
+            stored size if all images have the same size, and selects (224, 224) otherwise.
+        fit: How the default preprocessing fits images to the size, one of `FITS`. None selects the default of
+            `tf_input.ReadConfig`.
         overwrite: Whether to replace an earlier analysis when the new analysis is complete.
-        shared_filesystem: Whether a cluster's workers can access the local paths.
+        shared_filesystem: Whether workers on a cluster can access local paths.
     """
 
     directory: str

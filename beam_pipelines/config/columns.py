@@ -1,22 +1,22 @@
 """Maps table columns or record fields to the features of a dataset.
 
-The command line specifies a column as `[FEATURE=]NAMES[:KIND]`, for example `weather` or `age:float`.
-`tree_height=height:float` gives the feature another name than the column's.
+On the command line, a column has the form `[FEATURE=]NAMES[:KIND]`, for example `weather`, `age:float` or, with another
+name for the feature, `tree_height=height:float`.
 
     kind          content of a cell                                           feature
     class         a class name or an integer; several columns: a 1 in the     class_label
-                  column that is named like the class
+                  column that has the name of the class
     multi_label   a list, or names separated by "|"; several columns: a 0     class_label, any number of labels
-                  or 1 in each, and the column names are the classes
-    multi_hot[N]  a list of N values of 0 or 1 for the classes of             class_label, any number of labels
+                  or 1 in each column, whose names are the classes
+    multi_hot[N]  a list of N values of 0 or 1, for the classes of            class_label, any number of labels
                   `--label_names` (which imply N) or the classes 0 to N-1
     float         a number; several columns: a number in each                 float
     float[N]      a list of N numbers, or N numbers separated by spaces       float, shape (N,)
     integer       an integer; several columns: an integer in each             integer
-    text          any text                                                    text
-    float[], integer[], text[]: a list in brackets, of any length; also       same kind, shape (None,)
-                  numbers separated by spaces, texts by `--label_separator`
-    integer[N], text[N]: the same with N items                                same kind, shape (N,)
+    text          any string                                                  text
+    float[], integer[], text[]: a list in brackets, of any length, or         same kind, shape (None,)
+                  numbers separated by spaces, or strings separated by `--label_separator`
+    integer[N], text[N]: a list as above, with N items                        same kind, shape (N,)
     mask          the path of a mask                                          mask
     image         the path of another image                                   image
     array         the path of a `.npy` file, or nested lists of numbers       float, shape of the first value
@@ -33,12 +33,12 @@ from typing import Collection
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from tf_input.dataset_format import LABEL, MASK, TENSOR_DTYPES, Feature
 
-_MAX_CLASSES = 1_000_000  # limit for multi_hot columns
+_MAX_CLASSES = 1_000_000  # Limit for multi_hot columns.
 LIST_KINDS = ("float", "integer", "text")
-_KINDS_OF_SEVERAL = ("class", "multi_label", "float", "integer")  # kinds that can combine several columns
+_KINDS_OF_SEVERAL = ("class", "multi_label", "float", "integer")  # Kinds that can combine several columns.
 KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor")
 
-# Names of other tools, in lower case -> kind.
+# Names that other tools use, in lower case, and the corresponding kind.
 _SYNONYMS = {
     **dict.fromkeys(("number", "numeric", "numerical", "double", "real", "decimal", "regression", "float32", "float64"), "float"),
     **dict.fromkeys(("int", "int32", "int64", "long", "count"), "integer"),
@@ -56,16 +56,16 @@ _COLUMN = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A dataset feature and the source columns or record fields from which its values are read.
+    """A feature, and the source columns or record fields from which its values are read.
 
     Attributes:
         name: The name of the feature.
-        names: The names of the columns from which the feature is made.
+        names: The names of the columns.
         kind: The kind of the feature, one of `KINDS`.
-        shape: The shape of a value. An empty shape means a scalar, or the shape of the first value for an array or a
-            tensor. (None,) means a list of any length, and for `multi_label` that cells are known to be lists. None in
-            the shape of a tensor is a dimension of variable size.
-        dtype: The dtype of a tensor, such as `float32`. Empty means the dtype of the first value.
+        shape: The shape of a value. (None,) is a list of any length; for `multi_label`, it means that cells are lists.
+            None in the shape of a tensor is a dimension of any size. An empty shape is a scalar or, for an array or a
+            tensor, the shape of the first value.
+        dtype: The dtype of a tensor, such as `float32`. Empty selects the dtype of the first value.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Column:
 
     @property
     def is_list(self) -> bool:
-        """Whether each value is a one-dimensional list of numbers or texts instead of an array or tensor."""
+        """Whether each value is a one-dimensional list of numbers or strings, and not an array or a tensor."""
         return self.kind in LIST_KINDS and len(self.shape) == 1
 
     def feature(self) -> Feature:
@@ -96,7 +96,7 @@ class Column:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the feature's shape and dtype are known before any value is read."""
+        """Whether the shape and the dtype are known before values are read."""
         return self.kind not in ("array", "tensor") or bool(self.shape and (self.dtype or self.kind == "array"))
 
     def positions(self, label_names: Collection[str] = ()) -> tuple[str, ...]:
@@ -116,15 +116,15 @@ class Column:
 def parse_column(option: str, text: str, default_kind: str) -> Column:
     """Parses `[FEATURE=]NAMES[:KIND]`.
 
-    If FEATURE is omitted, the feature has the name of the column, with "_" instead of invalid characters.
+    Without FEATURE, the feature has the name of the column, with "_" instead of invalid characters.
 
     Args:
         option: The name of the option, for messages.
         text: The value of the option.
-        default_kind: The kind of the feature if the text contains no kind.
+        default_kind: The kind of the feature if the value contains no kind.
 
     Raises:
-        UserError: The text does not have this form.
+        UserError: The value does not have this form.
     """
     match = _COLUMN.fullmatch(text.strip())
     names = tuple(name.strip() for name in match["names"].split(",")) if match else ()
@@ -158,8 +158,7 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
 def parse_labels(texts: list[str]) -> tuple[Column, ...]:
     """Parses the values of `--label`.
 
-    If a dataset has a single label, its feature is called `label`, or `mask` if the label is a mask. Several labels
-    keep their names.
+    The feature of a single label is called `label`, or `mask` if the label is a mask. Several labels keep their names.
 
     Raises:
         UserError: A value is not a valid column, or the values contradict each other.

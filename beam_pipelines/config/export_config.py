@@ -14,8 +14,8 @@ class ExportConfig:
         output: The output directory of the export, as a path or a URL.
         to: The format of the export, one of `FORMATS`.
         splits: The names of the splits to export. Empty means all splits.
-        overwrite: Whether to replace an earlier export at the output when the new export is complete.
-        shared_filesystem: Whether a cluster's workers can access the local paths.
+        overwrite: Whether to replace an existing export when the new export is complete.
+        shared_filesystem: Whether workers on a cluster can access local paths.
     """
 
     directory: str

@@ -1,6 +1,6 @@
-"""Extracts each example's group, such as a patient number, from the example's key with a regular expression.
+"""Extracts the group of an example, such as a patient number, from its key with a regular expression.
 
-Patterns are matched by RE2 (through pyarrow), whose running time is linear in the length of the key.
+Patterns are matched by RE2 (through pyarrow), which takes a time that is linear in the length of the key.
 """
 
 import re
@@ -10,7 +10,7 @@ from beam_pipelines.errors import UserError, printable
 
 
 class GroupPattern:
-    """Finds the matches of `--group_pattern` in keys.
+    """Matches `--group_pattern` with keys.
 
     Args:
         pattern: A regular expression in RE2 syntax, without look-around and back-references.
@@ -28,16 +28,16 @@ class GroupPattern:
         self.find([b""])
 
     def find(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Returns the group of each key as UTF-8 text.
+        """Returns the group of each key, in UTF-8.
 
-        The group is the text that the pattern's first capturing group matches, or the whole match without capturing
-        groups. The group is empty if the pattern does not match the key.
+        The group is the match of the pattern's first capturing group, or the whole match if there are no capturing
+        groups. If the pattern does not match, the group is empty.
         """
-        import pyarrow  # a slow import, needed only with a pattern
+        import pyarrow  # A slow import, which is needed only with a pattern.
         import pyarrow.compute as pc
 
         texts = pyarrow.array(keys, pyarrow.large_binary()).cast(pyarrow.large_string())
-        first = f"^(?s:.*?)({self._pattern})(?s:.*)$"  # finds the first match, like `re.search`
+        first = f"^(?s:.*?)({self._pattern})(?s:.*)$"  # Finds the first match, like `re.search`.
         try:
             groups = pc.if_else(pc.match_substring_regex(texts, first), pc.replace_substring_regex(texts, first, self._found), "")
         except pyarrow.ArrowInvalid as error:

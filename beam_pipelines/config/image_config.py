@@ -4,7 +4,7 @@ import dataclasses
 
 from beam_pipelines.errors import UserError, did_you_mean, require
 
-MAX_IMAGE_PIXELS = 89_478_485  # Pillow's limit against decompression bombs: a quarter GiB of RGB pixels
+MAX_IMAGE_PIXELS = 89_478_485  # Pillow's limit against decompression bombs: a quarter GiB of RGB pixels.
 
 IMAGE_FORMATS = ("keep", "jpeg", "png", "webp")
 IMAGE_ENCODINGS = ("file", "raw")
@@ -15,17 +15,17 @@ class ImageConfig:
     """The configuration of stored images.
 
     Attributes:
-        size: The size of stored images. None keeps the size. ("short", n) and ("long", n) shrink larger images until
-            the shorter or longer side has n pixels. ("exact", height, width) resizes all images to that size in pixels,
-            without preserving the aspect ratio.
-        format: The format of stored images, one of `IMAGE_FORMATS`. `keep` keeps the original format, and uses PNG for
-            formats that a record cannot contain.
-        quality: The quality of re-encoded JPEG and WebP images, 1 to 100.
+        size: The size of stored images. ("short", n) and ("long", n) shrink larger images until the shorter or longer
+            side has n pixels. ("exact", height, width) resizes all images to that size in pixels, without preserving
+            the aspect ratio. None keeps the original size.
+        format: The format of stored images, one of `IMAGE_FORMATS`. `keep` keeps the original format if a record can
+            contain it, and uses PNG otherwise.
+        quality: The quality of re-encoded JPEG and WebP images, from 1 to 100.
         encoding: The encoding of stored images, one of `IMAGE_ENCODINGS`. `file` stores the bytes of an image file.
-            `raw` stores uint8 pixels, and all images must have the same size.
-        keep_depth: Whether readers get all 16 bits of 16-bit PNG images. Otherwise, they get the upper 8 bits.
-        backdrop: The gray value of the background on which images with an alpha channel are composited for the analysis
-            of their look. None ignores the alpha channel.
+            `raw` stores uint8 pixels, and requires that all images have the same size.
+        keep_depth: Whether readers get all 16 bits of 16-bit PNG images. Otherwise, readers get the upper 8 bits.
+        backdrop: The gray value of the background on which transparent images are composited for perceptual hashes.
+            None ignores the alpha channel.
     """
 
     size: tuple[str, int] | tuple[str, int, int] | None = None
@@ -57,5 +57,5 @@ class ImageConfig:
 
     @property
     def is_kept(self) -> bool:
-        """Whether image files are stored without re-encoding if records can contain their format."""
+        """Whether image files are stored without re-encoding, if records can contain their format."""
         return dataclasses.replace(self, keep_depth=False) == ImageConfig()

@@ -1,4 +1,4 @@
-"""Parses texts with several class names, such as `["cat", "dog"]` or `cat;dog`."""
+"""Parses strings with several class names, such as `["cat", "dog"]` or `cat;dog`."""
 
 import ast
 import json
@@ -8,20 +8,19 @@ from typing import Any, Collection, Iterable
 import numpy as np
 
 DEFAULT_SEPARATOR = "|"
-# Usual separators between class names. In a single class name, they are usually followed by a space.
+# Usual separators between class names. Inside a single class name, a space usually follows them.
 _SEPARATORS = ("|", ";", ",", " ")
 
 _QUOTED = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _ITEM = rf"(?:{_QUOTED}|-?\d+)"
 _ITEMS = re.compile(rf"\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*\s*,?\s*)?")
-# Also matches NumPy's lists without commas, which cannot be parsed as lists but are not class names either.
+# Also matches NumPy's lists without commas, which cannot be parsed, but are no class names.
 _LOOSE_ITEMS = re.compile(rf"\s*(?:(?:{_QUOTED}|-?[\d.]+)[\s,]*)*")
 _BRACKETS = ("[]", "()", "{}")
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """Parses the text of a JSON or Python list, tuple or set, such as `['a', 'b']` or `[1, 2]`. Returns None for other
-    texts."""
+    """Parses a JSON or Python list, tuple or set, such as `['a', 'b']` or `[1, 2]`. Returns None for other strings."""
     text = text.strip()
     if text[:1] + text[-1:] not in _BRACKETS or len(text) < 2:
         return None
@@ -34,30 +33,30 @@ def parse_list(text: str) -> list[Any] | None:
         return None
     try:
         return [ast.literal_eval(item) for item in re.findall(_ITEM, text[1:-1])]
-    except (ValueError, SyntaxError):  # a number with too many digits, or an invalid escape
+    except (ValueError, SyntaxError):  # A number has too many digits, or an escape is invalid.
         return None
 
 
 def is_bracketed(text: str) -> bool:
-    """Returns whether a text begins with "[" and ends with "]"."""
+    """Returns whether a string begins with "[" and ends with "]"."""
     text = text.strip()
     return len(text) > 1 and text[0] == "[" and text[-1] == "]"
 
 
 def looks_like_list(name: str) -> bool:
-    """Returns whether a text looks like a list of names or numbers instead of a single class name."""
+    """Returns whether a string looks like a list of names or numbers, and not like a class name."""
     return is_bracketed(name) and bool(_LOOSE_ITEMS.fullmatch(name.strip()[1:-1]))
 
 
 def split_names(text: str, separator: str) -> list[str]:
-    """Splits a text into names. If the separator is a space, consecutive spaces count as one separator."""
+    """Splits a string into names. If the separator is a space, consecutive spaces count as one separator."""
     if not separator.strip():
         return text.split() if separator == " " else [part for part in text.split(separator) if part.strip()]
     return text.split(separator) if text.strip() else []
 
 
 def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
-    """Returns whether a list seems to contain a flag (0 or 1) for each class instead of class numbers.
+    """Returns whether a list seems to contain a flag (0 or 1) for each class, and not class numbers.
 
     Args:
         items: The items of the list.
@@ -66,7 +65,7 @@ def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
     if items and all(isinstance(item, (bool, np.bool_)) for item in items):
         return True
     flags = [str(item).strip() for item in items]
-    # Repeated zeros must be flags, because a class number occurs only once. A list of ones may be class 1, given twice.
+    # Repeated zeros must be flags, because a class number occurs only once. Repeated ones may be class 1, given twice.
     is_repeated = len(set(flags)) < len(flags) and not set(flags) <= {"1", "1.0"}
     return len(flags) > 1 and set(flags) <= {"0", "1", "0.0", "1.0"} and (is_repeated or len(flags) == num_classes)
 
@@ -74,15 +73,15 @@ def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
 def find_separator(names: Iterable[str], *, is_scalar_each: bool) -> str | None:
     """Returns the separator if class names look like lists, such as `cat;dog`.
 
-    A single class name can contain spaces (`hot dog`) and commas (`tench, Tinca tinca`). Therefore, a separator is
-    detected only if the texts between separators also occur in other class names.
+    A class name can contain spaces (`hot dog`) and commas (`tench, Tinca tinca`). Therefore, a character is a separator
+    only if the names between separators also occur in other values.
 
     Args:
         names: All class names in the data.
-        is_scalar_each: Whether every example has a single class name, although several are possible.
+        is_scalar_each: Whether each example has a single class name, although several are possible.
 
     Returns:
-        The separator, or None if the names seem to be single names.
+        The separator, or None if the values seem to be class names.
     """
     names = set(names)
     for separator in _SEPARATORS:
@@ -99,5 +98,5 @@ def _is_list_like(separator: str, names: set[str], parts: dict[str, list[str]]) 
     once = {part for several in parts.values() for part in several}
     if separator == " ":
         return len(once | (names - parts.keys())) < len(names)
-    is_tight = any(re.search(rf"\D{re.escape(separator)}(?! )", name) for name in parts)  # not as in 1,000
+    is_tight = any(re.search(rf"\D{re.escape(separator)}(?! )", name) for name in parts)  # Does not match 1,000.
     return is_tight or separator != "," or len(once) <= 0.8 * sum(map(len, parts.values()))

@@ -11,10 +11,10 @@ class LeaksConfig:
     """The configuration of `recordmill leaks`.
 
     Attributes:
-        datasets: Paths or URLs of recordmill datasets, other TFRecord files or folders of TFRecord files.
-        distance: The maximum number of different bits, of 64, between the perceptual hashes of near-duplicates.
+        datasets: Paths or URLs of Recordmill datasets, of other TFRecord files, or of folders of TFRecord files.
+        distance: The maximum number of differing bits, of 64, between perceptual hashes of near-duplicates.
         follow_links: Whether to follow symbolic links to folders or to files outside the given folders.
-        split_folders: Whether files of other tools are named like splits. None if the names decide.
+        split_folders: Whether files of other tools are named after splits. None detects split names.
     """
 
     datasets: tuple[str, ...]

@@ -1,29 +1,28 @@
-"""The paths that a run writes."""
+"""Defines the paths that a run writes."""
 
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import MANIFEST, RUN
 
-SCRATCH, REPLACED = ".incomplete", ".replaced"  # suffixes of the scratch directory and of a replaced dataset
-PROGRESS = "progress"  # folder in the scratch directory
-ANALYSIS_SCRATCH = ".transform_fn.incomplete"  # scratch directory of `recordmill analyze` in the dataset
+SCRATCH, REPLACED = ".incomplete", ".replaced"  # Suffixes of the scratch directory, and of a replaced dataset.
+PROGRESS = "progress"  # Folder in the scratch directory.
+ANALYSIS_SCRATCH = ".transform_fn.incomplete"  # Scratch directory of `recordmill analyze`, in the dataset.
 
 
 class OutputPaths:
-    """Defines the paths to which a run writes files.
+    """The paths that a run writes.
 
     Attributes:
         output: The output directory of the dataset, as a path or a URL.
-        is_output_new: Whether the output does not exist yet. If so, and if the output is in an object store, which
-            cannot rename, the dataset is written in place.
-        progress_directory: The directory in which workers report their progress. It is empty if no command shows it.
-        run_id: The ID of the run, which a command that resumes the run keeps. Unfinished files are written to a folder
-            of this name, so that a job that is still running cannot write to the files of another run. It is empty if
-            no job is submitted.
-        holder: The ID of the holder of the run's lease (see `storage.lease`).
-        command: The command that creates the dataset, such as `prepare`.
-        output_option: The option that names the output.
-        last_file: The name of the file that is written last. If it exists, the dataset is complete.
-        run_file: The name of the file that contains the run ID. It may be the same file as `last_file`.
+        is_output_new: Whether the output does not exist yet. In an object store, which cannot rename, a new dataset is
+            written directly to the output.
+        progress_directory: The directory in which workers report their progress. Empty if progress is not shown.
+        run_id: The ID of the run. A command that resumes a run keeps its ID. Unfinished files are written to a folder
+            with this name, so that jobs of other runs cannot write to them. Empty if no job is submitted.
+        holder: The ID of the command that holds the run's lease (see `storage.lease`).
+        command: The command that creates the output, such as `prepare`.
+        output_option: The option that sets the output.
+        last_file: The name of the file that is written last. If it exists, the output is complete.
+        run_file: The name of the file with the run ID. It can be the same file as `last_file`.
         can_resume: Whether another command can resume the run from its unfinished files.
     """
 
@@ -38,16 +37,12 @@ class OutputPaths:
 
     @property
     def scratch_directory(self) -> str:
-        """The temporary directory of a run.
-
-        Files are first written to a temporary directory beside the output path, so that one rename publishes the
-        dataset.
-        """
+        """The directory of unfinished files, which is beside the output, so that one rename publishes the dataset."""
         return f"{self.output}{SCRATCH}"
 
     @property
     def run_directory(self) -> str:
-        """This run's subdirectory of the scratch directory."""
+        """The subdirectory of the scratch directory for this run."""
         return f"{self.scratch_directory}/{self.run_id}" if self.run_id else self.scratch_directory
 
     @property
@@ -73,6 +68,5 @@ class OutputPaths:
 
     @property
     def done_directory(self) -> str:
-        """The directory that contains one completion file for each finished shard. A resumed run skips the shards that
-        have a completion file."""
+        """The directory with a `done` file for each completed shard. A resumed run skips these shards."""
         return f"{self.run_directory}/done"

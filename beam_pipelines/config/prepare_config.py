@@ -17,8 +17,8 @@ from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
 
 CHECKS = ("strict", "decode", "header", "none")
 
-MAX_NAME_LENGTH = 80  # a shard's name contains two names, and file systems allow 255 characters
-MAX_SPLITS = 256  # a reference stores the split's number in 8 bits
+MAX_NAME_LENGTH = 80  # The name of a shard contains two names, and file systems allow 255 characters.
+MAX_SPLITS = 256  # A reference stores the index of the split in 8 bits.
 DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
 
 # The name in `divide` for inputs to which the source assigns no split.
@@ -30,25 +30,25 @@ BOX_FORMATS = ("xywh", "xyxy", "cxcywh")
 BOX_UNITS = ("pixels", "relative")
 
 DUPLICATES = ("keep", "group", "drop")
-MAX_DUPLICATE_DISTANCE = 8  # of 64 bits: images with a greater distance are often different pictures
+MAX_DUPLICATE_DISTANCE = 8  # Of 64 bits. Images with a greater distance are often different pictures.
 
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 DEPTH_PATTERN = re.compile("[1-9]|last|all")
 COLUMN_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 OBJECT_LABEL = f"{OBJECTS}/{LABEL}"
 _OWN_FEATURES = ("image", "key", "weight", "objects")
-_IMAGE_SIDES = ("height", "width")  # features of every example with an image
+_IMAGE_SIDES = ("height", "width")  # Features of all examples with an image.
 
 
 def check_reserved_names(name: str, has_images: bool) -> None:
-    """Checks that a feature name is not the name of a built-in feature.
+    """Checks that a feature does not have the name of a built-in feature.
 
     Args:
         name: The name of the feature.
-        has_images: Whether examples have images. If so, `height` and `width` are built-in features too.
+        has_images: Whether examples have images, so that `height` and `width` are also built-in features.
 
     Raises:
-        UserError: The name is the name of a built-in feature.
+        UserError: The name belongs to a built-in feature.
     """
     own = (*_OWN_FEATURES, *(_IMAGE_SIDES if has_images else ()))
     require(name not in own, "--label or --feature", name, f"a name other than {', '.join(own)}, such as my_{name}={name}")
@@ -56,48 +56,51 @@ def check_reserved_names(name: str, has_images: bool) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class SourceConfig:
-    """The configuration of the input source: its kind, and the columns or fields with images, labels and other values.
+    """The configuration of a source: its kind, and the columns or fields with images, labels and other values.
+
+    For a column or field that can be None, an empty string means that the source has no such column.
 
     Attributes:
-        kind: The kind of the source, one of `SOURCES`. None means that it is guessed from the input.
-        has_images: Whether each example has an image. If the source's kind `may_omit_images`, the value may change from
-            True to False when the source is opened.
-        column_names: The names of the columns of a table without a header. Empty means that the table has a header.
-        image_root: The folder to which paths are relative. None means the folder of the table or the annotations.
-        image_suffix: The suffix to append to names of images in a list or a table. Empty means that names are complete.
-        image_column: The column of a table or the field of a record with the image. None means that it is found by the
-            usual names.
-        key_column: The column or field with the key. For a table, it may be several names, separated by commas, of
-            columns that form the key together. None means the column `key`, if it exists, and otherwise the image's
-            path or a sample's name. Empty means no column: the key is the path, or the container's path and the index.
-        split_column: The column or field with the split. None means `split`, if it exists. Empty means no column.
-        divide: The names of splits in the source whose inputs are divided into new splits. `REST` stands for the inputs
+        kind: The kind of the source, one of `SOURCES`. None detects the kind.
+        has_images: Whether each example has an image. If the kind `may_omit_images`, opening the source can change True
+            to False.
+        column_names: The names of the columns of a table without a header. Empty if the table has a header.
+        image_root: The base folder of relative paths. None selects the folder of the table or the annotations.
+        image_suffix: The suffix to append to image names in a list or a table. Empty if names are complete.
+        image_column: The column or field with the image. None selects a column with a usual name.
+        key_column: The column or field with the key. In a table, several columns, separated by commas, can form the
+            key. None selects `key` if it exists, and otherwise the path of the image or the name of the sample. If it
+            is empty, the key is the path of the image, or the path of the container and the index in it.
+        split_column: The column or field with the split. None selects `split` if it exists.
+        divide: The names of splits in the source whose inputs are divided among new splits. `REST` stands for inputs
             without a split.
-        group: The column or field with the group. None means `group`, if it exists. Empty means no column.
-        weight_column: The column or field with the weight. None means `weight`, if it exists. Empty means no column.
-        labels: The columns of the labels. None means the usual labels of the source's kind. Empty means no labels.
+        group: The column or field with the group. None selects `group` if it exists.
+        weight_column: The column or field with the weight. None selects `weight` if it exists.
+        labels: The columns of the labels. None selects the usual labels of the kind. An empty tuple means no labels.
         features: The columns to store in addition to the labels.
-        label_names: All class names of the only label, or of objects, in order. Empty means the names in the data.
-        label_names_of: A mapping from features to all their class names, in order.
-        first_label_names: A mapping from features to their first class names, in order. New names in the data follow.
-        label_separator: The separator between the class names in a cell. None means "|".
-        defaults: A mapping from columns or fields to the values that replace missing cells.
-        bad_boxes: The action for a box that is not inside its image, one of `BAD_BOXES`.
-        drawn_on: The orientation of images when their boxes and masks were drawn, one of `DRAWN_ON`: `file` as stored,
-            or `upright` by the EXIF orientation. None means `upright` if the image size in the annotations proves it,
+        label_names: All class names of the only label, or of objects, in order. Empty selects the names in the data.
+        label_names_of: A mapping from feature to all its class names, in order.
+        first_label_names: A mapping from feature to its first class names, in order. New names in the data are
+            appended.
+        label_separator: The separator between class names in a cell. None selects "|".
+        defaults: A mapping from column or field to the value that replaces missing cells.
+        bad_boxes: What happens to a box that is not inside its image, one of `BAD_BOXES`.
+        drawn_on: The image orientation that boxes and masks refer to, one of `DRAWN_ON`: `file` is the stored
+            orientation, `upright` applies EXIF. None selects `upright` if the image size in the annotations proves it,
             and `file` otherwise.
-        box_format: The meaning of the four numbers of a box in a table or a sample, one of `BOX_FORMATS`. None means
-            `xywh`, unless the numbers make it unlikely.
-        box_unit: The unit of these numbers, one of `BOX_UNITS`. None means pixels, unless the numbers cannot be pixels.
+        box_format: The meaning of the four numbers of a box in a table or a sample, one of `BOX_FORMATS`. None selects
+            `xywh` unless the numbers make it unlikely.
+        box_unit: The unit of these numbers, one of `BOX_UNITS`. None selects pixels unless the numbers cannot be
+            pixels.
         has_masks: Whether to draw masks from the outlines in the source.
-        layout: The layout of records. For TFRecords of other programs, it is the name of a layout or a mapping. For
-            fixed-length records, it lists their fields.
+        layout: The layout of records. For TFRecord files of other tools, the name of a layout, or a mapping. For
+            fixed-length records, the list of their fields.
         header_bytes: The number of bytes before the first fixed-length record of a file.
         footer_bytes: The number of bytes after the last fixed-length record of a file.
-        skip_lines: The number of lines to skip at the top of a text file, or above the header of a CSV file.
-        comment: The prefix of comment lines. Empty means that there are no comments.
+        skip_lines: The number of lines to skip at the start of a text file, or above the header of a CSV file.
+        comment: The prefix of comment lines. Empty if there are no comments.
         class_folder_depth: The level of nested class folders that names the class: a number from 1 to 9, `last`, or
-            `all` for the whole path. None means that the names of the folders decide.
+            `all` for the whole path. None decides by the names of the folders.
     """
 
     kind: str | None = None
@@ -162,58 +165,56 @@ class SourceConfig:
             reject_repeated_names("--label_names", given)
 
     def names_of(self, feature: str) -> tuple[str, ...]:
-        """Returns the class names of a label if an option specifies all of its classes, or an empty tuple."""
+        """Returns the class names of a label if an option gives all of them. Otherwise, returns an empty tuple."""
         return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
 
     @property
     def can(self) -> SourceKind:
-        """The capabilities of the source's kind. The kind must be known."""
+        """The capabilities of the kind, which must be known."""
         return SOURCES[self.kind]
 
     @property
     def separator(self) -> str:
-        """The character that separates the class names in values with several class names."""
+        """The separator between class names in a value."""
         return DEFAULT_SEPARATOR if self.label_separator is None else self.label_separator
 
 
 @dataclasses.dataclass(frozen=True)
 class PrepareConfig:
-    """The configuration of `recordmill prepare`, as given by the user.
+    """The user's configuration of `recordmill prepare`.
 
     Attributes:
-        input: The folder of images, as a path or a `gs://` or `s3://` URL.
+        input: The folder or file with the inputs, as a path or a `gs://` or `s3://` URL.
         output: The output directory of the dataset, as a path or a `gs://` or `s3://` URL.
         name: The name of the dataset, with which the names of its shards begin.
         seed: The seed of the global shuffle.
-        splits: A mapping from split names to shares of the examples, which sum to 1. None means `DEFAULT_SPLITS`,
+        splits: A mapping from split name to its share of the examples. Shares sum to 1. None selects `DEFAULT_SPLITS`,
             unless the input has split folders.
-        folds: The number of splits of equal size, named `fold0`, `fold1` and so on, to create instead of `splits`. None
-            means no folds.
-        stratify: The names of features by which splits are stratified. Each split gets its share of every combination
-            of their values. Empty means that splits depend only on a hash.
-        group_pattern: A regular expression that extracts the group from a key. None means no pattern.
-        splits_from: An earlier dataset, or a table of keys and splits, whose inputs keep their splits. None means that
-            no splits are kept.
-        split_folders: Whether the top folders of the input are splits. None means that they are if all have split
-            names.
-        num_shards: The number of shards of the dataset, or a mapping from splits to numbers of shards. None means that
-            the sizes decide.
-        shard_bytes: The approximate number of image bytes in a shard. All shards have equal numbers of records, so
-            their sizes differ. None means the default of `ranks.choose_num_shards`.
+        folds: The number of equal splits, named `fold0`, `fold1` and so on, to create instead of `splits`. None means
+            no folds.
+        stratify: The names of features by which splits are stratified: each split gets its share of every combination
+            of their values. If empty, splits depend on a hash only.
+        group_pattern: A regular expression that extracts the group from a key, or None.
+        splits_from: An earlier dataset, or a table of keys and splits, whose inputs keep their splits. None keeps no
+            splits.
+        split_folders: Whether the top folders of the input are splits. None detects split names.
+        num_shards: The number of shards of the dataset, or a mapping from split to its number of shards. None computes
+            the number from sizes.
+        shard_bytes: The approximate size of the images in a shard, in bytes. Shards have equal numbers of records, so
+            their sizes differ. None selects the default of `ranks.choose_num_shards`.
         check: The level of the image checks, one of `CHECKS`.
         max_bad_fraction: The maximum share of inputs that may be dead letters. The run fails if there are more.
         ignore: Glob patterns of file names that are not inputs.
         follow_links: Whether to follow symbolic links to folders or to files outside the input.
         output_layout: The layout of the shards in the output directory, one of `LAYOUTS`.
-        descriptions: A mapping from features to their descriptions for readers of the dataset.
-        duplicates: The action for near-duplicates, one of `DUPLICATES`. None means no search for near-duplicates.
-        duplicate_distance: The maximum number of different bits between near-duplicates, among the 64 lowest-frequency
-            bits of their perceptual hashes. A third of the 192 other bits may differ too.
-        exact_only: Whether only images with identical bytes count as duplicates. Then no image is decoded for the
-            search.
-        move_to: The split to which near-duplicates are moved if the source puts them into different splits. None means
-            that the run fails in this case.
-        about: Texts for the dataset card, by names in `dataset_format.ABOUT`.
+        descriptions: A mapping from feature to its description for users of the dataset.
+        duplicates: What happens to near-duplicates, one of `DUPLICATES`. None does not search for near-duplicates.
+        duplicate_distance: The maximum number of differing bits between near-duplicates, among the 64 lowest-frequency
+            bits of their perceptual hashes. A third of the other 192 bits may also differ.
+        exact_only: Whether only images with equal bytes are duplicates. If so, the search decodes no images.
+        move_to: The split to which near-duplicates are moved if the source assigns them to different splits. If None,
+            the run fails in this case.
+        about: Texts for the dataset card, by topic in `dataset_format.ABOUT`.
         has_report: Whether to write `report.html`.
         source: The configuration of the source.
         images: The configuration of stored images.
@@ -276,29 +277,29 @@ class PrepareConfig:
 
     @property
     def asks_for_shares(self) -> bool:
-        """Whether the user specified the splits and the fraction of the examples in each split."""
+        """Whether the user chose the splits and their shares."""
         return self.splits is not None or self.folds is not None
 
     @property
     def shares(self) -> Mapping[str, Fraction]:
-        """A mapping from split names to the fractions of the examples to assign to the splits."""
+        """A mapping from split name to its share of the examples."""
         if self.folds is not None:
             return {f"fold{fold}": Fraction(1, self.folds) for fold in range(self.folds)}
         return self.splits or DEFAULT_SPLITS
 
     def max_dead_letters(self, num_inputs: int) -> int:
         """Returns the maximum number of dead letters for a number of inputs."""
-        # In floats, 0.29 * 100 is less than 29.
+        # As a float, 0.29 * 100 is less than 29.
         return math.floor(Fraction(str(self.max_bad_fraction)) * num_inputs)
 
     @property
     def resolves_splits(self) -> bool:
-        """Whether the split of each input can be determined only after all inputs have been listed."""
+        """Whether splits can be assigned only after all inputs have been listed."""
         return bool(self.stratify or self.splits_from or self.source.divide or self.duplicates == "group")
 
     @property
     def hashes_images(self) -> bool:
-        """Whether images are decoded and hashed before the examples are assigned to shards."""
+        """Whether images are decoded and hashed before shards are planned."""
         return self.duplicates is not None and not self.exact_only
 
     def _check_duplicates(self) -> None:
@@ -338,11 +339,11 @@ class PrepareConfig:
 
 
 def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> None:
-    """Raises `UserError` if an option that needs `--duplicates` is given without `--duplicates`.
+    """Raises `UserError` if an option that requires `--duplicates` is given without `--duplicates`.
 
     Args:
         duplicates: The value of `--duplicates`, or None.
-        given: The values of the options that need `--duplicates`. None and False mean that an option is not given.
+        given: A mapping from option to its value. None and False mean that an option is not given.
     """
     for option, value in given.items():
         if duplicates is None and value is not None and value is not False:
@@ -350,7 +351,7 @@ def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> Non
 
 
 def check_name(option: str, name: str, expected: str) -> None:
-    """Checks that the name of a dataset or a split is valid in the file name of a shard.
+    """Checks that the name of a dataset or a split can be part of a shard's file name.
 
     Args:
         option: The name of the option, for messages.

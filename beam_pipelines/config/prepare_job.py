@@ -1,4 +1,4 @@
-"""The complete configuration of a `recordmill prepare` run, without unset options. Workers and the plan use it."""
+"""Defines the complete configuration of a `recordmill prepare` run, for workers and for the plan."""
 
 import dataclasses
 from typing import Any
@@ -9,13 +9,13 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 
 @dataclasses.dataclass(frozen=True)
 class PrepareJob(PrepareConfig, OutputPaths):
-    """The complete configuration of a `recordmill prepare` run, with absolute paths and a known source kind.
+    """The complete configuration of a `recordmill prepare` run. Paths are absolute, and the source kind is known.
 
     Attributes:
-        num_processes: The number of worker processes that read, check and write beside the Beam worker. If it is 0, the
-            Beam worker does all work itself.
-        lists_in_threads: Whether the worker lists parts of an object store in parallel threads. This is needed only
-            with a single worker.
+        num_processes: The number of worker processes of each Beam worker. If it is 0, the Beam worker does all work
+            itself.
+        lists_in_threads: Whether parts of an object store are listed in threads, which is useful only with a single
+            worker.
         is_output_new, progress_directory, run_id, holder: See `OutputPaths`.
     """
 
@@ -33,6 +33,6 @@ class PrepareJob(PrepareConfig, OutputPaths):
 
         Args:
             config: The user's configuration.
-            **settled: The attributes that this class adds, and the resolved values of attributes of the configuration.
+            **resolved_options: The fields that this class adds, and detected values of other fields.
         """
         return cls(**{**vars(config), **resolved_options})

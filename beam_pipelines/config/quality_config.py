@@ -9,10 +9,10 @@ class QualityConfig:
 
     Attributes:
         paths: Paths or URLs of datasets, or of files, folders or patterns of TFRecord files.
-        label: The name of the feature to analyze, or None for the dataset's label.
-        plot: The path or URL of the image file for a plot. Empty means no plot.
+        label: The class feature to test. None selects the label of the dataset.
+        plot: The path or URL of an image file for a plot. Empty means no plot.
         follow_links: Whether to follow symbolic links to folders or to files outside the given folders.
-        split_folders: Whether files of other tools are named like splits. None if the names decide.
+        split_folders: Whether files of other tools are named after splits. None detects split names.
     """
 
     paths: tuple[str, ...]

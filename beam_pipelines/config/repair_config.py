@@ -9,9 +9,9 @@ class RepairConfig:
 
     Attributes:
         directory: The directory of the dataset.
-        shards: The names of the TFRecord files whose shards are repaired. Empty means all shards.
+        shards: The names of the TFRecord files to repair, with their indexes and catalogs. Empty means all shards.
         ignore: Glob patterns of file names that are not inputs, in addition to the patterns of the original run.
-        is_dry: Whether to only report corrupt files, without a repair.
+        is_dry: Whether to only report corrupt files.
     """
 
     directory: str

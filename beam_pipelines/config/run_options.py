@@ -1,4 +1,4 @@
-"""Compares the options of two runs, and converts options to JSON values and command-line texts."""
+"""Compares the options of two runs, and converts options to JSON values and command-line strings."""
 
 import dataclasses
 import os
@@ -9,14 +9,14 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import printable
 
-# A resumed run may differ in these fields: the output, resolved settings, the report and the limit for dead letters.
+# A resumed run may change these fields: the output, detected values, the report and the limit for dead letters.
 _RESOLVED = {field.name for field in dataclasses.fields(PrepareJob)} - {field.name for field in dataclasses.fields(PrepareConfig)}
 FREE = {"output", "max_bad_fraction", "has_report", *_RESOLVED}
 
-# These fields are locations or names, which do not change the examples.
+# These fields are locations or names, and do not influence the examples.
 _PATH_FIELDS = {"input", "name", "splits_from", "source.image_root", "source.first_label_names"}
 
-# The options of those fields of `PrepareConfig` that have another name than their option.
+# The options of those fields of `PrepareConfig` that have another name than the option.
 OPTION_OF = {
     "shard_bytes": "shard_size",
     "descriptions": "describe",
@@ -41,7 +41,7 @@ def plain_options(config: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Converts an option's value to a JSON value."""
+    """Converts a field's value to a JSON value."""
     if isinstance(value, (int, float, bool, type(None))):
         return value
     if isinstance(value, Mapping):
@@ -54,11 +54,11 @@ def plain(value: Any) -> Any:
         return plain(f"{value.name}={','.join(value.names)}:{value.kind}{shape}")
     if dataclasses.is_dataclass(value):
         return plain_options(value)
-    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may contain any bytes
+    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # A path can contain any bytes.
 
 
 def find_differences(earlier: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Returns a text that describes each option whose values differ between two runs.
+    """Returns a description of each option that differs between two runs.
 
     Args:
         earlier: The options of the run to resume, as JSON values.
@@ -76,9 +76,9 @@ def find_differences(earlier: Mapping[str, Any], here: Mapping[str, Any]) -> lis
 
 
 def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns the names and values of all `prepare` options that differ from their defaults, as command-line texts.
+    """Returns the names and values of `prepare` options that differ from their defaults, as command-line strings.
 
-    Options that contain only locations or names are omitted.
+    Options that only contain locations or names are omitted.
 
     Args:
         options: The options as JSON values.
@@ -89,9 +89,9 @@ def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Yields the name of each configuration field, and its value as command-line text (None for an unset option)."""
+    """Yields each configuration field, and its value as a command-line string or None."""
     for name, value in options.items():
-        if name == "images":  # --image_format combines two fields
+        if name == "images":  # The option --image_format combines two fields.
             quality = f":{value['quality']}" if value["format"] in ("jpeg", "webp") else ""
             value = {
                 "size": value["size"],

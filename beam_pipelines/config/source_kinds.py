@@ -1,4 +1,4 @@
-"""The kinds of sources and their capabilities."""
+"""Defines the kinds of sources and their capabilities."""
 
 import dataclasses
 from typing import Mapping
@@ -6,19 +6,19 @@ from typing import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class SourceKind:
-    """Describes which options and kinds of columns a source kind supports.
+    """The options and kinds of columns that a kind of source supports.
 
     Attributes:
-        has_columns: Whether inputs are rows with columns or fields. One of them may contain the split.
-        has_key_column: Whether a column or field may contain the key.
-        may_omit_images: Whether examples may have no images.
-        is_of_values: Whether examples never have images, so that users expect none.
-        rows_name_images: Whether each input contains the path of its image, so that several inputs may share an image.
-        has_named_samples: Whether each input has a name in its file. The name is the key unless a column contains keys.
-        has_box_forms: Whether boxes may have different formats and the input does not state the format.
-        has_image_root: Whether `--image_root` names the folder to which paths are relative.
-        has_class_folders: Whether classes are folders. Then empty folders are classes too, and their names are class
-            names even if they look like numbers or lists.
+        has_columns: Whether inputs are rows with columns or fields, one of which may contain the split.
+        has_key_column: Whether a column or field can contain the key.
+        may_omit_images: Whether examples can have no images.
+        is_of_values: Whether examples never have images.
+        rows_name_images: Whether each input contains the path of its image, so that inputs can share an image.
+        has_named_samples: Whether each input has a name in its file, which is the key unless a column contains keys.
+        has_box_forms: Whether boxes can have different formats that the input does not state.
+        has_image_root: Whether `--image_root` sets the base folder of relative paths.
+        has_class_folders: Whether classes are folders. If so, empty folders are classes, and all folder names are valid
+            class names, even if they look like numbers or lists.
     """
 
     has_columns: bool = False
@@ -50,7 +50,7 @@ SOURCES: Mapping[str, SourceKind] = {
     "webdataset": SourceKind(has_columns=True, has_key_column=True, may_omit_images=True, has_named_samples=True, has_box_forms=True),
 }
 
-# Names of formats and of other tools, in lower case -> kind of the source.
+# Names of formats and of other tools, in lower case, and the corresponding kind of source.
 SOURCE_SYNONYMS: Mapping[str, str] = {
     **dict.fromkeys(("csv", "tsv", "json", "jsonl", "ndjson", "parquet", "pandas", "dataframe"), "table"),
     **dict.fromkeys(("folder", "folders", "directory", "images", "imagenet", "jpg", "png"), DEFAULT_SOURCE),

@@ -8,11 +8,11 @@ class TransformConfig:
     """The configuration of `recordmill transform`.
 
     Attributes:
-        directory: The directory of a dataset that `recordmill analyze` has analyzed.
-        output: The output directory of the dataset with the transformed examples.
-        name: The name of the new dataset, with which the names of its shards begin.
-        overwrite: Whether to replace an earlier dataset at the output when the new dataset is complete.
-        shared_filesystem: Whether a cluster's workers can access the local paths.
+        directory: The directory of a dataset with an analysis from `recordmill analyze`.
+        output: The output directory of the transformed dataset.
+        name: The name of the transformed dataset, with which the names of its shards begin.
+        overwrite: Whether to replace an existing dataset when the new dataset is complete.
+        shared_filesystem: Whether workers on a cluster can access local paths.
     """
 
     directory: str

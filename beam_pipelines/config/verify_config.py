@@ -9,10 +9,10 @@ class VerifyConfig:
 
     Attributes:
         directory: The dataset, as a path or a `gs://` or `s3://` URL.
-        is_quick: Whether to check only the manifest and the sizes of the files.
+        is_quick: Whether to check only the manifest and the sizes of files.
         decodes: Whether to also decode images and masks.
-        report: The path or URL of a JSON file for the report. If empty, the report is only printed.
-        shared_filesystem: Whether a cluster's workers can access the local paths.
+        report: The path or URL of a JSON file for the report. If empty, no file is written.
+        shared_filesystem: Whether workers on a cluster can access local paths.
     """
 
     directory: str

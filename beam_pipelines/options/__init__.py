@@ -1,5 +1,5 @@
-"""The command-line parsers of all commands, which convert arguments to configurations.
+"""Command-line parsers of all commands, and their conversion to configurations.
 
-Unknown arguments are passed to Beam. An invalid option raises an error before Beam is imported. The error message is a
-single line that names the option, its value and the expected value.
+Unknown arguments are passed to Beam. An invalid option raises an error before Beam is imported. The error message has
+one line with the option, its value and the expected value.
 """

@@ -1,4 +1,4 @@
-"""Creates the command-line parser of `recordmill`, which includes all commands and their options."""
+"""Creates the command-line parser of `recordmill` with all its commands."""
 
 import argparse
 import importlib.metadata
@@ -28,10 +28,10 @@ _LONG = ("prepare", "analyze", "transform", "verify", "leaks", "export", "qualit
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Returns the command-line parser with all commands and their options.
+    """Returns the command-line parser of all commands.
 
-    Use the parser's method `parse_known_args`, because unknown options are options of Beam. The method
-    `parse_known_args` raises `UserError` if the command line is invalid.
+    Use its method `parse_known_args`, because unknown options are options of Beam. The method raises `UserError` if the
+    command line is invalid.
     """
     parser = CommandParser(
         prog="recordmill",

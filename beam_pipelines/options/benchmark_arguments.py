@@ -1,4 +1,4 @@
-"""The options of `recordmill benchmark`."""
+"""Defines the options of `recordmill benchmark`."""
 
 import argparse
 import re
@@ -61,7 +61,7 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
 
 
 def parse_height_and_width(text: str) -> int | tuple[int, int]:
-    """Parses `--image_size` in pixels: `224` becomes 224 (a square), and `240x320` becomes (240, 320)."""
+    """Parses an image size in pixels: `224` becomes 224 (a square), and `240x320` becomes (240, 320)."""
     if not re.fullmatch(r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4})?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not PIXELS or HEIGHTxWIDTH, such as 224")
     height, _, width = text.partition("x")
@@ -83,7 +83,7 @@ def parse_order(text: str) -> str | bool:
 
 
 def parse_num_bytes(text: str) -> int:
-    """Converts a size, such as the value of `--memory_budget`, to bytes: `512MiB` becomes 536870912."""
+    """Parses a size, such as the value of `--memory_budget`, to bytes: `512MiB` becomes 536870912."""
     try:
         return parse_size(text)
     except UserError:

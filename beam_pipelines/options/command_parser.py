@@ -1,4 +1,4 @@
-"""An argument parser that reports invalid usage in a single line and rejects options that are given twice."""
+"""Defines an argument parser that reports errors in a single line and rejects options that are given twice."""
 
 import argparse
 import contextlib
@@ -23,7 +23,7 @@ class _Once(argparse.Action):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser that raises a `UserError` with a single line instead of printing the usage and exiting."""
+    """An argument parser that raises a one-line `UserError` instead of printing the usage and exiting."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -37,19 +37,19 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raises a `UserError`. If a required option is missing, the message mentions misspelt options that may have
-        been meant."""
+        """Raises a `UserError`. If a required option is missing, the message names misspelt options that may be meant.
+        """
         if "arguments are required" in message:
             message = "".join(f"unknown option {option}{near}; " for option, near in self._misspelt()) + message
         raise UserError(f"{message} (see `{self.prog} --help`)")
 
     def reject_unknown(self, others: Sequence[str]) -> NoReturn:
-        """Raises a `UserError` for arguments that the command does not have."""
+        """Raises a `UserError` about arguments that the command does not have."""
         near = did_you_mean_option(others[0], self._option_string_actions)
         self.error(f"unrecognized arguments: {' '.join(others)}{near}")
 
     def _misspelt(self) -> Iterator[tuple[str, str]]:
-        """Yields a hint for each unknown option whose name is similar to an option of the command."""
+        """Yields each unknown option that is similar to an option of the command, and a hint."""
         for argument in self._given:
             option = argument.partition("=")[0]
             if option.startswith("-") and option not in self._option_string_actions:
@@ -57,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
                     yield option, near
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Adds the most similar valid choice to the error message about an invalid choice."""
+        """Adds the most similar choice to the error message about an invalid choice."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
@@ -72,14 +72,14 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_command(commands: argparse._SubParsersAction, name: str, *, help: str, description: str, example: str) -> argparse.ArgumentParser:
-    """Adds a command that has no options yet to the parser.
+    """Adds a command without options to the parser.
 
     Args:
         commands: The parser's group of commands.
         name: The name of the command.
         help: A one-line summary of the command.
         description: The description of the command, with line breaks.
-        example: The text below the options in the help, with line breaks.
+        example: The text after the options in the help, with line breaks.
 
     Returns:
         The parser of the command. It does not accept abbreviated option names.

@@ -1,4 +1,4 @@
-"""Defines the input options that are common to all commands that read files from other tools."""
+"""Defines options that are shared by all commands that read files of other tools."""
 
 import argparse
 
@@ -8,8 +8,8 @@ def add_follow_links(group: argparse._ActionsContainer, folder_text: str, otherw
 
     Args:
         group: The parser, or a group of its options.
-        folder_text: The metavar of the input path.
-        otherwise: The predicate of the help's sentence about links that are not followed.
+        folder_text: The metavar of the input path, for the help text.
+        otherwise: The end of the sentence in the help text about links that are not followed.
     """
     group.add_argument(
         "--follow_links",

@@ -1,4 +1,4 @@
-"""The options of `recordmill inspect`."""
+"""Defines the options of `recordmill inspect`."""
 
 import argparse
 from typing import Any
@@ -52,7 +52,7 @@ def add_inspect(commands: argparse._SubParsersAction) -> None:
 
 
 def inspect_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Converts the arguments of `recordmill inspect` to keyword arguments for the function that runs the command.
+    """Converts the arguments of `recordmill inspect` to keyword arguments of the function that runs the command.
 
     Raises:
         UserError: Two options exclude each other.

@@ -57,8 +57,7 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
 
 
 def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
-    """Adds the option `--duplicate_distance`, without a default, so that code can detect whether the option was
-    given."""
+    """Adds the option `--duplicate_distance`. The option has no default, so that code can detect if it was given."""
     parser.add_argument(
         "--duplicate_distance",
         type=int,

@@ -1,4 +1,4 @@
-"""Defines the options for the log, the progress display and the error file, which all commands have."""
+"""Defines the options of all commands for the log, the progress display and the error file."""
 
 import argparse
 from typing import Sequence
@@ -41,10 +41,7 @@ def add_progress_options(parser: argparse.ArgumentParser) -> None:
 
 
 def error_file(argv: Sequence[str]) -> str:
-    """Returns the value of `--error_json`, even if other options are invalid.
-
-    Without this option, returns an empty text.
-    """
+    """Returns the value of `--error_json` even if other options are invalid. Returns "" without this option."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--error_json", default="")
     try:

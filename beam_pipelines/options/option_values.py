@@ -13,7 +13,7 @@ from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import ABOUT, OBJECTS
 
-# HEAD=FILE, in which HEAD is a label. For a file name that contains "=", users can write ./a=b.txt.
+# HEAD=FILE, where HEAD is a label. For a file name that contains "=", users can write ./a=b.txt.
 _HEAD = re.compile(r"(?P<head>[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/label)?)=(?P<file>.+)")
 _NUMBERED = re.compile(r"(?P<number>\d{1,9}):\s*(?P<name>.*\S)")
 _MAX_DESCRIPTION = 1000
@@ -27,7 +27,7 @@ def parse_splits(text: str) -> dict[str, Fraction]:
 
 
 def parse_names(option: str, text: str) -> tuple[str, ...]:
-    """Parses names that are separated by commas. Raises `UserError` if a name is empty."""
+    """Parses comma-separated names. Raises `UserError` if a name is empty."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
         raise UserError(f"{option}={printable(text)}: invalid value. Give names separated by commas.")
@@ -42,7 +42,7 @@ def parse_num_shards(text: str) -> int | dict[str, int]:
 
 
 def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
-    """Parses `NAME=VALUE,NAME=VALUE…` to converted values by name. Raises `UserError` if the text is invalid."""
+    """Parses `NAME=VALUE,NAME=VALUE…` to converted values by name. Raises `UserError` if the string is invalid."""
     pairs: dict = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
@@ -58,7 +58,7 @@ def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
 def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
     """Parses `--image_size`: `short=256` becomes ("short", 256), and `exact=240x320` becomes ("exact", 240, 320).
 
-    Sizes are in pixels, with the height before the width.
+    Sizes are in pixels.
     """
     match = re.fullmatch(r"\s*(?:(short|long)=(\d{1,6})|exact=(\d{1,6})x(\d{1,6}))\s*", text)
     if not match or "0" in {number.lstrip("0") or "0" for number in match.groups()[1:] if number}:
@@ -80,7 +80,7 @@ def parse_image_format(text: str) -> tuple[str, int]:
 
 
 def parse_size(text: str) -> int:
-    """Converts a size with an optional unit (B, KB, MB, GB, KiB, MiB or GiB) to bytes: `128MiB` becomes 134217728."""
+    """Parses a size with an optional unit (B, KB, MB, GB, KiB, MiB or GiB) to bytes: `128MiB` becomes 134217728."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].upper() not in _UNITS:
         raise UserError(
@@ -92,7 +92,7 @@ def parse_size(text: str) -> int:
 def default_name(output: str) -> str:
     """Derives the name of a dataset from the last component of the output path.
 
-    Dataset names consist of letters, digits and underscores, as required by TensorFlow Datasets.
+    The name consists of letters, digits and underscores, as required by TensorFlow Datasets.
     """
     name = re.sub(r"[^A-Za-z0-9]+", "_", os.path.basename(os.path.abspath(output))).strip("_").lower()
     return (name if name[:1].isalpha() else f"data_{name}")[:MAX_NAME_LENGTH].rstrip("_")
@@ -121,19 +121,19 @@ def parse_defaults(texts: list[str]) -> dict[str, str]:
 
 
 def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the values of `--describe` into a mapping from feature names to descriptions.
+    """Parses the values of `--describe` to descriptions by feature.
 
     Raises:
-        UserError: A value has no text, or a feature is described twice.
+        UserError: A description is empty, or a feature is described twice.
     """
     return _parse_texts("--describe", "FEATURE", texts)
 
 
 def parse_about(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the values of `--about` into a mapping from topics to texts, in the order of the dataset card.
+    """Parses the values of `--about` to texts by topic, in the order of the dataset card.
 
     Raises:
-        UserError: A name is unknown or occurs twice, or a value has no text.
+        UserError: A topic is unknown or occurs twice, or a text is empty.
     """
     texts_by_name = _parse_texts("--about", "WHAT", texts)
     for name in texts_by_name:
@@ -162,21 +162,20 @@ def _parse_texts(option: str, metavar: str, texts: Sequence[str]) -> dict[str, s
 
 
 def parse_directory(option: str, text: str) -> str:
-    """Removes trailing slashes from the path in an option. Raises `UserError` if the path is empty."""
+    """Removes trailing slashes from a path. Raises `UserError` if the path is empty."""
     if not text:
         raise UserError(f"{option}=: the path is empty. Give a path.")
     return text.rstrip("/") or "/"
 
 
 def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """Reads class names from the files in `--label_names`, which has the form `FILE` or, for several labels,
-    `LABEL=FILE`.
+    """Reads class names from the files in `--label_names`, which has the form `FILE` or `LABEL=FILE`.
 
     Returns:
-        The class names of the only label, and class names by label. At least one of the two is empty.
+        The class names of the only label, and the class names by label. At least one of the two is empty.
 
     Raises:
-        UserError: Both forms are mixed, a label has two files, or a file cannot be read or has no names.
+        UserError: Both forms are used, a label has two files, or a file cannot be read or is empty.
     """
     files_by_label: dict[str, str] = {}
     plain = []
@@ -195,7 +194,7 @@ def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, 
 
 
 def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
-    """Reads class names from the earlier dataset that `--label_names_from` specifies.
+    """Reads the class names of the earlier dataset in `--label_names_from`.
 
     Returns:
         The class names of each label, in order.
@@ -216,9 +215,9 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_label_names(path: str) -> tuple[str, ...]:
-    """Reads class names from a file that contains one name per line.
+    """Reads class names from a file with one name per line.
 
-    If every line begins with a number, such as `0:daisy`, the class names are sorted by number.
+    If each line begins with a number, such as `0:daisy`, the class names are sorted by number.
 
     Raises:
         UserError: The file cannot be read, is not UTF-8, has no names, or has gaps in its numbers.

@@ -277,7 +277,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_check_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options that determine which inputs are read and how they are checked."""
+    """Adds the options that determine which inputs are read, and how they are checked."""
     add = group.add_argument
     add(
         "--check",
@@ -430,7 +430,7 @@ def _add_output_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_run_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options that determine how the command runs and resumes."""
+    """Adds the options that determine how the command runs, and how it resumes."""
     add = group.add_argument
     add(
         "--store_timeout",
@@ -470,7 +470,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
     """Converts the arguments of `recordmill prepare` to its configuration.
 
-    No files are read, except the files that `--label_names` and `--label_names_from` specify.
+    No files are read, except those of `--label_names` and `--label_names_from`.
 
     Raises:
         UserError: A value is invalid, or two options exclude each other.
@@ -508,10 +508,10 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
 
 
 def _duplicate_distance(arguments: argparse.Namespace) -> int:
-    """Returns `--duplicate_distance` or its default.
+    """Returns the value of `--duplicate_distance` or its default.
 
     Raises:
-        UserError: The option is given, even with its default value, but other options make it useless.
+        UserError: The option is given, but other options make it useless.
     """
     distance = arguments.duplicate_distance
     check_of_duplicates(arguments.duplicates, {"duplicate_distance": distance})
@@ -521,14 +521,14 @@ def _duplicate_distance(arguments: argparse.Namespace) -> int:
 
 
 def make_resume_policy(arguments: argparse.Namespace) -> ResumePolicy:
-    """Returns whether to resume or to restart an interrupted run, as specified by `--resume` and `--restart`."""
+    """Returns the policy that `--resume` and `--restart` select for an interrupted run."""
     if arguments.resume:
         return ResumePolicy.RESUME
     return ResumePolicy.RESTART if arguments.restart else ResumePolicy.FAIL
 
 
 def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
-    """Converts the arguments about the input of `recordmill prepare` to a source configuration.
+    """Converts the arguments of `recordmill prepare` to the configuration of its source.
 
     Raises:
         UserError: A value is invalid, or two options exclude each other.

@@ -1,4 +1,4 @@
-"""The options of `recordmill report`."""
+"""Defines the options of `recordmill report`."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""The options of `recordmill status`."""
+"""Defines the options of `recordmill status`."""
 
 import argparse
 

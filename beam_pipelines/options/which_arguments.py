@@ -1,4 +1,4 @@
-"""The options of `recordmill which`."""
+"""Defines the options of `recordmill which`."""
 
 import argparse
 import re
@@ -7,8 +7,8 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.options.benchmark_arguments import parse_height_and_width, parse_num_bytes, parse_order
 from beam_pipelines.options.command_parser import add_command
 
-# The options of `batches` that affect the examples of a batch. Image options matter too: `augment` implies a shuffle,
-# and the size of the images decides whether a split is cached in memory, which changes the order.
+# The options of `batches` that affect which examples are in a batch. Image options matter, too: `augment` implies a
+# shuffle, and the size of the images decides if a split is cached in memory, which changes the order.
 TRAINING_OPTIONS = (
     *("batch_size", "seed", "shuffle", "drop_remainder", "inputs", "targets", "where", "fold", "subset", "take", "balance", "channels"),
     *("transform", "on_error", "memory_budget", "read_buffer", "image_size", "fit", "augment", "antialias", "encoded"),
@@ -154,35 +154,35 @@ def add_which(commands: argparse._SubParsersAction) -> None:
 
 
 def training_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """Returns the given options of the training run as keyword arguments for `ReadConfig`.
+    """Returns the options of the training run that were given, as keyword arguments of `ReadConfig`.
 
     Raises:
-        UserError: Options are given together with a checkpoint, or neither a checkpoint nor the batch size is given.
+        UserError: Options are given together with a checkpoint, or both the checkpoint and the batch size are missing.
     """
     given = {name: value for name in ("split", "open_fold", *TRAINING_OPTIONS) if (value := getattr(arguments, name)) is not None}
     if arguments.checkpoint is not None and given:
         raise UserError(f"--{next(iter(given))}: the checkpoint contains this option. Omit it, or omit --checkpoint.")
     if arguments.checkpoint is None and arguments.batch_size is None:
         raise UserError("--batch_size is missing. Give the batch size of the training, or --checkpoint.")
-    for name in ("split", "open_fold"):  # options of the dataset, not of `batches`
+    for name in ("split", "open_fold"):  # Options of the dataset, not of `batches`.
         given.pop(name, None)
     return given if arguments.hosts is None else {**given, "hosts": arguments.hosts}
 
 
 def _image_size(text: str) -> int | tuple[int, int] | str:
-    """Parses `--image_size`: returns `largest` unchanged, and parses a size as `recordmill benchmark` does."""
+    """Parses an image size as `recordmill benchmark` does, and returns `largest` unchanged."""
     return text if text == "largest" else parse_height_and_width(text)
 
 
 def _count(text: str) -> int:
-    """Parses an integer of 0 or more."""
+    """Parses a non-negative integer."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not 0 or more")
     return int(text)
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Parses feature names that are separated by commas."""
+    """Parses comma-separated feature names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -202,8 +202,7 @@ def _number(text: str) -> float:
 
 
 def _balance(text: str) -> str | dict[str, float]:
-    """Parses `--balance`: `rose=0.5,tulip=0.5` becomes a mapping from class to fraction, and single words are
-    unchanged."""
+    """Parses `--balance`: `rose=0.5,tulip=0.5` becomes fractions by class, and other values are unchanged."""
     if "=" not in text:
         return text
     pairs = [pair.rpartition("=") for pair in text.split(",")]

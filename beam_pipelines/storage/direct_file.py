@@ -1,7 +1,7 @@
 """Reads local files with direct I/O, which bypasses the page cache.
 
 Direct I/O is useful for verifying files, because it reads the bytes on the disk instead of cached bytes. For large
-files, direct I/O is also faster than buffered reads, and it does not evict pages from the page cache.
+files, it is also faster than buffered reads, and does not evict other files from the page cache.
 """
 
 import errno
@@ -17,20 +17,20 @@ from beam_pipelines.storage.files import is_remote, open_file
 from tf_input.regular_files import open_regular
 
 _BLOCK_BYTES = 1 << 21
-_NUM_AHEAD = 4  # blocks to read ahead, so that the disk is busy while the process works
-# Errors of file systems that do not support direct I/O, or not at this offset.
+_NUM_AHEAD = 4  # Number of blocks to read ahead, so that the disk is busy while the process works.
+# Errors of file systems that do not support direct I/O, or not at a certain offset.
 _UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP)
 # Smaller than most records, so that most bytes are copied only once, from the block to the caller.
 _BUFFER_BYTES = 1 << 15
 
 
 def open_direct(path: str) -> BinaryIO:
-    """Opens a file for sequential reading with direct I/O, or through the page cache if direct I/O is not supported.
+    """Opens a file for sequential reading with direct I/O. If direct I/O is not supported, the page cache is used.
 
     Raises:
         OSError: The file cannot be opened.
     """
-    if is_remote(path) or not hasattr(os, "O_DIRECT"):  # for example, on macOS
+    if is_remote(path) or not hasattr(os, "O_DIRECT"):  # For example, on macOS.
         return open_file(path)
     try:
         descriptor, _ = open_regular(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
@@ -38,7 +38,7 @@ def open_direct(path: str) -> BinaryIO:
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
-    except RuntimeError:  # no thread could be started
+    except RuntimeError:  # No thread could be started.
         pass
     return open_file(path)
 
@@ -47,7 +47,7 @@ class _DirectFile(io.RawIOBase):
     """Reads a file in blocks, while a thread reads the next blocks ahead.
 
     Args:
-        descriptor: The descriptor of the open file. It is closed together with this object.
+        descriptor: The descriptor of the open file, which is closed together with this object.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -89,7 +89,7 @@ class _DirectFile(io.RawIOBase):
             following, self._number = self._following.popleft(), number
             try:
                 self._block = following.result()
-            except OSError:  # drops the blocks read ahead too
+            except OSError:  # Also discards the blocks that were read ahead.
                 self._drop_block()
                 raise
             self._read_ahead()
@@ -113,13 +113,13 @@ class _DirectFile(io.RawIOBase):
             self._following.append(self._reader.submit(self._read_block, number))
 
     def _drop_block(self) -> None:
-        """Discards the current block and cancels reading ahead."""
+        """Discards the current block, and stops reading ahead."""
         self._number = -2
         while self._following:
             self._following.popleft().cancel()
 
     def _read_block(self, number: int) -> memoryview:
-        """Reads a block into one of several buffers, which are reused in turn."""
+        """Reads a block into one of several reused buffers."""
         start, num_bytes = number * _BLOCK_BYTES, 0
         size = max(0, min(_BLOCK_BYTES, self._size - start))
         buffer = self._buffers[number % len(self._buffers)]
@@ -136,7 +136,7 @@ class _DirectFile(io.RawIOBase):
         return buffer[:num_bytes]
 
     def _leave_direct(self) -> bool:
-        """Disables direct I/O, for example at an unaligned offset. Returns False if direct I/O was already disabled."""
+        """Disables direct I/O, for example at an unaligned offset. Returns False if it was already disabled."""
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
         return bool(flags & os.O_DIRECT)

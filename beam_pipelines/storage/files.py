@@ -1,4 +1,4 @@
-"""Functions to read and write local files, and objects in `gs://` and `s3://`.
+"""Reads and writes local files, and objects in `gs://` and `s3://`.
 
 Paths are strings with `/` as the separator on all systems. All failures raise an `OSError`.
 """
@@ -20,16 +20,16 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Files(Protocol):
-    """Reads and writes the files of a file system or the objects of an object store."""
+    """Reads and writes files in a file system, or objects in an object store."""
 
     def read(self, path: str) -> bytes:
-        """Reads a whole file. Raises `OSError` if the file has more than `MAX_FILE_BYTES` bytes."""
+        """Reads a whole file. Raises `OSError` if it is larger than `MAX_FILE_BYTES`."""
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of a file. If the file ends within the requested range, fewer bytes are returned.
+        """Reads a part of a file. At the end of the file, fewer bytes are returned.
 
         Raises:
-            DataError: The file does not have the given version.
+            DataError: The file has another version than the given one.
         """
 
     def size(self, path: str) -> int:
@@ -42,11 +42,10 @@ class Files(Protocol):
         """Returns whether a file exists."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes a file atomically. If writing fails, a file that existed before keeps its old contents."""
+        """Writes a file atomically. If writing fails, an existing file is not changed."""
 
     def create(self, path: str) -> ContextManager[BinaryIO]:
-        """Context manager for writing a file in pieces. The complete file is created atomically at the end of the
-        block."""
+        """Context manager for writing a file in parts. After the block, the complete file is created atomically."""
 
 
 _LOCAL = LocalFiles()
@@ -63,7 +62,7 @@ def any_remote(*paths: str | None) -> bool:
 
 
 def files_at(path: str) -> Files:
-    """Returns the `Files` object for a path, which reads and writes local files or objects in a store.
+    """Returns the `Files` object with which the file or object at a path is read and written.
 
     Raises:
         UserError: The scheme of the path is unknown, or a package for the scheme is not installed.
@@ -75,7 +74,7 @@ def files_at(path: str) -> Files:
     return open_object_store(path)
 
 
-# Large buffers, because the latency of a request equals the transfer time of some megabytes.
+# Large buffers, because the latency of a request equals the time for transferring some megabytes.
 _STREAM_BYTES = 8 << 20
 _BLOCK_BYTES = 1 << 20
 
@@ -112,7 +111,7 @@ class _Stream(io.RawIOBase):
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a seekable, buffered file for reading. Reading fails if the object has changed since the stream was opened.
+    """Opens a seekable, buffered file for reading. Reading fails if an object has changed since it was opened.
 
     Raises:
         OSError: The file cannot be opened, or is not a regular file.
@@ -125,15 +124,14 @@ def open_file(path: str) -> BinaryIO:
 
 
 def input_size(path: str) -> int:
-    """Returns the size of an input file in bytes. Records the version of the file, so that later changes are
-    detected."""
+    """Returns the size of an input file in bytes, and records its version, so that later changes are detected."""
     size, version = files_at(path).stat(path)
     note_version(path, version)
     return size
 
 
 def read_in_any_form(read: Callable[[str], bytes], root: str, name: str) -> bytes:
-    """Reads a file in a folder by its name. If no file has this name, the NFC and NFD forms of the name are tried.
+    """Reads a file in a folder by its name. If it does not exist, the NFC and NFD forms of the name are tried.
 
     Raises:
         OSError: The file cannot be read.
@@ -149,13 +147,12 @@ def read_in_any_form(read: Callable[[str], bytes], root: str, name: str) -> byte
 
 
 def read_start(root: str, name: str, num_bytes: int) -> bytes:
-    """Reads the first bytes of a file in a folder. The name can be in any Unicode normal form."""
+    """Reads the first bytes of a file in a folder. The name can have any Unicode normal form."""
     return read_in_any_form(lambda path: files_at(path).read_range(path, 0, num_bytes), root, name)
 
 
 def make_folder(path: str) -> None:
-    """Creates a folder, but not its parents. The function does nothing in an object store, because object stores have
-    no folders."""
+    """Creates a folder, but not its parents. In object stores, which have no folders, does nothing."""
     if not is_remote(path):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
@@ -164,7 +161,7 @@ def make_folder(path: str) -> None:
 def make_parent_folders(directory: str, name: str) -> str:
     """Returns the path of a file in a directory, and creates missing subfolders.
 
-    If the directory does not exist, it is not created, because the run may have ended and removed it.
+    A missing directory is not created, because the run may have ended and removed it.
     """
     for end, character in enumerate(name):
         if character == "/":
@@ -173,7 +170,7 @@ def make_parent_folders(directory: str, name: str) -> str:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Writes a file atomically, or raises `StorageError`, for example if the disk is full."""
+    """Writes a file atomically. Raises `StorageError` if writing fails, for example because the disk is full."""
     try:
         files_at(path).write(path, data)
     except StorageError:
@@ -183,10 +180,10 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def write_chunks(path: str, chunks: Iterable[bytes]) -> int:
-    """Writes a file atomically from pieces and returns its size in bytes.
+    """Writes a file atomically from chunks of bytes. Returns its size in bytes.
 
     Raises:
-        StorageError: The file could not be written.
+        StorageError: Writing failed.
     """
     num_bytes = 0
     try:

@@ -1,8 +1,7 @@
-"""Distinguishes invalid inputs from temporary errors of a disk or an object store.
+"""Tells invalid inputs from temporary errors of a disk or an object store.
 
-An input with a permanent error (called a "fact" in the code) becomes a dead letter. Temporary errors must not create
-dead letters, because the input may be readable in another run. After a temporary error, the bundle of inputs fails, and
-the Beam runner may retry the bundle.
+An input with a permanent error (called a "fact" in the code) becomes a dead letter. A temporary error must not create a
+dead letter, because the input may be readable later. Instead, it raises an error, and the Beam runner may retry.
 """
 
 import errno
@@ -34,7 +33,7 @@ def is_fact(error: OSError, path: str) -> bool:
 
 
 def describe_fact(error: OSError, path: str) -> str:
-    """Returns the message of the dead letter for an input that cannot be read.
+    """Returns a message for the dead letter of an input that cannot be read.
 
     Raises:
         StorageError: The error may be temporary.
@@ -48,9 +47,9 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | Stor
     """Returns the error to raise if a file that lists inputs cannot be read.
 
     Args:
-        error: The original error. For a corrupt file, it is not an `OSError` or has no error number.
+        error: The original error. If the file is corrupt, it is not an `OSError`, or has no error number.
         path: The path of the file.
-        message: The message if the file itself is the reason.
+        message: The message to use if the file itself is the cause.
     """
     is_trouble = isinstance(error, OSError) and error.errno is not None and not is_fact(error, path)
     if isinstance(error, OSError) and isinstance(error.filename, str):
@@ -59,14 +58,14 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | Stor
 
 
 def _as_storage_error(error: OSError, path: str) -> StorageError:
-    if isinstance(error, SilentStoreError):  # a new object, because `error` becomes its cause
+    if isinstance(error, SilentStoreError):  # Create a new object, because `error` becomes its cause.
         return SilentStoreError(str(error), error.path)
     reason = " ".join(str(error.strerror or error).split())
     return StorageError(f"{printable(path)} could not be read: {reason}. Run again when it is readable, or leave it out.", path)
 
 
 def size_on_disk(path: str) -> int | None:
-    """Returns the size of a local regular file in bytes, following links, or None if there is no such file.
+    """Returns the size of a local regular file in bytes, following links. Returns None if there is no such file.
 
     Raises:
         StorageError: A temporary error occurred.
@@ -76,7 +75,7 @@ def size_on_disk(path: str) -> int | None:
 
 
 def kind_of(path: str) -> str | None:
-    """Follows links, and returns the kind of a local path: "file", "folder", "other", or None for a missing path.
+    """Returns the kind of a local path, following links: "file", "folder", "other", or None for a missing path.
 
     Raises:
         StorageError: A temporary error occurred.

@@ -1,12 +1,12 @@
-"""Implements the lease of a working directory, which identifies the command that currently uses the directory.
+"""Implements the lease of a working directory: a file that identifies the command that uses the directory.
 
     OUT.incomplete/LEASE    {"run_id": …, "holder": …, "host": …, "boot": …, "process": …, "renewed": …, "job": …}
 
-The command renews its lease periodically. On a local disk, the command also locks the directory, so that no other
-command on the same machine uses it. Commands on other machines check the lease, because locks may be invisible on a
-network file system. In object stores, which have no locks, a lease is taken over with a conditional write. Before
-workers publish files, they check that their command still holds the lease. If a command is killed, its job therefore
-ends without publishing any files.
+The command renews its lease periodically. On a local disk, it also locks the directory against other commands on the
+same machine. Commands on other machines check the lease, because locks may be invisible on a network file system.
+Object stores have no locks, so a lease is taken over with a conditional write. Before workers publish files, they check
+that their command still holds the lease. Therefore, the job of a killed command cannot publish files after another
+command has taken over.
 """
 
 import contextlib
@@ -30,22 +30,22 @@ _POLL_SECONDS = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Lease:
-    """The content of a lease.
+    """The contents of a lease.
 
     Attributes:
         run_id: The ID of the run. A command that resumes the run keeps the ID.
         holder: The unique ID of the command.
         host: The name of the host that runs the command.
         process_id: The process ID of the command on that host.
-        process: A text that identifies the process on that host, even if process IDs are reused (see
-            `describe_process`).
-        boot: The boot ID of the machine. Host names do not identify a machine, for example in containers.
-        namespace: The PID namespace of `process_id`.
-        started: The time at which the command started, in seconds since 1970.
-        renewed: The time of the last renewal in seconds since 1970, or 0 if the lease was released.
+        process: A string that identifies the process on that host, even if process IDs are reused. See
+            `describe_process`.
+        boot: The boot ID of the machine. The host name is not sufficient, for example in containers.
+        namespace: The PID namespace of the process.
+        started: The start time of the command, in seconds since 1970.
+        renewed: The time of the last renewal, in seconds since 1970. 0 if the lease was released.
         engine: The name of the engine, as in `--runner`.
-        job: The name of the job on that engine.
-        is_detached: Whether the job continues after the command, such as a Dataflow job without `--wait`.
+        job: The name of the job on the engine.
+        is_detached: Whether the job continues after the command ends, as with Dataflow without `--wait`.
         command: The name of the command: `prepare`, `transform`, `export` or `analyze`.
     """
 
@@ -65,7 +65,7 @@ class Lease:
 
     @property
     def is_live(self) -> bool:
-        """Whether the process that holds the lease may still be running."""
+        """Whether the process that holds the lease may still run."""
         if self.is_detached or not self.renewed:
             return self.is_detached
         if self.can_see_holder:
@@ -74,30 +74,29 @@ class Lease:
 
     @property
     def can_see_holder(self) -> bool:
-        """Whether this process and the holder share a PID namespace, so that this process can see if the holder is
-        running."""
+        """Whether this process can see if the holder is running, because both have the same PID namespace."""
         return (self.boot, self.namespace) == (boot_id(), _namespace())
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the holder may still be running on another machine."""
+        """Whether the holder may still run on another machine."""
         return not self.is_detached and self.boot != boot_id() and bool(self.renewed) and self.seconds_left > 0
 
     @property
     def seconds_left(self) -> float:
-        """The time in seconds after which the lease expires if it is not renewed."""
+        """The time until the lease expires, unless it is renewed, in seconds."""
         return self.renewed + LIFE_SECONDS - time.time()
 
     def describe(self) -> str:
-        """Returns a description of the process that holds the lease, for messages."""
+        """Describes the process that holds the lease, for messages."""
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         who = f"job {self.job} on {self.engine}" if self.is_detached else f"process {self.process_id} on {self.host}"
         return f"{who}, since {since}"
 
 
 def boot_id() -> str:
-    """Returns the boot ID of this machine, which is the same in all containers. Without Linux, returns the host
-    name."""
+    """Returns the boot ID of this machine, which is equal in all its containers. Without Linux, returns the host name.
+    """
     try:
         return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -112,14 +111,14 @@ def _namespace() -> str:
 
 
 def describe_process(number: int) -> str:
-    """Returns a text that identifies a process by its start time and the boot ID, or "" if the process does not
-    exist."""
-    if not os.path.exists("/proc/self/stat"):  # not Linux, so only the process ID is known
+    """Returns a string that identifies a process by its start time and the boot ID. Returns "" for a missing process.
+    """
+    if not os.path.exists("/proc/self/stat"):  # Without Linux, only the process ID is known.
         try:
             os.kill(number, 0)
         except ProcessLookupError:
             return ""
-        except OSError:  # a process of another user
+        except OSError:  # The process belongs to another user.
             pass
         return str(number)
     try:
@@ -130,7 +129,7 @@ def describe_process(number: int) -> str:
 
 
 def make_lease(run_id: str, holder: str, engine: str = "", job: str = "", command: str = "prepare") -> Lease:
-    """Creates a lease that this process holds."""
+    """Creates a lease for this process."""
     now = time.time()
     process = {"host": platform.node(), "process_id": os.getpid(), "process": describe_process(os.getpid())}
     machine = {"boot": boot_id(), "namespace": _namespace()}
@@ -138,7 +137,7 @@ def make_lease(run_id: str, holder: str, engine: str = "", job: str = "", comman
 
 
 def read_lease(directory: str) -> Lease | None:
-    """Returns the lease of a directory, or None if the lease is missing or corrupt."""
+    """Reads the lease of a directory. Returns None if the lease is missing or corrupt."""
     path = f"{directory}/{LEASE}"
     try:
         return _decode(files_at(path).read(path))
@@ -149,7 +148,7 @@ def read_lease(directory: str) -> Lease | None:
 def _decode(data: bytes) -> Lease | None:
     try:
         return Lease(**json.loads(data))
-    except (ValueError, TypeError):  # after a crash of the machine
+    except (ValueError, TypeError):  # The machine crashed while the lease was written.
         return None
 
 
@@ -158,11 +157,12 @@ def _encode(lease: Lease) -> bytes:
 
 
 def check_lease(directory: str, holder: str) -> None:
-    """Checks that the command still holds the lease. Workers must call this function before they publish files.
+    """Checks that the command still holds the lease. Workers call this function before they publish files.
 
     Args:
         directory: The directory with the lease.
-        holder: The expected holder. If it is empty, the command has no lease and no workers, and nothing is checked.
+        holder: The expected holder. If it is empty, nothing is checked, because the command has no lease and no
+            workers.
 
     Raises:
         RunError: Another command has taken over the lease, or has ended the run.
@@ -183,7 +183,7 @@ def check_lease(directory: str, holder: str) -> None:
 def check_elsewhere(directory: str, message_start: str) -> None:
     """Checks that no command on another machine uses a directory on a shared disk.
 
-    The local lock on the directory is not sufficient, because it may be invisible to other machines.
+    The local lock of the directory is not sufficient, because it may be invisible to other machines.
 
     Raises:
         BusyError: The lease belongs to another machine and has not expired.
@@ -202,7 +202,7 @@ def write_lease(directory: str, lease: Lease) -> None:
 def disk_lease(directory: str, lease: Lease) -> Iterator[None]:
     """Context manager that writes and renews the lease of a local directory that this process has locked.
 
-    On exit, the lease is released unless the job continues or a second command has taken over the directory.
+    At the end, the lease is released, unless the job continues or another command has taken over the directory.
     """
     write_lease(directory, lease)
     end = threading.Event()
@@ -227,8 +227,8 @@ def _keep_on_disk(directory: str, lease: Lease, end: threading.Event) -> None:
 
 
 def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
-    """Renews a lease. Returns False if a second command has taken over the lease. Disk errors are ignored,
-    because they must not end the run."""
+    """Renews a lease. Returns False if another command has taken over. Disk errors are ignored, because they must not
+    end the run."""
     with contextlib.suppress(OSError, StorageError):
         current = read_lease(directory)
         if current is None or current.holder != lease.holder:
@@ -238,13 +238,13 @@ def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
 
 
 class StoreLease:
-    """A lease of this process in an object store. A thread renews the lease until the lease is released.
+    """A lease of this process in an object store. A thread renews the lease until it is released.
 
     Args:
         directory: The URL of the directory that contains the lease.
-        lease: The lease as it was written.
-        version: The version of the lease's object.
-        lost: A function that is called in another thread if another command takes over the lease.
+        lease: The lease.
+        version: The version of the lease's object in the store.
+        lost: A function to call, in another thread, if another command takes over the lease.
     """
 
     def __init__(self, directory: str, lease: Lease, version: str, lost: Callable[[], None]) -> None:
@@ -253,7 +253,7 @@ class StoreLease:
         threading.Thread(target=self._keep, name="lease", daemon=True).start()
 
     def detach(self) -> None:
-        """Marks the lease as detached, so that it stays valid for a job that continues without this process."""
+        """Marks the lease as detached, so that it stays valid while the job continues without this process."""
         self._end.set()
         self._write(is_detached=True)
 
@@ -266,10 +266,10 @@ class StoreLease:
         return lease is not None and lease.holder == self._lease.holder
 
     def release(self) -> None:
-        """Releases the lease if this process still holds it and the lease is not detached."""
+        """Releases the lease if this process still holds it. A detached lease is kept."""
         self._end.set()
         if not self._lease.is_detached:
-            with contextlib.suppress(OSError):  # without a response of the store, the lease expires later
+            with contextlib.suppress(OSError):  # Without a response of the store, the lease expires later.
                 self._write(renewed=0.0)
 
     def _write(self, **changes: Any) -> bool:
@@ -282,13 +282,13 @@ class StoreLease:
 
     def _keep(self) -> None:
         while not self._end.wait(RENEW_SECONDS):
-            with contextlib.suppress(OSError):  # after a temporary error, the next renewal may succeed
+            with contextlib.suppress(OSError):  # After a temporary error, the next renewal may succeed.
                 if self._write(renewed=time.time()) or self._end.is_set():
                     continue
                 lease = read_lease(self._directory)
                 if lease and lease.holder != self._lease.holder:
                     self._lost()
-                return  # otherwise, the run has ended and removed the lease
+                return  # Otherwise, the run has ended and removed the lease.
 
 
 @contextlib.contextmanager
@@ -300,9 +300,9 @@ def store_lease(
     Args:
         directory: The URL of the directory, `gs://…` or `s3://…`.
         lease: The lease to write.
-        message_start: The option or name of the directory's purpose, for messages.
+        message_start: The option and path with which error messages begin.
         is_at_work: A function that returns whether the job of a detached lease is still active.
-        lost: A function that is called in another thread if another command takes over the lease.
+        lost: A function to call, in another thread, if another command takes over the lease.
 
     Raises:
         BusyError: Another command holds the lease.
@@ -329,10 +329,10 @@ def _acquire(directory: str, lease: Lease, message_start: str, is_at_work: Calla
 
 
 def wait_for_lease(directory: str, message_start: str) -> None:
-    """Waits for the lease of a directory in an object store to expire, in case its holder was killed.
+    """Waits until the lease of a directory in an object store expires, in case its holder was killed.
 
     Raises:
-        BusyError: The lease was renewed, so its command is still running.
+        BusyError: The lease was renewed, so its holder is still running.
     """
     first = lease = read_lease(directory)
     while lease and lease.is_live and not lease.is_detached:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Iterator
 from beam_pipelines.storage.versions import FileStat, changed_error
 from tf_input.regular_files import open_regular, read_at, read_regular
 
-# Suffix of the temporary name of an incomplete file. Killed processes leave such files.
+# Suffix of the temporary name of an incomplete file. Killed processes leave such files behind.
 TEMPORARY = ".tmp"
 
 # Errors of missing or inaccessible paths.
@@ -24,7 +24,7 @@ def version_of(status: os.stat_result) -> str:
 
 
 class LocalFiles:
-    """Reads and writes files of a local or shared file system. The class implements `Files`."""
+    """Reads and writes files of a local or shared file system. Implements `Files`."""
 
     def read(self, path: str) -> bytes:
         return read_regular(path)
@@ -48,7 +48,7 @@ class LocalFiles:
     def exists(self, path: str) -> bool:
         try:
             return stat.S_ISREG(os.stat(path).st_mode)
-        except ValueError:  # a path with a null byte
+        except ValueError:  # The path has a null byte.
             return False
         except OSError as error:
             if error.errno not in _ABSENT:
@@ -63,9 +63,9 @@ class LocalFiles:
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
-        """Context manager that writes a file under a unique temporary name and renames it at the end.
+        """Context manager that writes a file under a temporary name, and finally renames it.
 
-        The temporary name is unique, because two attempts to process the same bundle may run at the same time.
+        The temporary name is unique, because two attempts at the same work may run at the same time.
         """
         folder, name = os.path.split(path)
         temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")

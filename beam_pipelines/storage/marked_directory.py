@@ -1,5 +1,7 @@
-"""Manages local working directories, each of which belongs to a single run. For safety, a directory is emptied only if
-it contains a marker file that recordmill created."""
+"""Manages local working directories, each of which belongs to a single run.
+
+For safety, a directory is emptied only if it contains a marker file of Recordmill.
+"""
 
 import contextlib
 import errno
@@ -15,19 +17,19 @@ from beam_pipelines.storage.lease import LEASE, check_elsewhere, read_lease
 from beam_pipelines.storage.local_files import TEMPORARY
 from tf_input.dataset_format import MANIFEST
 
-# The marker file or object, which shows that the files beside it belong to a run and are incomplete.
+# The marker file or object, which shows that the files beside it are the incomplete files of a run.
 MARKER = "INCOMPLETE"
 MARKER_TEXT = (
     b"A recordmill run is writing to this directory, or was interrupted. The next run resumes from these files or "
     b"deletes them. Complete output does not contain this file.\n"
 )
 
-# Files that refer to other files. They are removed first, so that an interrupted removal leaves no wrong references.
+# Files that refer to other files. They are removed first, so that an interrupted removal leaves no invalid references.
 CLAIMS = (MANIFEST, LEASE)
 
 
 def is_owned(directory: str) -> bool:
-    """Returns whether a directory may be emptied. The directory must be empty already, or contain a marker file."""
+    """Returns whether a directory may be emptied, because it is empty or contains a marker file."""
     names = os.listdir(directory)
     mark = f"{directory}/{MARKER}"
     if os.path.islink(directory) or not os.path.isfile(mark):
@@ -42,10 +44,10 @@ def check_is_owned(directory: str, message_start: str) -> None:
 
     Args:
         directory: The path of the directory.
-        message_start: The option or name of the directory's purpose, with which the error message begins.
+        message_start: The option and path with which the error message begins.
 
     Raises:
-        UserError: The directory may contain files that are not from a run.
+        UserError: The directory may contain files that do not belong to a run.
     """
     shown = printable(directory)
     try:
@@ -57,8 +59,7 @@ def check_is_owned(directory: str, message_start: str) -> None:
 
 
 def make_marked(directory: str) -> None:
-    """Creates a directory that contains a marker file, in an existing parent directory. An existing directory stays
-    unchanged."""
+    """Creates a directory with a marker file. The parent directory must exist. An existing directory is not changed."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory)
         _mark(directory)
@@ -73,19 +74,19 @@ def exclusive_directory(
     resumes: bool = False,
     stays: Callable[[BaseException], bool] = lambda error: False,
 ) -> Iterator[int]:
-    """Context manager that locks a working directory for this process, and removes the directory on exit.
+    """Context manager that locks a working directory for this process, and finally removes it.
 
-    The directory is created, or taken over from a killed run and emptied. The directory is locked. The operating system
-    releases the lock when the process ends, even if it is killed. The directory is not removed if it has been renamed,
-    or if a `StillRunningError` is raised.
+    A new directory is created. A directory that a killed run has left behind is emptied. The operating system releases
+    the lock when the process ends, even if it is killed. The directory is not removed if it was renamed, or if a
+    `StillRunningError` is raised.
 
     Args:
         directory: The path of the directory.
-        message_start: The option or name of the directory's purpose, for messages.
+        message_start: The option and path with which error messages begin.
         busy: The error message if another run uses the directory.
-        rescue: A function that is called with the lock, before the directory is emptied. It moves files that must not
-            be lost out of the directory. If it raises `UserError`, the directory stays unchanged.
-        resumes: Whether the run resumes from the files in the directory, so that it is not emptied.
+        rescue: A function to call after locking and before emptying the directory. It moves valuable files to another
+            directory. If it raises `UserError`, the directory is not changed.
+        resumes: Whether the run uses the files in the directory, so that it is not emptied.
         stays: A function that returns whether the directory is kept after an exception.
 
     Yields:
@@ -94,7 +95,7 @@ def exclusive_directory(
     Raises:
         BusyError: Another run uses the directory.
         UserError: The directory has no marker, or it cannot be created.
-        StorageError: The directory cannot be written, for example because the disk is full, or it cannot be emptied.
+        StorageError: The directory cannot be written or emptied, for example because the disk is full.
     """
     try:
         os.makedirs(directory, exist_ok=True)
@@ -124,12 +125,12 @@ def exclusive_directory(
         os.close(descriptor)
 
 
-# `is_in_use` holds a lock for a moment, which must not make a starting run fail.
+# `is_in_use` holds a lock for a short time, which must not cause an error in a starting run.
 _LOCK_SECONDS = 0.5
 
 
 def _lock(descriptor: int) -> bool:
-    """Locks a directory for this process and returns whether the lock was acquired."""
+    """Locks a directory for this process. Returns whether the lock was acquired."""
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
@@ -160,20 +161,20 @@ def is_in_use(directory: str) -> bool:
 
 
 def remove_temporary_files(directory: str) -> None:
-    """Removes the temporary files of killed attempts."""
+    """Removes temporary files that killed processes have left behind."""
     for left in pathlib.Path(directory).rglob(f".*{TEMPORARY}"):
         left.unlink(missing_ok=True)
 
 
 def is_same(descriptor: int, path: str) -> bool:
-    """Returns whether a path still refers to the directory of an open file descriptor."""
+    """Returns whether a path still refers to the directory with an open file descriptor."""
     return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
 
 
 def _mark(directory: str) -> None:
     path = f"{directory}/{MARKER}"
     if os.path.exists(path) and os.path.getsize(path) == len(MARKER_TEXT):
-        return  # rewriting would remove the marker for a moment
+        return  # Writing the marker again would remove it for a short time.
     try:
         with open(path, "wb") as file:
             file.write(MARKER_TEXT)
@@ -196,12 +197,12 @@ def _empty(directory: str, ignore_errors: bool = False) -> None:
                 os.unlink(entry.path)
 
 
-# Workers of a cluster may still write for a while after the job of a killed command is cancelled.
+# Workers of a cluster may still write for a while after their job is cancelled.
 _MAX_EMPTYING_S = 30.0
 
 
 def _empty_with_retries(directory: str) -> None:
-    """Empties a directory and retries if workers are still writing or removing files."""
+    """Empties a directory. Retries if workers are still changing files."""
     deadline = time.monotonic() + _MAX_EMPTYING_S
     while True:
         try:
@@ -212,13 +213,12 @@ def _empty_with_retries(directory: str) -> None:
         time.sleep(0.1)
 
 
-# Worker threads in this process (of Prism) may still write after a run is interrupted.
+# Worker threads in this process, as used by Prism, may still write after a run is interrupted.
 _MAX_REMOVALS = 20
 
 
 def remove_directory(directory: str) -> None:
-    """Removes a directory with retries. The marker file is removed last. The marker file remains if any other file
-    cannot be removed."""
+    """Removes a directory, with retries. The marker file is removed last, and only if all other files were removed."""
     for _ in range(_MAX_REMOVALS):
         with contextlib.suppress(OSError):
             _empty(directory, ignore_errors=True)

@@ -9,7 +9,7 @@ from tf_input.dataset_format import Manifest
 
 
 def read_object(directory: str, manifest: Manifest, name: str) -> dict[str, Any]:
-    """Reads a JSON metadata file and compares its checksum with the manifest.
+    """Reads a JSON metadata file, and compares its checksum with the manifest.
 
     Raises:
         UserError: The file is corrupt or was changed. The message names the file.
@@ -23,7 +23,7 @@ def read_object(directory: str, manifest: Manifest, name: str) -> dict[str, Any]
         raise UserError(printable(f"{directory}/{error}"), path) from None
     try:
         fields = json.loads(data)
-    except (ValueError, RecursionError) as error:  # invalid JSON or UTF-8
+    except (ValueError, RecursionError) as error:  # Invalid JSON or UTF-8.
         raise UserError(printable(f"{path} is not valid JSON: {error}"), path) from None
     if not isinstance(fields, dict):
         raise UserError(f"{printable(path)} has a JSON {type(fields).__name__} instead of an object.")

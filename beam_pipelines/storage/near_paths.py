@@ -10,10 +10,10 @@ _MAX_NAMES = 10_000
 
 
 def did_you_mean_path(path: str) -> str:
-    """Returns "; did you mean ...?" with the most similar existing path, or "" if no path is similar.
+    """Returns "; did you mean ...?" with the most similar existing path, or "" if there is none.
 
-    Each missing component of the path is replaced by the most similar name in the same folder. The suggestion ends
-    before the first component for which no name is similar. Stores are not searched.
+    In each folder, the name that is most similar to the given name is chosen. The suggestion ends before the first
+    component without a similar name. Object stores are not searched.
     """
     near = "" if is_remote(path) else _nearest_path(path)
     return f"; did you mean {printable(near)!r}?" if near else ""
@@ -31,7 +31,7 @@ def _nearest_path(path: str) -> str:
 
 
 def _names_in(folder: str) -> list[str]:
-    """Returns the names in a folder, or an empty list if the folder cannot be read."""
+    """Returns the names in a folder. The list is empty if the folder cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in itertools.islice(entries, _MAX_NAMES) if not entry.name.startswith(".")]

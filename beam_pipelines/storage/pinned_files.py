@@ -12,12 +12,13 @@ _NUM_THREADS = 32
 
 
 class PinnedFiles:
-    """Reads byte ranges of input files and raises an error if a file has changed since it was listed. The class
-    implements `Files`.
+    """Reads byte ranges of input files, and raises an error if a file has changed since it was listed. Implements
+    `Files`.
 
     Args:
         files: The underlying `Files`.
-        versions: The listed versions by path. Other files may have any version.
+        versions: A mapping from path to the version at the time of the listing. Files without an entry may have any
+            version.
     """
 
     def __init__(self, files: Files, versions: Mapping[str, str]) -> None:
@@ -37,11 +38,10 @@ class PinnedFiles:
 
 
 def check_versions(versions: Mapping[str, str]) -> None:
-    """Checks that the versions of files are the same as during the listing. In an object store, the check takes one
-    request for each file.
+    """Checks that files have not changed since they were listed. In an object store, this takes one request per file.
 
     Args:
-        versions: The listed versions by path.
+        versions: A mapping from path to the version at the time of the listing.
 
     Raises:
         DataError: A file has changed, or can no longer be read.

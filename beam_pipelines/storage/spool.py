@@ -1,4 +1,4 @@
-"""Reads and writes spool files, which are temporary files for data that is too large for Beam's shuffle."""
+"""Reads and writes spool files: temporary files with data that is too large for Beam's shuffle."""
 
 import contextlib
 import os
@@ -9,12 +9,12 @@ from beam_pipelines.errors import RunError, StorageError
 from beam_pipelines.storage.files import files_at, is_remote, make_folder
 from tf_input.regular_files import read_at
 
-# Maximum number of open spools of a reader. A process may usually open 1,024 files.
+# Maximum number of open files of a reader. By default, a process can open 1,024 files.
 MAX_OPEN = 256
 
 
 class SpoolWriter:
-    """Writes a new spool file. Each process and each attempt writes a file of its own.
+    """Writes a new spool file. Each process, and each attempt at the same work, writes its own file.
 
     Attributes:
         spool: The random ID of the file, never 0 or 1. It is not part of the output, so it may differ between runs.
@@ -37,9 +37,9 @@ class SpoolWriter:
         return offset
 
     def flush(self) -> None:
-        """Writes buffered data to the file, so that other processes can read the data.
+        """Writes buffered data to the file, so that other processes can read it.
 
-        Call `flush` before you pass references to the data to other processes.
+        Call this method before you pass references to the data to other processes.
         """
         try:
             self._file.flush()
@@ -49,8 +49,7 @@ class SpoolWriter:
     def close(self) -> None:
         """Closes the file.
 
-        Raises `RunError` if data cannot be written. On a network disk, a failure may be reported only when the data is
-        flushed.
+        Raises `RunError` if data cannot be written. A network disk may report a failure only at this time.
         """
         try:
             self._file.close()
@@ -59,9 +58,7 @@ class SpoolWriter:
 
 
 class ObjectSpoolWriter:
-    """Writes a spool to an object store.
-
-    In an object store, a spool object exists only after its writer has been closed.
+    """Writes a spool file to an object store. The object does not exist until the writer is closed.
 
     Attributes:
         spool: The random ID of the object, never 0 or 1.
@@ -98,7 +95,7 @@ class ObjectSpoolWriter:
 
 @contextlib.contextmanager
 def open_spool(directory: str) -> Iterator[SpoolWriter | ObjectSpoolWriter]:
-    """Context manager that yields the writer of a new spool file or object. The data is readable after the block."""
+    """Context manager for the writer of a new spool file or object. The data is readable after the block."""
     if is_remote(directory):
         with ObjectSpoolWriter(directory) as writer:
             yield writer
@@ -116,19 +113,19 @@ def _write_error(error: OSError) -> RunError:
 
 
 class SpoolReader:
-    """Reads data from spool files, and can be used by several threads.
+    """Reads data from spool files. Several threads can use the same reader.
 
-    The reader must be closed, because open files take disk space even after they are deleted.
+    The reader must be closed, because open files occupy the disk even after they are deleted.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._open: dict[int, _OpenFile] = {}  # in the order of their last use
+        self._open: dict[int, _OpenFile] = {}  # Ordered by the time of their last use.
         self._is_closed = False
         self._lock = threading.Lock()
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
-        """Reads bytes of a spool. If the spool file ends within the requested range, fewer bytes are returned.
+        """Reads bytes of a spool file. At the end of the file, fewer bytes are returned.
 
         Raises:
             OSError: The spool cannot be read.
@@ -137,7 +134,7 @@ class SpoolReader:
         path = _spool_path(self._directory, spool)
         if is_remote(path):
             return files_at(path).read_range(path, offset, num_bytes)
-        file = self._file(spool, path)  # the reference keeps the file open while it is read
+        file = self._file(spool, path)  # The reference keeps the file open while it is read.
         return read_at(file.descriptor, num_bytes, offset)
 
     def _file(self, spool: int, path: str) -> "_OpenFile":
@@ -151,14 +148,14 @@ class SpoolReader:
             return file
 
     def close(self) -> None:
-        """Closes the reader. If a thread is still reading a file, the file is closed after the read."""
+        """Closes the reader. A file that a thread is reading is closed after the read."""
         with self._lock:
             self._is_closed = True
             self._open.clear()
 
 
 def read_exactly(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -> bytes:
-    """Reads bytes of a spool. Raises `RunError` if the spool file has too few bytes."""
+    """Reads bytes of a spool file. Raises `RunError` if the file is too short."""
     try:
         data = reader.read(spool, offset, num_bytes)
     except OSError as error:
@@ -179,7 +176,7 @@ class _OpenFile:
 
 
 def _new_id() -> int:
-    """Returns a random ID for a spool file, except the IDs 0 and 1, which refer to source files."""
+    """Returns a random ID for a spool file. The IDs 0 and 1, which refer to source files, are not used."""
     return int.from_bytes(os.urandom(8), "little") | 2
 
 

@@ -1,9 +1,7 @@
-"""Determines the versions of input files. A run uses these versions to detect files that
-have changed since they were listed.
+"""Determines the versions of input files, with which a run detects files that have changed since they were listed.
 
-A version is a text. The version of a local file consists of its size and its modification time. The version of an
-object in a store is its ETag or its generation. Versions are stored in the plan of a run, but not in the published
-dataset.
+A version is a string. For a local file, it consists of the size and the modification time. For an object in a store, it
+is the ETag or the generation. Versions are stored in the plan of a run, but not in the published dataset.
 """
 
 import contextlib
@@ -25,7 +23,7 @@ _noted_versions: contextvars.ContextVar[dict[str, str] | None] = contextvars.Con
 
 @contextlib.contextmanager
 def noting_versions(versions: dict[str, str]) -> Iterator[None]:
-    """Context manager that records the version of each file that this thread opens in `versions`."""
+    """Context manager that records the version of each file that this thread opens, in `versions`."""
     token = _noted_versions.set(versions)
     try:
         yield
@@ -34,10 +32,10 @@ def noting_versions(versions: dict[str, str]) -> Iterator[None]:
 
 
 def note_version(path: str, version: str) -> None:
-    """Records the version of a file if it is opened inside a `noting_versions` block.
+    """Records the version of an opened file inside a `noting_versions` block. Does nothing outside such a block.
 
     Raises:
-        DataError: The file was noted before and has changed since.
+        DataError: The file was recorded before, and has changed since.
     """
     versions = _noted_versions.get()
     if versions is not None:
@@ -55,11 +53,11 @@ def add_version(versions: dict[str, str], path: str, version: str) -> None:
 
 
 def changed_error(path: str, listed: str, actual: str) -> DataError:
-    """Returns the error to raise if a file has changed since it was listed.
+    """Returns the error to raise for a file that has changed since it was listed.
 
     Args:
         path: The path of the file.
-        listed: The version in the listing.
+        listed: The version at the time of the listing.
         actual: The current version, or the reason why the file cannot be read.
     """
     return DataError(

@@ -1,4 +1,4 @@
-"""The implementation of `ObjectStore` for gs://."""
+"""Implements `ObjectStore` for gs://."""
 
 import base64
 import contextlib
@@ -63,23 +63,23 @@ class GcsStore(ObjectStore):
     )
 
     def __init__(self, options: PipelineOptions):
-        # Otherwise, the first request for each bucket starts a thread that requests its metadata for telemetry.
+        # Otherwise, the first request to a bucket starts a thread that requests the bucket's metadata for telemetry.
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         emulator = os.environ.get("STORAGE_EMULATOR_HOST")
         self._endpoint = emulator or "storage.googleapis.com"
         self._anonymous = bool(emulator) or not _has_credentials(options)
         timeout = options.view_as(StoreOptions).store_timeout
         self.timeouts = min(CONNECT_SECONDS, timeout), min(RESPONSE_SECONDS, timeout)
-        self.once = {"timeout": self.timeouts, "retry": None}  # `call` makes the attempts
+        self.once = {"timeout": self.timeouts, "retry": None}  # `call` retries requests.
         self.breaker = Breaker(self._endpoint, timeout)
         self._client = create_storage_client(options, use_credentials=not self._anonymous)
-        self.uploads = requests.Session()  # the URL of an upload needs no credentials
+        self.uploads = requests.Session()  # The URL of an upload needs no credentials.
         for session in (self._client._http, self.uploads):
             for scheme in ("https://", "http://"):
                 session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=2 * NUM_THREADS))
 
     def blob(self, bucket: str, key: str) -> storage.Blob:
-        """Returns the client library's handle for an object. The object does not have to exist."""
+        """Returns the client library's handle for an object, which does not have to exist."""
         return self._client.bucket(bucket).blob(key)
 
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
@@ -87,7 +87,7 @@ class GcsStore(ObjectStore):
         span = {} if num_bytes is None else {"start": offset, "end": offset + num_bytes - 1}
         try:
             blob.download_to_file(data, raw_download=True, **span, **self.once)
-        except RequestRangeNotSatisfiable:  # the range begins after the end
+        except RequestRangeNotSatisfiable:  # The range begins after the end of the object.
             return b"", ""
         return data.getvalue(), _version(blob)
 
@@ -102,7 +102,7 @@ class GcsStore(ObjectStore):
     def _get_versioned(self, bucket: str, key: str) -> tuple[bytes, str]:
         blob = self.blob(bucket, key)
         data = blob.download_as_bytes(raw_download=True, **self.once)
-        return data, str(blob.generation)  # from the same response
+        return data, str(blob.generation)  # Both come from the same response.
 
     def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
         blob = self.blob(bucket, key)
@@ -128,7 +128,7 @@ class GcsStore(ObjectStore):
     def _probe(self, bucket: str, prefix: str) -> None:
         try:
             blobs = self._client.list_blobs(bucket, prefix=prefix, max_results=1, timeout=CHECK_SECONDS, retry=None)
-        except ValueError as error:  # an invalid bucket name
+        except ValueError as error:  # The bucket name is invalid.
             raise OSError(errno.EINVAL, str(error)) from None
         next(blobs.pages, None)
 
@@ -142,7 +142,7 @@ class GcsStore(ObjectStore):
                 pass
 
     def _abandon_uploads(self, folder: str) -> None:
-        """Does nothing. GCS does not list or bill unfinished uploads, and deletes unfinished uploads after a week."""
+        """Does nothing. GCS does not list or bill unfinished uploads, and deletes them after a week."""
 
     def _copy(self, source: str, target: str, num_bytes: int) -> None:
         blob = self.blob(*split_path(source))
@@ -173,7 +173,7 @@ class GcsStore(ObjectStore):
 
 
 def _has_credentials(options: PipelineOptions) -> bool:
-    """Returns whether Google credentials exist. If there are no credentials, Beam's own check takes 20 seconds."""
+    """Returns whether Google credentials exist. Without credentials, Beam's own check takes 20 seconds."""
     chosen = options.view_as(GoogleCloudOptions)
     if chosen.no_auth:
         return False
@@ -187,8 +187,7 @@ def _has_credentials(options: PipelineOptions) -> bool:
 
 
 def _version(blob: storage.Blob) -> str:
-    """Returns the version of an object from a response. Raises `Transient` if the response comes from a proxy or a
-    login page."""
+    """Returns the version of an object from a response. Raises `Transient` if the response is not from the store."""
     if blob.generation is None:
         raise foreign_answer("an object without a generation", blob.content_type)
     return f"generation {blob.generation}"
@@ -200,7 +199,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Bounded(io.BytesIO):
-    """A memory buffer that raises `OSError` if more bytes are written than the maximum file size."""
+    """A memory buffer that raises `OSError` if it exceeds the maximum file size."""
 
     def write(self, data: bytes) -> int:
         if self.tell() + len(data) > MAX_FILE_BYTES:
@@ -209,15 +208,15 @@ class _Bounded(io.BytesIO):
 
 
 class _GcsUpload(Upload):
-    """A resumable upload, which creates an object after the last chunk has been sent."""
+    """A resumable upload. The object is created when the last chunk has been sent."""
 
     def __init__(self, store: GcsStore, path: str):
         super().__init__(lambda data: store.write(path, data))
         self._store, self._path = store, path
         self._address = ""
         self._checksum = google_crc32c.Checksum()
-        self._arrived = 0  # bytes that the store has confirmed
-        self._is_known = True  # False after a request without a response
+        self._arrived = 0  # Number of bytes that the store has confirmed.
+        self._is_known = True  # False after a request without a response.
 
     def send(self, chunk: bytes, is_last: bool) -> None:
         if not self._address:
@@ -227,7 +226,7 @@ class _GcsUpload(Upload):
         try:
             while self._arrived < end:
                 self._store.call(self._path, self._send_rest, chunk, end, is_last)
-        except FileNotFoundError:  # the upload may be finished, with the response lost
+        except FileNotFoundError:  # The upload may be complete, although the response was lost.
             if not is_last:
                 raise
         if is_last:
@@ -245,9 +244,7 @@ class _GcsUpload(Upload):
         return blob.create_resumable_upload_session(content_type=_TYPE, checksum=None, **self._store.once)
 
     def _send_rest(self, bucket: str, key: str, chunk: bytes, end: int, is_last: bool) -> None:
-        """Sends the missing part of a chunk.
-
-        If the result of an attempt is unknown, the store is first asked which bytes it has received.
+        """Sends the missing part of a chunk. After an attempt without a response, first asks which bytes have arrived.
         """
         if not self._is_known:
             self._note(self._put(b"", "bytes */*"), end)

@@ -1,7 +1,7 @@
-"""Defines the interface of object stores, which use the same options and credentials as Beam.
+"""Defines the interface of object stores.
 
-Beam's own implementation opens a new connection for each file, and reads one file at a time. In this module, all
-threads of a process share the connections of one client.
+Beam's own implementation opens a connection for each file, and reads one file at a time. In this module, all threads of
+a process share the connections of one client. Beam's options and credentials are used.
 """
 
 import abc
@@ -16,18 +16,18 @@ from beam_pipelines.storage.object_stores.upload import Upload
 from beam_pipelines.storage.versions import FileStat, changed_error
 
 NUM_THREADS = 32
-PAGE_OBJECTS = 1000  # the maximum of the stores
-Names = list[str]  # inside the class, `list` is a method
+PAGE_OBJECTS = 1000  # The maximum that object stores allow.
+Names = list[str]  # An alias, because `list` is a method inside the class.
 Sizes = list[tuple[str, int]]
 
 
 class Page(NamedTuple):
-    """A page of a listing of objects, in the order of the keys.
+    """A page of a listing of objects, sorted by key.
 
     Attributes:
-        objects: The full keys of the objects, with their sizes in bytes.
-        folders: The full prefixes of the folders, which end with the delimiter.
-        next_token: The token for the request of the next page, or None on the last page.
+        objects: The (full key, size in bytes) of each object.
+        folders: The full prefixes of the folders, including the delimiter at their end.
+        next_token: The token for requesting the next page. None on the last page.
     """
 
     objects: list[tuple[str, int]]
@@ -36,24 +36,24 @@ class Page(NamedTuple):
 
 
 class ObjectStore(abc.ABC):
-    """An object store, which all threads of a process share. All failures raise an `OSError`.
+    """An object store. All threads of a process share an instance. All failures raise an `OSError`.
 
-    Subclasses implement single requests in private methods, and do not catch the errors of client libraries. The
-    base class implements retries, paths and operations that consist of several requests.
+    Subclasses implement single requests in private methods, without catching errors of client libraries. This base
+    class implements retries, paths, and operations that need several requests.
     """
 
     library_errors: tuple[type[Exception], ...]
     breaker: Breaker
 
     def read(self, path: str) -> bytes:
-        """Reads a whole object of at most `storage.MAX_FILE_BYTES` bytes with a single request."""
+        """Reads a whole object with a single request. The maximum size is `storage.MAX_FILE_BYTES`."""
         return self.call(path, self._get, 0, None)[0]
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of an object. If the object ends within the requested range, fewer bytes are returned.
+        """Reads a part of an object. At the end of the object, fewer bytes are returned.
 
         Raises:
-            DataError: The object does not have the given version.
+            DataError: The object has another version than the given one.
         """
         if not num_bytes:
             return b""
@@ -67,7 +67,7 @@ class ObjectStore(abc.ABC):
         return self.stat(path).size
 
     def stat(self, path: str) -> FileStat:
-        """Returns the size of an object in bytes and its version, which is its ETag or its generation."""
+        """Returns the size in bytes and the version of an object. The version is its ETag or its generation."""
         return self.call(path, self._head)
 
     def exists(self, path: str) -> bool:
@@ -83,7 +83,7 @@ class ObjectStore(abc.ABC):
         self.call(path, self._put, data)
 
     def read_versioned(self, path: str) -> tuple[bytes, str]:
-        """Reads a whole object, and returns the bytes and the version. The version can be passed to `write_if`.
+        """Reads a whole object. Returns its bytes and its version, which `write_if` accepts.
 
         Raises:
             FileNotFoundError: The object does not exist.
@@ -91,16 +91,16 @@ class ObjectStore(abc.ABC):
         return self.call(path, self._get_versioned)
 
     def write_if(self, path: str, data: bytes, version: str | None) -> str | None:
-        """Writes an object atomically unless another writer has changed the object in the meantime.
+        """Writes an object atomically, unless another writer has changed it.
 
         Args:
             path: The path of the object.
-            data: The new content, which must be unique for each write, for example by an ID. If the response is lost,
-                the writer recognizes its own write by its content.
-            version: The version to replace, or None if the object must not exist yet.
+            data: The new contents. They must be unique, for example contain an ID, so that a writer whose response was
+                lost recognizes its own write.
+            version: The version to replace. None if the object must not exist.
 
         Returns:
-            The new version, or None if another writer was first and nothing was written.
+            The new version, or None if another writer was faster and nothing was written.
 
         Raises:
             OSError: The request failed, or the store does not support conditional writes.
@@ -118,21 +118,22 @@ class ObjectStore(abc.ABC):
     def create(self, path: str) -> Iterator[Upload]:
         """Context manager for uploading a large object in chunks.
 
-        The object is created at the end of the block, unless the block raises an exception.
+        The object is created after the block, unless an exception is raised.
         """
         upload = self._make_upload(path)
         try:
             yield upload
             upload.finish()
         except BaseException:
-            with contextlib.suppress(OSError):  # the store deletes old uploads itself
+            with contextlib.suppress(OSError):  # The store deletes old uploads itself.
                 upload.abandon()
             raise
 
     def top_level(self, folder: str, is_short: bool = False) -> tuple[Names, Names]:
-        """Returns the sorted names of the folders and of the objects directly in a folder.
+        """Returns the sorted names of the folders and the objects that are directly in a folder.
 
-        With `is_short`, returns only the first page. Folders with an empty name ("//") are omitted, unlike in `list`.
+        With `is_short`, only the first page is returned. Unlike in `list`, folders with an empty name ("//") are
+        omitted.
         """
         start = len(split_path(_as_folder(folder))[1])
         folders: Names = []
@@ -143,19 +144,20 @@ class ObjectStore(abc.ABC):
         return sorted(folders), sorted(objects)
 
     def list(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Yields the relative path and the size in bytes of each object below a folder, in the order of the keys."""
+        """Yields the relative path and the size in bytes of each object below a folder, sorted by key."""
         for page in self.pages_from(folder):
             yield from page
 
     def pages_from(self, folder: str, first: str = "") -> Iterator[Sizes]:
-        """Yields the pages of a listing, starting at the relative path `first`. The first page may begin before
-        `first`."""
+        """Yields the pages of a listing from the relative path `first`. The first page may also contain earlier
+        objects.
+        """
         start = len(split_path(_as_folder(folder))[1])
         for page in self._pages(folder, first=first):
             yield [(key[start:], size) for key, size in page.objects if not _is_marker(key)]
 
     def is_one_page(self, folder: str) -> bool:
-        """Lists a folder with a single request and returns whether the response is complete."""
+        """Returns whether a single request lists a whole folder."""
         return next(self._pages(folder)).next_token is None
 
     def remove(self, path: str) -> None:
@@ -164,7 +166,7 @@ class ObjectStore(abc.ABC):
         self._remove(bucket, [key])
 
     def remove_all(self, folder: str, but: Sequence[str] = ()) -> None:
-        """Removes all objects below a folder, except those whose relative paths are in `but`."""
+        """Removes all objects below a folder, except the relative paths in `but`."""
         bucket, prefix = split_path(_as_folder(folder))
         kept = {prefix + name for name in but}
         for page in self._pages(folder):
@@ -172,17 +174,14 @@ class ObjectStore(abc.ABC):
                 self._remove(bucket, keys)
 
     def abandon_uploads(self, folder: str) -> None:
-        """Aborts all unfinished uploads that killed runs have left in a folder. Uploads in progress fail,
-        too."""
+        """Aborts all unfinished uploads in a folder, which killed runs may have left behind. Current uploads fail, too.
+        """
         self._abandon_uploads(_as_folder(folder))
 
     def copy_all(self, source: str, target: str, last: str) -> None:
-        """Copies all objects below `source` to `target` inside the store.
-
-        The object `last` is copied after all other objects.
-        """
+        """Copies all objects below `source` to `target` inside the store. The object `last` is copied last."""
         source, target = _as_folder(source), _as_folder(target)
-        last_size = self.size(source + last)  # fails before any copy if the object is missing
+        last_size = self.size(source + last)  # If the object is missing, fails before anything is copied.
 
         def copy(item: tuple[str, int]) -> None:
             self._copy(source + item[0], target + item[0], item[1])
@@ -195,7 +194,7 @@ class ObjectStore(abc.ABC):
         copy((last, last_size))
 
     def check_access(self, path: str) -> None:
-        """Checks that the objects with a given path prefix can be listed, and gives up after a few retries.
+        """Checks that objects with a path prefix can be listed. Gives up after a few retries.
 
         Raises:
             UserError: The bucket, the credentials or the permissions are missing.
@@ -209,10 +208,7 @@ class ObjectStore(abc.ABC):
             raise kind(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}", path) from None
 
     def call(self, path: str, request: Callable, *arguments: Any, **how_often: Any) -> Any:
-        """Sends a request for an object with retries (see `persist`).
-
-        The path of the object is converted to a bucket and a key.
-        """
+        """Sends a request for an object, with retries (see `persist`)."""
         bucket, key = split_path(path)
         explain = lambda error: self._os_error(path, error)
         return persist(path, lambda: request(bucket, key, *arguments), self.library_errors, explain, self.breaker, **how_often)
@@ -228,9 +224,8 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
-        """Returns the bytes and the version of an object.
-
-        The bytes and the version are empty if the byte range begins after the end of the object.
+        """Returns the bytes and the version of an object. Both are empty if the range begins after the end of the
+        object.
         """
 
     @abc.abstractmethod
@@ -244,13 +239,11 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
-        """Returns the new version of the object, or None if the version before the request was not the expected
-        version."""
+        """Returns the new version of the object, or None if the object did not have the expected version."""
 
     @abc.abstractmethod
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
-        """Returns a page of the keys that begin with a prefix. The page may omit keys that sort before `prefix +
-        first`."""
+        """Returns a page of keys with a prefix. The page may omit keys that sort before `prefix + first`."""
 
     @abc.abstractmethod
     def _probe(self, bucket: str, prefix: str) -> None:
@@ -258,7 +251,7 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _remove(self, bucket: str, keys: Names) -> None:
-        """Removes a page of objects. Ignores objects that do not exist. May make several calls."""
+        """Removes a page of objects, and ignores missing objects. May make several calls."""
 
     @abc.abstractmethod
     def _abandon_uploads(self, folder: str) -> None:
@@ -280,5 +273,5 @@ def _as_folder(path: str) -> str:
 
 
 def _is_marker(key: str) -> bool:
-    """Returns whether an object is only a folder marker. Some third-party tools create such objects."""
+    """Returns whether an object is a folder marker, which some third-party tools create."""
     return key.endswith("/")

@@ -1,4 +1,4 @@
-"""Opens the object store for a path. All threads of a process share the store."""
+"""Opens the object store for a path. All threads of a process share it."""
 
 import os
 import threading
@@ -14,10 +14,10 @@ _OPENING = threading.Lock()
 
 
 def open_object_store(path: str) -> ObjectStore:
-    """Returns the object store for a path, with the options of Beam's filesystems in this process.
+    """Returns the object store for a path, with the options of Beam's file systems in this process.
 
     Raises:
-        UserError: The scheme is unknown, its extra is not installed, or an option for its client is invalid.
+        UserError: The scheme is unknown, its extra is not installed, or an option is invalid.
     """
     scheme = path.partition("://")[0]
     options, emulator = FileSystems._pipeline_options, os.environ.get("STORAGE_EMULATOR_HOST")

@@ -1,4 +1,4 @@
-"""Sends requests to object stores with retries and converts failures to errors."""
+"""Sends requests to object stores, with retries, and converts failures to errors."""
 
 import errno
 import itertools
@@ -11,14 +11,14 @@ from typing import Any, Callable
 
 from beam_pipelines.errors import SilentStoreError, UserError, printable, require
 
-RETRY_SECONDS = 120.0  # for a request that fails while other requests to the store succeed
-# For the checks before a run. Longer than the third TCP retransmission of a lost packet (after 1, 3 and 7 seconds).
+RETRY_SECONDS = 120.0  # For a request that fails while other requests to the store succeed.
+# For the checks before a run. Longer than the third TCP retransmission of a lost packet, after 1, 3 and 7 seconds.
 CHECK_SECONDS = 8.0
 CHECK_ATTEMPTS = 2
 CONNECT_SECONDS, RESPONSE_SECONDS = 5.0, 30.0
 ABANDON_SECONDS = 10.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 20.0
-_COOL_SECONDS = 10.0  # pause before new requests to an unavailable store
+_COOL_SECONDS = 10.0  # Pause before new requests to an unavailable store.
 
 # The number of retries in all threads of the process.
 _retries, _lock = [0], threading.Lock()
@@ -30,24 +30,24 @@ _PATH = re.compile(r"\w+://([^/]+)(?:/(.*))?", re.DOTALL)
 
 
 class Transient(OSError):
-    """Raised for a temporary error, such as a lost connection, after which the request is retried."""
+    """Raised for a temporary error, such as a lost connection. The request is retried."""
 
 
 def foreign_answer(description: str, content_type: str | None) -> Transient:
-    """Returns the error to raise for a successful response that does not come from an object store."""
+    """Returns the error to raise for a successful response that is not from an object store."""
     kind = f" ({printable(content_type)})" if content_type else ""
     origin = "It may come from a proxy or the login page of a network instead of the store"
     return Transient(errno.EIO, f"the response is {description}{kind}. {origin}")
 
 
 class Breaker:
-    """A circuit breaker for requests to a store, which all threads of a process share.
+    """A circuit breaker for requests to a store. If the store is unavailable for too long, it stops all retries.
 
-    If the store is unavailable for too long, the circuit breaker stops all retries.
+    All threads of a process share it.
 
     Args:
         endpoint: The name of the store in messages.
-        timeout: The time without a successful response after which the store counts as unavailable, in seconds.
+        timeout: The time without a successful response after which the store is unavailable, in seconds.
     """
 
     def __init__(self, endpoint: str, timeout: float) -> None:
@@ -58,10 +58,10 @@ class Breaker:
         self._is_open, self._reason = False, ""
 
     def check(self, path: str) -> None:
-        """Call this method before each attempt.
+        """Call this method before an attempt.
 
         Raises:
-            SilentStoreError: The store is unavailable, and the last attempt failed only seconds ago.
+            SilentStoreError: The store is unavailable, and the last attempt failed a few seconds ago.
         """
         with self._lock:
             if self._is_open and time.monotonic() - self._last_failure < _COOL_SECONDS:
@@ -85,7 +85,7 @@ class Breaker:
         """Call this method before a retry, with the delay until the retry in seconds.
 
         Raises:
-            SilentStoreError: At the time of the retry, the store would exceed the timeout.
+            SilentStoreError: The store would be unavailable for longer than the timeout at the time of the retry.
         """
         with self._lock:
             self._is_open = self._silent_since is not None and time.monotonic() + delay - self._silent_since > self._timeout
@@ -93,7 +93,7 @@ class Breaker:
                 raise self._error(path)
 
     def has_answered_since(self, began: float) -> bool:
-        """Returns whether the store has responded to any request since the monotonic time `began`."""
+        """Returns whether the store has responded to any request since a monotonic time."""
         return self._last_answer > began
 
     def _error(self, path: str) -> SilentStoreError:
@@ -102,7 +102,7 @@ class Breaker:
 
 
 def check_timeout(seconds: float) -> None:
-    """Raises `UserError` unless the value of `--store_timeout` is valid."""
+    """Raises `UserError` if the value of `--store_timeout` is invalid."""
     require(0 < seconds < math.inf, "--store_timeout", f"{seconds:g}", "a number of seconds above 0")
 
 
@@ -112,7 +112,7 @@ def end_waiting(is_ending: bool = True) -> None:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Splits the URL of an object into the bucket and the key. Raises `UserError` if the URL is invalid."""
+    """Splits the URL of an object into its bucket and its key. Raises `UserError` if the URL is invalid."""
     match = _PATH.fullmatch(path)
     if not match:
         raise UserError(f"{printable(path)} is not a valid URL. Give gs://BUCKET/NAME or s3://BUCKET/NAME.")
@@ -128,19 +128,19 @@ def persist(
     patience: float | None = None,
     min_attempts: int = 1,
 ) -> Any:
-    """Sends a request and retries it after `Transient` errors.
+    """Sends a request, and retries it after `Transient` errors.
 
-    The delays between retries grow exponentially with random jitter, so that workers do not retry at the same time.
+    Delays between retries grow exponentially, with random jitter, so that workers do not retry at the same time.
 
     Args:
-        path: The path of the request, for messages.
+        path: The path of the object, for messages.
         request: A function that sends the request.
         library_errors: The exception classes of the client library.
         make_os_error: A function that converts an exception of the client library to an `OSError`.
-        breaker: The circuit breaker of the store, which limits the wait for an unavailable store.
-        patience: The time in seconds after which the request is not retried. If None, it is `RETRY_SECONDS` while other
-            requests to the store succeed.
-        min_attempts: The minimum number of attempts, even if the first attempt takes longer than `patience`.
+        breaker: The circuit breaker of the store.
+        patience: The time after which the request is not retried, in seconds. If None, it is `RETRY_SECONDS` while
+            other requests to the store succeed.
+        min_attempts: The minimum number of attempts, even if they take longer than `patience`.
 
     Raises:
         OSError: The request failed.

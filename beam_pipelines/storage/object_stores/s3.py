@@ -1,4 +1,4 @@
-"""The implementation of `ObjectStore` for s3://."""
+"""Implements `ObjectStore` for s3://."""
 
 import contextlib
 import errno
@@ -30,10 +30,10 @@ from beam_pipelines.storage.object_stores.store_options import StoreOptions
 from beam_pipelines.storage.object_stores.upload import Upload
 from beam_pipelines.storage.versions import FileStat
 
-COPY_BYTES = 128 << 20  # maximum for a copy request, because the store responds only after the copy
+COPY_BYTES = 128 << 20  # Maximum size of a copy request, because the store responds only after the copy.
 _MAX_PARTS = 10_000
 
-_STATUS = {  # for error codes that come with a different HTTP status or without any status
+_STATUS = {  # For error codes that come with a different HTTP status, or without a status.
     "AccessDenied": 403,
     "InternalError": 500,
     "RequestTimeout": 408,
@@ -58,12 +58,12 @@ _NO_CREDENTIALS = (exceptions.NoCredentialsError, exceptions.PartialCredentialsE
 
 @functools.cache
 def _loader() -> loaders.Loader:
-    """Returns a loader that caches botocore's service descriptions, because they are megabytes of JSON."""
+    """Returns a cached loader of botocore's service descriptions, which are megabytes of JSON."""
     return loaders.create_loader()
 
 
 class S3Store(ObjectStore):
-    """Accesses Amazon S3 or a compatible store, as specified by Beam's `--s3_…` options."""
+    """Accesses Amazon S3 or a compatible store, according to Beam's `--s3_…` options."""
 
     library_errors = (exceptions.BotoCoreError, exceptions.ClientError, parsers.ResponseParserError)
 
@@ -82,17 +82,17 @@ class S3Store(ObjectStore):
         timeout = options.view_as(StoreOptions).store_timeout
         self._client = self._make_client(min(CONNECT_SECONDS, timeout), min(RESPONSE_SECONDS, timeout))
         self.breaker = Breaker(self._client.meta.endpoint_url, timeout)
-        self._keeps_conditions = False  # True after the store has honored a conditional write
+        self._keeps_conditions = False  # True after the store has respected the condition of a write.
 
     def _make_client(self, connect_seconds: float, response_seconds: float) -> Any:
         config = Config(
             connect_timeout=connect_seconds,
             read_timeout=response_seconds,
             max_pool_connections=2 * NUM_THREADS,
-            retries={"total_max_attempts": 1, "mode": "standard"},  # `call` makes the attempts
+            retries={"total_max_attempts": 1, "mode": "standard"},  # `call` retries requests.
         )
         try:
-            session = botocore.session.get_session()  # a new session finds current credentials
+            session = botocore.session.get_session()  # A new session finds current credentials.
             session.register_component("data_loader", _loader())
             return boto3.session.Session(botocore_session=session).client("s3", config=config, **self._options)
         except (exceptions.BotoCoreError, ValueError) as error:
@@ -105,7 +105,7 @@ class S3Store(ObjectStore):
         try:
             response = self._client.get_object(**request)
         except exceptions.ClientError as error:
-            if _status(error) == 416:  # the range begins after the end
+            if _status(error) == 416:  # The range begins after the end of the object.
                 return b"", ""
             raise
         version = _version(response)
@@ -129,14 +129,14 @@ class S3Store(ObjectStore):
         is_none = {"IfNoneMatch": "*"}
         etag = self._put_on(bucket, key, data, {"IfMatch": version} if version else is_none)
         if etag and not self._keeps_conditions:
-            # A store that ignores conditions writes an existing object again. Other stores reject this write.
+            # A store that ignores conditions writes an existing object again. Other stores reject the write.
             if self._put_on(bucket, key, data, is_none):
                 raise self._no_conditions(bucket, key, "ignores the condition of a conditional write")
             self._keeps_conditions = True
         return etag
 
     def _put_on(self, bucket: str, key: str, data: bytes, condition: dict[str, str]) -> str | None:
-        """Writes an object if a condition is met, and returns the new ETag. Otherwise, returns None."""
+        """Writes an object if a condition is met. Returns the new ETag, or None if the condition is not met."""
         try:
             return self._client.put_object(Bucket=bucket, Key=key, Body=data, **condition)["ETag"]
         except exceptions.ClientError as error:
@@ -156,7 +156,7 @@ class S3Store(ObjectStore):
         if token:
             request["ContinuationToken"] = token
         elif first:
-            request["StartAfter"] = _just_before(prefix + first)  # `StartAfter` is exclusive
+            request["StartAfter"] = _just_before(prefix + first)  # `StartAfter` is exclusive.
         response = self._client.list_objects_v2(**request)
         objects = [(entry["Key"], entry["Size"]) for entry in response.get("Contents", ())]
         folders = [entry["Prefix"] for entry in response.get("CommonPrefixes", ())]
@@ -180,7 +180,7 @@ class S3Store(ObjectStore):
             page = self.call(folder, lambda bucket, key: self._client.list_multipart_uploads(Bucket=bucket, Prefix=key, **markers))
             for upload in page.get("Uploads", ()):
                 name = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
-                with contextlib.suppress(FileNotFoundError):  # already aborted
+                with contextlib.suppress(FileNotFoundError):  # The upload has already been aborted.
                     self.call(folder, lambda bucket, _: self._client.abort_multipart_upload(Bucket=bucket, **name))
             if not page.get("IsTruncated"):
                 return
@@ -228,18 +228,17 @@ def _status(error: exceptions.ClientError) -> int:
 
 
 def _version(response: Mapping[str, Any]) -> str:
-    """Returns the version of an object from a response. Raises `Transient` if the response comes from a proxy or a
-    login page."""
+    """Returns the version of an object from a response. Raises `Transient` if the response is not from the store."""
     if not response.get("ETag"):
         raise foreign_answer("an object without an ETag", response.get("ContentType"))
     return f"ETag {response['ETag']}"
 
 
 def _check_page(response: Mapping[str, Any], num_results: int) -> None:
-    """Raises `Transient` if a page of a listing is invalid or incomplete, so that no inputs are lost silently."""
+    """Raises `Transient` if a page of a listing is invalid or incomplete, because inputs must not be lost."""
     if "IsTruncated" not in response:
         raise foreign_answer("a listing without the field IsTruncated", None)
-    if num_results < response.get("KeyCount", 0):  # some stores do not count folders
+    if num_results < response.get("KeyCount", 0):  # Some stores do not count folders.
         raise Transient(errno.EIO, f"a page of a listing has {num_results} names, but its KeyCount is {response['KeyCount']}")
     if response["IsTruncated"] and not response.get("NextContinuationToken"):
         raise Transient(errno.EIO, "a page of a listing is truncated, but has no continuation token for the next page")
@@ -253,7 +252,7 @@ def _just_before(key: str) -> str:
 
 
 class _Multipart:
-    """A multipart upload, which creates an object when the upload is completed."""
+    """A multipart upload. The object is created when the upload is completed."""
 
     def __init__(self, store: S3Store, path: str):
         self._store, self._path = store, path
@@ -270,7 +269,7 @@ class _Multipart:
     def complete(self, num_bytes: int) -> None:
         try:
             self._call("complete_multipart_upload", UploadId=self._id, MultipartUpload={"Parts": self._parts})
-        except FileNotFoundError:  # an earlier attempt may have succeeded, with its response lost
+        except FileNotFoundError:  # An earlier attempt may have succeeded, although its response was lost.
             if not (self._store.exists(self._path) and self._store.size(self._path) == num_bytes):
                 raise
 

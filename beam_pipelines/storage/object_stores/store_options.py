@@ -1,4 +1,4 @@
-"""Defines recordmill's pipeline options for object stores, which Beam sends to all workers."""
+"""Defines Recordmill's pipeline options for object stores. Beam sends these options to all workers."""
 
 import argparse
 
@@ -9,7 +9,7 @@ from beam_pipelines.storage.object_stores.retries import check_timeout
 
 
 class StoreOptions(PipelineOptions):
-    """The option `--store_timeout`, which limits how many seconds workers wait for an unavailable object store."""
+    """The option `--store_timeout`, which limits how long workers wait for an unavailable object store."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:

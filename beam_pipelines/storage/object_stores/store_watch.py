@@ -1,4 +1,4 @@
-"""Monitors the object stores of a job while a command waits for the job."""
+"""Monitors the object stores of a job while a command waits for it."""
 
 import contextlib
 import threading
@@ -12,14 +12,14 @@ _POLL_SECONDS = 10.0
 
 @contextlib.contextmanager
 def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError], None]) -> Iterator[None]:
-    """Context manager that polls object stores during a remote job, and reports stores that become unavailable.
+    """Context manager that polls object stores during a remote job, and reports stores that are unavailable.
 
-    Workers also detect unavailable stores, but the engine may retry the work many times, each time with the full
+    Workers also detect unavailable stores, but an engine may retry the work many times, each time with the full
     timeout.
 
     Args:
         paths: The URLs of folders in the stores, `gs://…` or `s3://…`.
-        give_up: A function that is called at most once, in another thread, if a store is unavailable.
+        give_up: A function to call, at most once and in another thread, if a store is unavailable.
     """
     end = threading.Event()
 
@@ -32,7 +32,7 @@ def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError],
                     if not end.is_set():
                         give_up(error)
                     return
-                except OSError:  # an error response shows that the store is available
+                except OSError:  # An error response shows that the store is available.
                     pass
 
     if paths:

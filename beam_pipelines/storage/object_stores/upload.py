@@ -1,16 +1,16 @@
-"""Defines the base class for uploads of large objects."""
+"""Defines the base class of uploads of large objects."""
 
 import abc
 from typing import Callable
 
-# Object stores require multiples of 256 KiB, at least 5 MiB in a chunk, and at most 10,000 chunks.
+# Object stores require chunks of at least 5 MiB and a multiple of 256 KiB, and allow at most 10,000 chunks.
 CHUNK_BYTES = 16 << 20
 
 
 class Upload(abc.ABC):
     """An upload of a large object in chunks.
 
-    Objects that fit into a single chunk are written when the upload is closed.
+    An object that fits into a single chunk is written at the end.
     """
 
     def __init__(self, write_entire: Callable[[bytes], None]):
@@ -19,7 +19,7 @@ class Upload(abc.ABC):
         self._buffer = bytearray()
 
     def write(self, data: bytes) -> int:
-        """Adds bytes to a buffer and sends full chunks to the store. Returns the number of bytes in `data`."""
+        """Buffers bytes, and sends full chunks to the store. Returns the number of bytes in `data`."""
         view = memoryview(data)
         for start in range(0, len(view), CHUNK_BYTES):
             self._buffer += view[start : start + CHUNK_BYTES]
@@ -44,4 +44,4 @@ class Upload(abc.ABC):
 
     @abc.abstractmethod
     def abandon(self) -> None:
-        """Aborts the upload, and removes chunks that the store has received."""
+        """Aborts the upload, and removes the chunks that have been sent."""
