@@ -1,19 +1,19 @@
-"""Rotates and resizes boxes in the same way as the image.
+"""Rotates and resizes boxes together with their image.
 
-The module `class_masks` transforms masks, and `array_values` transforms arrays.
+See `class_masks` for masks, and `array_values` for arrays.
 
-Annotation tools show the image either before or after its EXIF rotation, so boxes can refer to either orientation.
-`SourceConfig.drawn_on` decides. Without this option, the image size that the source states decides:
+Annotation tools display an image either before or after its EXIF rotation, so boxes can refer to either orientation.
+`SourceConfig.drawn_on` decides. Otherwise, the image size in the annotations decides:
 
-    stated size                            boxes
-    the size of the upright image only     are not changed
-    the size in the file, none, or 0 x 0   are rotated with the image, and the image is counted, because some tools
-                                           state the file's size although they show the upright image
+    size in the annotations                boxes
+    of the upright image only              are not changed
+    of the file, missing, or 0 x 0         are rotated with the image; the images are counted, because some tools
+                                           write the size of the file, but display the upright image
     any other size                         are rejected with `size_mismatch`, also with `drawn_on`
 
 Resizing does not change boxes, because they are stored relative to the image. A box that extends up to one pixel beyond
-the image is clipped without a warning, because some tools count pixels from 1 or include the last pixel. Boxes that
-extend further are rejected, or are clipped if `bad_boxes` is `clip`.
+the image is clipped without a warning, because some tools count pixels from 1, or include the last pixel. Boxes that
+extend further are rejected, or clipped if `bad_boxes` is `clip`.
 """
 
 from typing import Any, Mapping, NamedTuple
@@ -25,14 +25,15 @@ from beam_pipelines.images.resize import Geometry
 
 
 class Objects(NamedTuple):
-    """The objects in one image as described by the source, before any transformation.
+    """The objects in an image as described by the source.
 
     Attributes:
-        boxes: (ymin, xmin, ymax, xmax) of each object, in pixels, or in 0..1 if `is_relative`.
+        boxes: The (ymin, xmin, ymax, xmax) of each object, in pixels, or from 0 to 1 if `is_relative`.
         labels: The class name of each object.
-        flags: Feature name after `objects/`, such as `is_crowd` -> an integer for each object.
-        image_size: (height, width) in pixels of the image that the boxes were drawn on; None if not stated.
-        is_relative: Whether boxes are in 0..1 instead of pixels.
+        flags: A mapping from the name of an integer feature, without the prefix `objects/`, to its value for each
+            object. An example of a name is `is_crowd`.
+        image_size: The (height, width) in pixels of the image that the boxes refer to. None if unknown.
+        is_relative: Whether boxes are relative to the image size, and not in pixels.
     """
 
     boxes: tuple[tuple[float, float, float, float], ...]
@@ -43,13 +44,13 @@ class Objects(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """A mask that is given as polygons or run-length encodings in COCO's format.
+    """A mask as polygons or run-length encodings, in COCO's format.
 
     Attributes:
         labels: The class name of each region. Later regions are drawn over earlier regions.
-        regions: Each region: a list of polygons, [x, y, x, y, …] in pixels, or a run-length encoding, {"size",
-            "counts"}.
-        image_size: (height, width) in pixels of the image that the regions were drawn on.
+        regions: The regions. A region is a list of polygons, each [x, y, x, y, …] in pixels, or a run-length encoding
+            {"size": …, "counts": …}.
+        image_size: The (height, width) in pixels of the image that the regions refer to.
     """
 
     labels: tuple[str, ...]
@@ -58,13 +59,13 @@ class Regions(NamedTuple):
 
 
 class PlacedObjects(NamedTuple):
-    """The objects in one image, with boxes in the coordinates of the stored image.
+    """The objects in an image, with boxes relative to the stored image.
 
     Attributes:
-        boxes: The kept boxes: float32 [num_objects, 4] of ymin, xmin, ymax, xmax in 0..1.
-        kept: The indexes of the kept objects among the source's objects, ascending.
-        num_clipped: The number of kept objects that were clipped by more than a pixel.
-        num_dropped: The number of objects that are not kept.
+        boxes: The boxes of the kept objects, (ymin, xmin, ymax, xmax) from 0 to 1, float32 [num_objects, 4].
+        kept: The indices of the kept objects in the source, in ascending order.
+        num_clipped: The number of kept objects that were clipped by more than one pixel.
+        num_dropped: The number of dropped objects.
     """
 
     boxes: np.ndarray
@@ -77,14 +78,14 @@ def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_
     """Transforms boxes in the source image to boxes in the stored image.
 
     Args:
-        objects: The objects, which may be empty.
+        objects: The objects.
         geometry: The rotation and resizing of the image.
-        bad_boxes: How to handle a box that has no area or is not inside the image. `reject` raises an error. `clip`
-            clips the box, and drops the object if no area is left.
-        drawn_on: The image that the boxes were drawn on, as in `SourceConfig`.
+        bad_boxes: What happens to a box that is empty or not inside the image. `reject` raises an error. `clip` clips
+            the box, and drops the object if the result is empty.
+        drawn_on: The image orientation that the boxes refer to, as in `SourceConfig`.
 
     Raises:
-        InvalidInput: `size_mismatch`: the boxes were drawn on another image; `bad_box`: a box is not inside the image.
+        InvalidInput: `size_mismatch`: the boxes refer to another image; `bad_box`: a box is not inside the image.
     """
     if bad_boxes not in ("reject", "clip"):
         raise ValueError(f"bad_boxes={bad_boxes!r} is neither reject nor clip")
@@ -108,27 +109,26 @@ def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_
 
 
 def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Returns whether annotations may refer to the image either before or after its EXIF rotation.
+    """Returns whether it is unknown if annotations refer to the image before or after its EXIF rotation.
 
     Args:
-        size: The stated (height, width) of the image that the annotations were drawn on; None if not stated.
-        geometry: The geometry of the image.
+        size: The (height, width) of the image according to the annotations. None if unknown.
+        geometry: The rotation and resizing of the image.
     """
     return geometry.orientation != 1 and not _is_upright_size(size, geometry)
 
 
 def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, annotation: str, drawn_on: str | None = None) -> bool:
-    """Returns whether the annotations have to be rotated together with the image. Otherwise, the annotations are
-    already upright.
+    """Returns whether annotations must be rotated with the image. Otherwise, they are already upright.
 
     Args:
-        size: The stated (height, width) in pixels of the image that the annotations were drawn on; None if not stated.
-        geometry: The geometry of the image.
-        annotation: The name of the annotations with a verb, for the message.
-        drawn_on: The image that the annotations were drawn on, as in `SourceConfig`. Overrides the stated size.
+        size: The (height, width) in pixels of the image according to the annotations. None if unknown.
+        geometry: The rotation and resizing of the image.
+        annotation: The start of the error message, such as `boxes were`.
+        drawn_on: The image orientation that the annotations refer to, as in `SourceConfig`. None decides by the size.
 
     Raises:
-        InvalidInput: `size_mismatch`: the stated size is the size of another image.
+        InvalidInput: `size_mismatch`: the annotations refer to another image.
     """
     if size is not None and 0 not in size and tuple(size) not in (geometry.source_size, geometry.upright):
         raise InvalidInput(
@@ -138,13 +138,13 @@ def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, annotatio
 
 
 def _is_upright_size(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Returns whether the size in an annotation file equals the image size after rotation but not before rotation."""
+    """Returns whether the size in the annotations equals the image size only after the rotation."""
     return size is not None and geometry.source_size != tuple(size) == geometry.upright
 
 
 def _rotate_boxes(boxes: np.ndarray, orientation: int) -> np.ndarray:
-    """Rotates and flips boxes with coordinates from 0 to 1 according to the EXIF orientation of the image."""
-    if orientation >= 5:  # rows and columns are swapped
+    """Rotates and flips boxes, with coordinates from 0 to 1, according to the EXIF orientation of their image."""
+    if orientation >= 5:  # Rows and columns are swapped.
         boxes = boxes[:, [1, 0, 3, 2]]
     if orientation in (3, 4, 7, 8):
         boxes = np.stack([1 - boxes[:, 2], boxes[:, 1], 1 - boxes[:, 0], boxes[:, 3]], axis=1)

@@ -8,8 +8,8 @@ from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.npy_header import NpyHeader, read_npy_header
 from beam_pipelines.images.resize import Geometry
 
-_MAX_ARRAY_VALUES = 2**28  # 1 GiB of float32: a serialized example must be smaller than 2 GiB
-_MAX_EXACT = 2**24  # the largest integer below which float32 is exact
+_MAX_ARRAY_VALUES = 2**28  # 1 GiB of float32, because a serialized example must be smaller than 2 GiB.
+_MAX_EXACT = 2**24  # The largest integer up to which float32 is exact.
 
 
 def array_shape(data: bytes) -> tuple[int, ...]:
@@ -22,14 +22,13 @@ def array_shape(data: bytes) -> tuple[int, ...]:
 
 
 def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.ndarray:
-    """Reads an array of the given shape from a `.npy` file and converts the array to float32 in C order. Pickles are
-    never loaded.
+    """Reads an array from a `.npy` file, as float32 in C order. Pickles are never loaded.
 
     The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
     Raises:
         InvalidInput: `bad_array`: the file is invalid, has another shape, or has numbers that are not finite;
-            `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
+            `size_mismatch`: the image is rotated, and it is unknown whether the array must be rotated, too.
     """
     dtype, actual_shape, is_fortran, start = _read_header(data)
     if actual_shape != tuple(shape):
@@ -42,10 +41,10 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
 
 
 def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
-    """Raises an error if EXIF data rotates an image that has an additional array.
+    """Checks that EXIF does not rotate an image that has a multi-dimensional array.
 
     Raises:
-        InvalidInput: `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
+        InvalidInput: `size_mismatch`: the image is rotated, and it is unknown whether the array must be rotated, too.
     """
     if len(shape) >= 2 and geometry.orientation != 1:
         rotated = f"an array of shape {shape} for an image that its EXIF orientation, {geometry.orientation}, rotates"
@@ -53,12 +52,12 @@ def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
 
 
 def to_float32(values: np.ndarray) -> np.ndarray:
-    """Converts numbers to float32 in C order. Floats of 64 bits are rounded.
+    """Converts numbers to float32 in C order, with rounding.
 
     Raises:
-        InvalidInput: `bad_array`: a number is not finite in 32 bits, or an integer cannot be represented exactly.
+        InvalidInput: `bad_array`: a number is not finite as float32, or an integer cannot be represented exactly.
     """
-    with np.errstate(over="ignore"):  # overflow becomes infinite, which is rejected below
+    with np.errstate(over="ignore"):  # Overflow becomes infinite, which is rejected below.
         converted = values.astype(np.float32, order="C")
     if not np.isfinite(converted).all():
         raise InvalidInput("bad_array", "a number that is NaN, infinite or too large for float32")
@@ -82,10 +81,10 @@ def nested_shape(cell: list) -> tuple[int, ...]:
 
 
 def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
-    """Converts nested lists, or a flat list in row-major order, to a float32 array of the given shape.
+    """Converts nested lists, or a flat list in row-major order, to a float32 array.
 
     Raises:
-        InvalidInput: `bad_array`: the numbers do not have that shape, or are not all finite.
+        InvalidInput: `bad_array`: the numbers do not have the shape, or are not finite.
     """
     values = _nested(cell)
     if values.shape not in (shape, (math.prod(shape),)):
@@ -96,7 +95,7 @@ def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
 def _nested(cell: list) -> np.ndarray:
     try:
         values = np.array(cell)
-    except (ValueError, OverflowError):  # lists that differ in length
+    except (ValueError, OverflowError):  # Inner lists differ in length.
         raise InvalidInput("bad_array", "lists that differ in length") from None
     if values.dtype.kind not in "iufb" or not 0 < values.size <= _MAX_ARRAY_VALUES:
         raise InvalidInput("bad_array", f"not a list of 1 to {_MAX_ARRAY_VALUES} numbers of at most 64 bits")

@@ -1,18 +1,17 @@
-"""Reads, draws, rotates and resizes segmentation masks, which contain the class id of each pixel.
+"""Reads, draws, rotates and resizes segmentation masks, which contain the class ID of each pixel.
 
-A class id is the number that is stored in a file, not the displayed colour:
+A class ID is the number that is stored in the file, and not the displayed color:
 
-    file                                      ids
-    PNG, BMP, GIF with a palette              indexes into the palette
-    PNG, grey, of 1, 2, 4, 8 or 16 bits       the values, not scaled to 0..255
+    file                                      class IDs
+    PNG, BMP, GIF with a palette              indices into the palette
+    PNG, gray, 1, 2, 4, 8 or 16 bits          the values, not scaled to 0..255
     BMP, 1 bit, black and white               0 and 1
     `.npy`, integers [H,W] or [H,W,1]         the values
-    RGB, alpha, JPEG or WebP                  rejected, because the numbers are not ids, or not exact
+    RGB, alpha, JPEG or WebP                  rejected, because the values are not class IDs, or not exact
 
-The size of a mask is the size of the image in the file, or the size of the upright image. A mask that has the size of
-the image before EXIF rotation is rotated with the image. If the image has the same size before and after rotation,
-`SourceConfig.drawn_on` determines whether the mask is rotated. Masks are resized by nearest-neighbor interpolation, so
-that class ids are never mixed.
+A mask has the size of the image before or after EXIF rotation. In the first case, the mask is rotated with the image.
+If both sizes are equal, `SourceConfig.drawn_on` decides. Masks are resized by nearest-neighbor interpolation, which
+never mixes class IDs.
 """
 
 from typing import Any, Sequence
@@ -33,16 +32,16 @@ from beam_pipelines.images.png_files import read_png
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 
-# The maximum length of an outline, for which pycocotools needs 100 MB.
+# The maximum length of an outline. For this length, pycocotools needs 100 MB.
 _MAX_OUTLINE_PIXELS = 1_000_000
 _EXPECTED = "a mask must be a grayscale or palette PNG, BMP or GIF whose values are class ids"
 
 
 def read_mask(data: bytes) -> np.ndarray:
-    """Reads the class ids from a mask file into an array of type uint8 or uint16 and shape [height, width].
+    """Reads the class IDs of a mask file, uint8 or uint16 [height, width].
 
     Raises:
-        InvalidInput: `bad_mask`: the file is corrupt, or its numbers are not class ids.
+        InvalidInput: `bad_mask`: the file is corrupt, or its values are not class IDs.
     """
     image_format = identify(data)
     try:
@@ -80,16 +79,16 @@ def _read_png(data: bytes) -> np.ndarray:
     if exif_orientation(png.others.get(b"eXIf", b"")) != 1:
         raise InvalidInput("bad_image", "PNG: a mask with its own EXIF orientation, which is not allowed")
     ids = np.asarray(decode_with_pillow("png", png.to_stored()))
-    if png.num_bits in (2, 4) and png.color_type == 0:  # Pillow scales these values to 0..255
+    if png.num_bits in (2, 4) and png.color_type == 0:  # Pillow scales these values to 0..255.
         ids = ids // (85 if png.num_bits == 2 else 17)
     return ids.astype(np.uint16 if png.num_bits == 16 else np.uint8)
 
 
 def check_ids(ids: np.ndarray) -> np.ndarray:
-    """Converts integer class ids to uint8 or uint16, with shape [height, width].
+    """Converts integer class IDs to uint8 or uint16 [height, width].
 
     Raises:
-        InvalidInput: `bad_mask`: an id is negative, or does not fit into 16 bits.
+        InvalidInput: `bad_mask`: an ID is negative, or needs more than 16 bits.
     """
     if ids.size and not 0 <= ids.min() <= ids.max() < 1 << 16:
         raise _bad_mask(f"class ids from {ids.min()} to {ids.max()}; they must be in 0 to {(1 << 16) - 1}")
@@ -97,20 +96,20 @@ def check_ids(ids: np.ndarray) -> np.ndarray:
 
 
 def has_classes(mask: np.ndarray) -> bool | None:
-    """Returns whether a mask has values other than 0 and 255. Returns None (unknown) if all values are 0."""
+    """Returns whether a mask has values other than 0 and 255. Returns None if all values are 0."""
     if not mask.any():
         return None
     return bool(mask.max() != 255 or np.count_nonzero(mask) != np.count_nonzero(mask == 255))
 
 
 def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None) -> np.ndarray:
-    """Rotates and resizes a mask in the same way as its image, and returns the result.
+    """Rotates and resizes a mask together with its image.
 
     Args:
-        mask: The class ids, [height, width].
-        geometry: The geometry of the image.
-        drawn_on: The image that the mask was drawn on, as in `SourceConfig`. Used only if the image's size in the file
-            and its upright size are equal, because the size of a mask is reliable, unlike a stated size.
+        mask: The class IDs, [height, width].
+        geometry: The rotation and resizing of the image.
+        drawn_on: The image orientation that the mask refers to, as in `SourceConfig`. Used only if the image has the
+            same size before and after rotation.
 
     Raises:
         InvalidInput: `size_mismatch`: the mask has the size of another image.
@@ -121,7 +120,7 @@ def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = 
         mask = _rotate_mask(mask, geometry.orientation)
     if mask.shape == geometry.stored:
         return mask
-    # The id at the centre of each pixel.
+    # The class ID at the center of each pixel.
     rows, columns = (
         (2 * np.arange(wanted) + 1) * have // (2 * wanted) for have, wanted in zip(mask.shape, geometry.stored)
     )
@@ -129,7 +128,7 @@ def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = 
 
 
 def _rotate_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
-    if orientation >= 5:  # rows and columns are swapped
+    if orientation >= 5:  # Rows and columns are swapped.
         mask = mask.T
     if orientation in (3, 4, 7, 8):
         mask = mask[::-1]
@@ -137,19 +136,17 @@ def _rotate_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def encode_mask(mask: np.ndarray) -> bytes:
-    """Encodes a mask as a grey PNG of 8 or 16 bits. The bit depth of the PNG depends only on the dtype of the class
-    ids."""
+    """Encodes a mask as a gray PNG with 8 or 16 bits, depending on its dtype."""
     return encode_grey(mask)
 
 
 def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
-    """Draws polygons and run-length encodings into a mask of type uint8 or uint16 and shape [height, width]. Background
-    pixels are 0, and all other pixels contain the class index plus 1.
+    """Draws polygons and run-length encodings into a mask, uint8 or uint16 [height, width].
 
-    Polygons are filled exactly as in COCO's own tools.
+    Background pixels are 0. Other pixels contain the class index plus 1. Polygons are filled as in COCO's own tools.
 
     Raises:
-        InvalidInput: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not among the names.
+        InvalidInput: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not a class name.
     """
     height, width = regions.image_size
     try:
@@ -176,7 +173,7 @@ def _bad_mask(message: str) -> InvalidInput:
 
 
 def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:
-    """Draws polygons as bool [height, width]."""
+    """Draws polygons, bool [height, width]."""
     from pycocotools import mask as coco_masks
 
     if not isinstance(polygons, (list, tuple)) or not polygons:
@@ -187,7 +184,7 @@ def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:
 
 
 def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
-    """Reads the points of a polygon as float64 [num_points, 2] of (x, y)."""
+    """Reads the (x, y) points of a polygon, float64 [num_points, 2]."""
     try:
         values = np.asarray(polygon, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -196,7 +193,7 @@ def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
         raise _bad_mask(f"a polygon of shape {values.shape}; it must have x, y of at least 3 points")
     points = values.reshape(-1, 2)
     reach = max(height, width)
-    if not (np.abs(points) <= 2 * reach).all():  # also rejects NaN
+    if not (np.abs(points) <= 2 * reach).all():  # Also rejects NaN.
         raise _bad_mask(f"a polygon that reaches far outside {width} x {height} pixels")
     if np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1).sum() > _MAX_OUTLINE_PIXELS:
         raise _bad_mask(f"an outline longer than {_MAX_OUTLINE_PIXELS} pixels")
@@ -204,7 +201,7 @@ def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
 
 
 def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
-    """Converts a run-length encoding in column-major order to a bool array of shape [height, width]."""
+    """Converts a run-length encoding in column-major order to a mask, bool [height, width]."""
     counts = region.get("counts")
     if region.get("size") not in ([height, width], (height, width)):
         raise _bad_mask(f"run lengths of size {str(region.get('size'))[:40]}; it must be [{height}, {width}]")
@@ -221,10 +218,7 @@ def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
 
 
 def _decompress_counts(text: bytes) -> list[int]:
-    """Decompresses COCO's run lengths.
-
-    Each character has 5 bits.
-    """
+    """Decompresses COCO's run lengths, which have 5 bits per character."""
     counts, value, shift = [], 0, 0
     for character in text:
         bits = character - 48

@@ -13,23 +13,23 @@ from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_num_frames, check_size, read_jpeg_header
 from beam_pipelines.images.jpeg_oddities import cut_trailing_bytes, tidy_header
 
-# Pillow is imported on use: it costs a process 80 ms and 6 MB, and clean JPEGs never need it.
+# Pillow is imported when needed: the import takes 80 ms and 6 MB, and valid JPEGs do not need it.
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
 
-# Pillow's operations that undo the EXIF orientations 2 to 8.
+# Pillow's operations that reverse the EXIF orientations 2 to 8.
 _TRANSPOSITIONS = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
-_RARE_CHROMA = "subsampling level"  # part of simplejpeg's message about an unsupported chroma subsampling
-_MAX_CUTS = 4  # libjpeg may report too few bytes, because it reads ahead
-_MISSING = re.compile("premature end", re.IGNORECASE)  # part of libjpeg's message about missing pixels
-_MAX_SIDES = {"jpeg": 65_500, "webp": 16_383}  # limits of libjpeg and libwebp
+_RARE_CHROMA = "subsampling level"  # Part of simplejpeg's message about an unsupported chroma subsampling.
+_MAX_CUTS = 4  # libjpeg may report too few bytes, because it reads ahead.
+_MISSING = re.compile("premature end", re.IGNORECASE)  # Part of libjpeg's message about missing pixels.
+_MAX_SIDES = {"jpeg": 65_500, "webp": 16_383}  # Limits of libjpeg and libwebp.
 
 
 class DecodedJpeg(NamedTuple):
     """The pixels of a JPEG.
 
     Attributes:
-        pixels: uint8 [height, width, 3] for RGB, [height, width, 1] for GRAY.
+        pixels: The pixels, uint8 [height, width, 3] for RGB, or uint8 [height, width, 1] for GRAY.
         is_odd: Whether libjpeg warns about the file, although no pixel is missing or corrupt.
     """
 
@@ -45,7 +45,7 @@ def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, 
         header: The header of the file.
         colorspace: `RGB` or `GRAY`.
         strict: Whether to reject corrupt pixels. Missing pixels are always rejected.
-        reduction: Decodes the sides at 1, 1/2, 1/4 or 1/8 of their length, rounded up.
+        reduction: The factor by which both sides are reduced, rounded up: 1, 2, 4 or 8.
 
     Raises:
         InvalidInput: Pixels are missing or corrupt, or libjpeg cannot decode the file.
@@ -84,7 +84,7 @@ def _decode_strictly(data: bytes, header: JpegHeader, colorspace: str, reduction
 
 
 def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction: int, warning: str) -> np.ndarray:
-    """Decodes a JPEG after removing bytes that cause libjpeg warnings but do not affect the pixels."""
+    """Decodes a JPEG without bytes that cause libjpeg warnings but do not affect pixels."""
     tidy = tidy_header(data, header)
     header = read_jpeg_header(tidy)
     for _ in range(_MAX_CUTS):
@@ -100,12 +100,12 @@ def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction
 
 def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reduction: int) -> np.ndarray:
     """Decodes a JPEG that has corrupt pixels, or a chroma subsampling that only Pillow supports."""
-    if data.rfind(b"\xff\xd9") < header.num_bytes:  # Pillow accepts some of these files, but tf.io does not
+    if data.rfind(b"\xff\xd9") < header.num_bytes:  # Pillow accepts some of these files, but tf.io does not.
         raise InvalidInput("bad_image", "JPEG: truncated: no end-of-image marker")
-    # Without EXIF, because Pillow reads the resolution from it and warns about unknown content.
+    # Remove EXIF data, because Pillow reads the resolution from it and warns about unknown content.
     plain = data[: header.num_bytes].replace(EXIF, bytes(len(EXIF))) + data[header.num_bytes :]
     image = decode_with_pillow("jpeg", plain, reduction)
-    if image.mode == "CMYK":  # Pillow inverts the inks of all CMYK JPEGs
+    if image.mode == "CMYK":  # Pillow inverts the inks of all CMYK JPEGs.
         pixels = _cmyk_to_rgb(255 - np.asarray(image), header.has_adobe)
     else:
         pixels = np.asarray(image.convert("L" if colorspace == "GRAY" else "RGB"))
@@ -113,7 +113,7 @@ def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reductio
 
 
 def _advise_corrupt_pixels(data: bytes, header: JpegHeader, reduction: int) -> str:
-    """Returns a hint to use `--check decode` if this option accepts a JPEG with corrupt pixels."""
+    """Returns advice to use `--check decode`, if this option accepts the corrupt JPEG."""
     try:
         _decode_leniently(data, header, "GRAY", max(8, reduction))
     except InvalidInput:
@@ -122,14 +122,14 @@ def _advise_corrupt_pixels(data: bytes, header: JpegHeader, reduction: int) -> s
 
 
 def decode_with_pillow(image_format: str, data: bytes, reduction: int = 1) -> "Image.Image":
-    """Decodes an image with Pillow and keeps the image mode that Pillow chooses. `reduction` applies only to JPEGs."""
+    """Decodes an image with Pillow, in Pillow's image mode. `reduction` applies to JPEGs only."""
     image = open_with_pillow(image_format, data)
     load(image_format, image, reduction)
     return image
 
 
 def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
-    """Opens an image and checks its header. Call `load` to decode the pixels."""
+    """Opens an image and checks its header, without decoding pixels. See `load`."""
     from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
     opener = {
@@ -140,7 +140,8 @@ def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
         "webp": WebPImagePlugin.WebPImageFile,
     }[image_format]
     with bad_data_refused(image_format):
-        # Not Image.open: its warning about large images cannot be silenced thread-safely, and it hides error details.
+        # Image.open is not used: its warning about large images cannot be silenced thread-safely, and it hides error
+        # details.
         image = opener(io.BytesIO(data))
         check_size(image_format, image.height, image.width)
         if image_format == "webp":
@@ -158,7 +159,7 @@ def load(image_format: str, image: "ImageFile.ImageFile", reduction: int = 1) ->
 
 @contextlib.contextmanager
 def bad_data_refused(image_format: str) -> Iterator[None]:
-    """Context manager that converts image library errors about corrupt bytes into `InvalidInput`."""
+    """Context manager that converts errors of image libraries about corrupt bytes to `InvalidInput`."""
     try:
         yield
     except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error) as error:
@@ -166,8 +167,7 @@ def bad_data_refused(image_format: str) -> Iterator[None]:
 
 
 def expand(image: "Image.Image") -> "Image.Image":
-    """Converts an image to 8 bits per channel. Palette images are converted to RGB or grey, and alpha channels are
-    kept."""
+    """Converts an image to 8 bits per channel. Palettes become RGB or gray, and alpha channels are kept."""
     if image.mode[0] == "I":
         return to_image(_cut_to_8_bits(image)[..., np.newaxis])
     palette = image.getpalette() if image.mode == "P" else None
@@ -184,7 +184,7 @@ def rotate(image: "Image.Image", orientation: int) -> "Image.Image":
 
 
 def rgb(image: "Image.Image") -> np.ndarray:
-    """Returns the pixels of an image as uint8 [height, width, 3], as in tf.io.decode_image(channels=3).
+    """Returns the pixels of an image, uint8 [height, width, 3], as tf.io.decode_image(channels=3) does.
 
     The alpha channel is dropped, and 16-bit values are reduced to their upper 8 bits.
     """
@@ -192,17 +192,17 @@ def rgb(image: "Image.Image") -> np.ndarray:
         return np.repeat(_cut_to_8_bits(image)[..., np.newaxis], 3, axis=-1)
     if image.has_transparency_data:
         image = image.convert("RGBA")
-    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))  # `convert` always copies
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))  # `convert` always copies.
 
 
 def drop_alpha(image: "Image.Image") -> "Image.Image":
-    """Drops the alpha channel. Transparent pixels keep their colours."""
+    """Drops the alpha channel. Transparent pixels keep their colors."""
     return image.convert(image.mode[:-1]) if image.mode in ("LA", "RGBA") else image
 
 
 def composite_over(image: "Image.Image", grey: int | None) -> "Image.Image":
-    """Composites an image over plain grey. Returns the image unchanged if `grey` is None or the image has no alpha
-    channel."""
+    """Composites an image over a gray background. Without an alpha channel or background, returns the image unchanged.
+    """
     from PIL import Image
 
     if grey is None or image.mode[0] == "I" or not image.has_transparency_data:
@@ -212,7 +212,7 @@ def composite_over(image: "Image.Image", grey: int | None) -> "Image.Image":
 
 
 def to_image(pixels: np.ndarray) -> "Image.Image":
-    """Converts an array of type uint8 and shape [height, width, 1, 3 or 4] to an image."""
+    """Converts pixels, uint8 [height, width, 1, 3 or 4], to an image."""
     from PIL import Image
 
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
@@ -239,7 +239,7 @@ def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:
 
 
 def encode_grey(values: np.ndarray) -> bytes:
-    """Encodes an array of type uint8 or uint16 and shape [height, width] as a PNG with one channel."""
+    """Encodes an array, uint8 or uint16 [height, width], as a PNG with one channel."""
     from PIL import Image
 
     encoded = io.BytesIO()
@@ -252,8 +252,7 @@ def _cut_to_8_bits(image: "Image.Image") -> np.ndarray:
 
 
 def _cmyk_to_rgb(pixels: np.ndarray, is_inverted: bool) -> np.ndarray:
-    """Converts the pixels of a CMYK JPEG to RGB in the same way as TensorFlow and browsers. In JPEGs with an Adobe
-    marker, the CMYK values are inverted."""
+    """Converts the pixels of a CMYK JPEG to RGB, as TensorFlow and browsers do. `is_inverted` is for Adobe's files."""
     from PIL import Image
 
     height, width, _ = pixels.shape

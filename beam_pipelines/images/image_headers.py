@@ -1,7 +1,6 @@
 """Reads the format, the size, the number of frames and the orientation of an image without decoding pixels.
 
-Pillow is not used, because it takes 40 µs for a JPEG header, while this module takes 1 µs. PNG chunks are read in
-`png_files`.
+Pillow takes 40 µs to read a JPEG header, and this module takes 1 µs. For PNG chunks, see `png_files`.
 """
 
 import re
@@ -11,20 +10,20 @@ from typing import NamedTuple
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.errors import InvalidInput
 
-MAX_IMAGE_SIDE = 1_000_000  # libpng's limit, and therefore tf.io's
+MAX_IMAGE_SIDE = 1_000_000  # The limit of libpng, and therefore of tf.io.
 
 JPEG_MAGIC, PNG_MAGIC, GIF_MAGIC = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", (b"GIF87a", b"GIF89a")
-# The kinds of JPEG that tf.io decodes: Huffman or arithmetic coding, sequential or progressive, but not lossless.
+# The kinds of JPEG that tf.io decodes: Huffman or arithmetic coding, sequential or progressive, not lossless.
 _FRAME_MARKERS = frozenset({0xFFC0, 0xFFC1, 0xFFC2, 0xFFC9, 0xFFCA})
 _PROGRESSIVE_MARKERS = frozenset({0xFFC2, 0xFFCA})
-# Tables, APPn and comments, which libjpeg also accepts before the first scan.
+# Tables, APPn and comments, which libjpeg accepts before the first scan.
 _OTHER_MARKERS = frozenset({0xFFC4, 0xFFCC, 0xFFDB, 0xFFDC, 0xFFDD, *range(0xFFE0, 0xFFF0), 0xFFFE})
-_LONE_MARKERS = frozenset({0xFF01, *range(0xFFD0, 0xFFD8)})  # without a length; libjpeg skips them
+_LONE_MARKERS = frozenset({0xFF01, *range(0xFFD0, 0xFFD8)})  # Markers without a length, which libjpeg skips.
 _NEXT_MARKER = re.compile(rb"\xff+[^\x00\xff]")
 _unpack_segment, _unpack_frame = struct.Struct(">HH").unpack_from, struct.Struct(">BHHB").unpack_from
 EXIF = b"Exif\0\0"
-_END_OF_IMAGE = b"\xff\xd9"  # never occurs in coded pixels, where a 0 follows each byte of 255
-_START_OF_SCAN, _MAX_SCANS = b"\xff\xda", 100  # encoders write 10 to 20; decoding time grows with each scan
+_END_OF_IMAGE = b"\xff\xd9"  # Never occurs in coded pixels, in which a 0 follows each byte of 255.
+_START_OF_SCAN, _MAX_SCANS = b"\xff\xda", 100  # Encoders write 10 to 20 scans. Decoding time grows with each scan.
 _FOREIGN = {b"<": "HTML or XML", b"version https://git-lfs": "a Git LFS pointer", b"II*": "a TIFF", b"MM\0*": "a TIFF"}
 
 
@@ -34,12 +33,12 @@ class JpegHeader(NamedTuple):
     Attributes:
         height: The height of the image in the file, in pixels.
         width: The width of the image in the file, in pixels.
-        num_components: The number of components. 1: grey, 3: colour, 4: CMYK or YCCK.
-        exif: The EXIF block; empty if there is no EXIF block.
+        num_components: The number of components: 1 for gray, 3 for color, 4 for CMYK or YCCK.
+        exif: The EXIF block, or empty bytes.
         num_bytes: The number of bytes before the first scan.
         marker: The marker of the frame, such as 0xFFC0 for a baseline JPEG.
-        has_adobe: Whether there is an Adobe marker, which inverts the inks of a CMYK JPEG.
-        gaps: (start, stop) of bytes that belong to no segment. libjpeg skips them with a warning.
+        has_adobe: Whether there is an Adobe marker, with which CMYK values are inverted.
+        gaps: The (start, stop) of bytes that belong to no segment. libjpeg skips such bytes with a warning.
     """
 
     height: int
@@ -53,7 +52,7 @@ class JpegHeader(NamedTuple):
 
 
 def identify(data: bytes) -> str | None:
-    """Returns the format of an image according to its first bytes, or None for unsupported formats."""
+    """Returns the format of an image according to its first bytes. Returns None for unsupported formats."""
     if data.startswith(JPEG_MAGIC):
         return "jpeg"
     if data.startswith(PNG_MAGIC):
@@ -66,9 +65,9 @@ def identify(data: bytes) -> str | None:
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader:
-    """Reads the marker segments before the first scan of a JPEG in the same way as libjpeg.
+    """Reads the segments before the first scan of a JPEG, as libjpeg does.
 
-    simplejpeg's own header function does not detect lossless JPEGs, and raises `KeyError` for 4:4:1 chroma.
+    Unlike this function, simplejpeg's own function does not detect lossless JPEGs, and fails for 4:4:1 chroma.
     """
     position, frame, frame_marker, exif, has_adobe, gaps = 2, (0, 0, 0, 0), 0, b"", False, []
     try:
@@ -107,13 +106,13 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
 
 
 def _skip_gap(data: bytes, position: int) -> int:
-    """Skips bytes between JPEG segments and returns the position of the next marker."""
+    """Skips bytes between JPEG segments. Returns the position of the next marker."""
     match = _NEXT_MARKER.search(data, position)
     return match.start() if match else len(data)
 
 
 def _check_sampling(components: bytes, num_components: int) -> None:
-    """Checks that a JPEG's chroma channels can be upsampled by integer factors, as libjpeg and TensorFlow require."""
+    """Checks that the chroma channels can be upsampled by integer factors, as libjpeg and TensorFlow require."""
     across, down = [component >> 4 for component in components[1::3]], [item & 15 for item in components[1::3]]
     for factors in (across, down):
         if len(factors) != num_components or not all(0 < factor <= 4 and max(factors) % factor == 0 for factor in factors):
@@ -121,14 +120,15 @@ def _check_sampling(components: bytes, num_components: int) -> None:
 
 
 def _check_num_scans(data: bytes, first: int) -> None:
-    """Raises an error if a JPEG has too many scans, because a small malicious file could take minutes to decode."""
+    """Raises `InvalidInput` if a JPEG has too many scans, because a small malicious file could take minutes to decode.
+    """
     end = data.find(_END_OF_IMAGE, first)
     if (num_scans := data.count(_START_OF_SCAN, first, None if end < 0 else end)) > _MAX_SCANS:
         raise InvalidInput("bad_image", f"JPEG: {num_scans} scans; the limit is {_MAX_SCANS}")
 
 
 def exif_orientation(tiff: bytes) -> int:
-    """Returns the orientation from an EXIF block, or 1 if the orientation is missing or invalid."""
+    """Returns the orientation in an EXIF block. Returns 1 if it is missing or invalid."""
     order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
     if order:
         try:
@@ -149,12 +149,12 @@ def check_gif_header(data: bytes) -> None:
 
 
 def check_gif_size(data: bytes) -> int:
-    """Checks the size of a GIF and returns the number of frames."""
+    """Checks the size of a GIF. Returns its number of frames."""
     num_frames, position = 0, 13
     try:
         width, height, flags = struct.unpack_from("<HHB", data, 6)
         position += _color_table_bytes(flags)
-        while data[position] != 0x3B:  # the trailer
+        while data[position] != 0x3B:  # The trailer.
             if data[position] == 0x2C:  # an image
                 left, top, frame_width, frame_height, flags = struct.unpack_from("<HHHHB", data, position + 1)
                 if not num_frames:  # Pillow's canvas grows with the first frame
@@ -170,7 +170,7 @@ def check_gif_size(data: bytes) -> int:
                 position += 1 + data[position]
             position += 1
     except (IndexError, struct.error):
-        pass  # truncated: Pillow reports missing data if it needs them
+        pass  # Truncated. Pillow reports missing data if it needs them.
     if num_frames:
         check_size("gif", height, width)
     return num_frames
@@ -181,7 +181,7 @@ def _color_table_bytes(flags: int) -> int:
 
 
 def describe_bytes(data: bytes) -> str:
-    """Returns a description of bytes that are not a supported image, for an error message."""
+    """Describes bytes that are not a supported image, for an error message."""
     if not data:
         return "0 bytes"
     looks = [f", {kind}" for start, kind in _FOREIGN.items() if data[:64].lstrip().startswith(start)]
@@ -200,6 +200,6 @@ def check_size(image_format: str, height: int, width: int) -> None:
 
 
 def check_num_frames(image_format: str, num_frames: int) -> None:
-    """Raises InvalidInput `bad_image` for an animated image."""
+    """Raises `InvalidInput` for an animated image."""
     if num_frames > 1:
         raise InvalidInput("bad_image", f"{image_format.upper()}: animated, {num_frames} frames; it must have 1")

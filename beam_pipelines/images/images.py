@@ -1,15 +1,15 @@
 """Checks, rotates, resizes and re-encodes images without Beam or TensorFlow.
 
-Images are stored as JPEG or PNG, unless WebP is requested. All readers (tf.io, TensorFlow Datasets) can decode these:
+Images are stored as JPEG or PNG, which all readers (tf.io, TensorFlow Datasets) can decode, or as WebP on request:
 
     source                                             stored as              `reencoded`
-    JPEG; PNG of any kind (palette, alpha, 16 bit)     the original bytes     ""
+    JPEG; PNG of any kind (palette, alpha, 16 bits)    the original bytes     ""
     JPEG or PNG with an EXIF orientation other than 1  upright, same format   "exif_orientation"
     JPEG in CMYK or YCCK                               RGB JPEG               "cmyk", unless it is rotated
     GIF, BMP, WebP                                     PNG                    "gif", "bmp", "webp"
     raw pixels                                         PNG                    "raw"
     pixels in a `.npy` file                            PNG                    "npy"
-    numbers of another dtype or channel count          the numbers            "", or "raw" if reordered, or "npy"
+    numbers with other dtypes or channel counts        the numbers            "", "raw" if reordered, or "npy"
     a size other than `ImageConfig.size`               resized                "resized", in any case
     a format other than `ImageConfig.format`           converted              "format", unless it is resized
     any image if `ImageConfig.encoding` is `raw`       its pixels             "format", unless it is resized
@@ -17,22 +17,19 @@ Images are stored as JPEG or PNG, unless WebP is requested. All readers (tf.io, 
     over 89,478,485 pixels (also after resizing), or 0 rejected before decoding
     anything else, whatever its name                   rejected
 
-Images that already match the options are copied byte for byte. This includes WebP, if WebP is requested.
-
-At a quality of 95 or higher, re-encoded JPEGs have full chroma resolution (4:4:4). The default quality is 95. At lower
-qualities, re-encoded JPEGs have reduced chroma resolution (4:2:0), as in most software. JPEGs with reduced chroma
-resolution are a fifth smaller, and are faster to decode. A re-encoded WebP is lossy. A re-encoded PNG is lossless,
-except that rotated 16-bit colour becomes 8-bit. Grey images and alpha channels are kept, and an image with a GIF or BMP
-palette becomes RGB. Resized or converted images have 8 bits and no palette. If the result is a JPEG or raw pixels,
-alpha is dropped. Metadata is removed. If a JPEG file contains several images (MPO), only the first image is used.
+JPEGs are re-encoded with full chroma resolution (4:4:4) at a quality of 95, the default, or more. At lower qualities,
+they have reduced chroma resolution (4:2:0), as in most software, which makes files a fifth smaller and faster to
+decode. A re-encoded WebP is lossy. A re-encoded PNG is lossless, except that rotated 16-bit color becomes 8-bit. Gray
+images and alpha channels are kept. Images with a GIF or BMP palette become RGB. Resized or converted images have 8 bits
+and no palette. JPEGs and raw pixels have no alpha channel. Metadata is removed. From a JPEG file with several images
+(MPO), only the first image is used.
 
 The checks of an image:
 
-    header   the header is complete and has the size; pixels are decoded only to re-encode the image
-    decode   all pixels exist, and TensorFlow can decode the file: a PNG has all its rows (see `png_files`), and
-             libjpeg-turbo reports no premature end of a JPEG, which is decoded at 1/8 scale. Full scale finds no more.
-    strict   no pixel is known to be corrupt: in addition to `decode`, libjpeg-turbo reports nothing about a JPEG that
-             could affect a pixel (see `jpeg_oddities`)
+    header   The header is complete and contains the size. Pixels are decoded only to re-encode the image.
+    decode   All pixels exist, and TensorFlow can decode the file. A PNG has all rows (see `png_files`). libjpeg-turbo
+             reports no premature end of a JPEG at 1/8 scale. Full scale would not find more errors.
+    strict   In addition, libjpeg-turbo reports nothing that may affect a pixel (see `jpeg_oddities`).
 """
 
 from types import MappingProxyType
@@ -76,7 +73,7 @@ from tf_input.dataset_format import Feature
 if TYPE_CHECKING:
     from PIL import Image
 
-# Extension -> the usual format. The actual format is read from the bytes. Phones also use .heic for JPEGs.
+# The usual format for each extension. The actual format is read from the bytes. Phones also use .heic for JPEGs.
 IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif"), "jpeg"),
@@ -86,23 +83,22 @@ IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
 
 
 class CheckedImage(NamedTuple):
-    """A checked image, with the bytes to store.
+    """A checked image, and the bytes to store.
 
     Attributes:
-        format: The format of the source's bytes, whatever its name: `jpeg`, `png`, `gif`, `bmp`, `webp`, `npy` or
-            `raw`.
+        format: The actual format of the source: `jpeg`, `png`, `gif`, `bmp`, `webp`, `npy` or `raw`.
         height: The height of the stored image, in pixels.
         width: The width of the stored image, in pixels.
-        encoded: The bytes to store; None to store the source's bytes.
-        reencoded: Why the stored bytes differ from the source's: `resized`, `format`, `exif_orientation`, `cmyk`,
-            `gif`, `bmp`, `webp`, `npy`, `raw`; empty if they do not differ.
-        pixels: The pixels, if requested: uint8 [height, width, 3], RGB at full scale without alpha. For a re-encoded
-            JPEG or WebP, these are the pixels before encoding, so that no image is decoded twice.
+        encoded: The bytes to store. None means the bytes of the source.
+        reencoded: The reason why the stored bytes differ from the source: `resized`, `format`, `exif_orientation`,
+            `cmyk`, `gif`, `bmp`, `webp`, `npy` or `raw`. Empty if they are equal.
+        pixels: The RGB pixels at full scale without alpha, if requested, uint8 [height, width, 3]. For a re-encoded
+            JPEG or WebP, the pixels before encoding, so that no image is decoded twice.
         geometry: The rotation and resizing of the image.
-        num_channels: The number of channels of the stored image: 1 for grey, 3 for colour, plus 1 for alpha; 0 for a
+        num_channels: The number of channels of the stored image: 1 for gray or 3 for color, plus 1 for alpha. 0 for a
             tensor.
         is_deep: Whether the source is a PNG with 16 bits per channel.
-        is_odd: Whether libjpeg warns about the source, although no pixel is missing or corrupt; False if not decoded.
+        is_odd: Whether libjpeg warns about the source, although no pixel is missing or corrupt. False if not decoded.
     """
 
     format: str
@@ -120,14 +116,14 @@ class CheckedImage(NamedTuple):
 def check_image(
     data: bytes, check: str, *, full_scale: bool = False, images: ImageConfig = ImageConfig(), is_checked: bool = False
 ) -> CheckedImage:
-    """Checks an image, and re-encodes it if the options do not allow its original bytes to be stored.
+    """Checks an image, and re-encodes it if its original bytes cannot be stored.
 
     Args:
         data: The bytes of an image file.
         check: The level of checks: `strict`, `decode` or `header`.
-        full_scale: Whether to decode at full scale and return the pixels. With `header`, no pixels are returned.
-        images: The requested size, format and encoding. Raw pixels (`raw`) are uint8 [height, width, 3] in row order.
-        is_checked: Whether the image has already been checked at this level. It is then decoded only if necessary.
+        full_scale: Whether to decode at full scale and return the pixels. Not possible with the check `header`.
+        images: The requested size, format and encoding. The encoding `raw` stores uint8 [height, width, 3].
+        is_checked: Whether the image has already been checked at this level, so that it is decoded only if necessary.
 
     Raises:
         InvalidInput: The bytes are not an image, are corrupt, or cannot be stored in a record.
@@ -149,11 +145,10 @@ def check_image(
 def check_pixels(
     data: bytes, raw: RawImage, images: ImageConfig = ImageConfig(), *, full_scale: bool = False, is_file: bool = False
 ) -> CheckedImage:
-    """Checks an image of raw pixels in the same way as `check_image` checks an image file.
+    """Checks an image of raw pixels like `check_image`.
 
-    Grey and alpha are kept. If the encoding is `raw`, images from arrays are stored with shape [height, width, 1 or 4].
-    Images from `.npy` files are stored with shape [height, width, 3], because each file may have a different number of
-    channels.
+    Gray and alpha channels are kept. With the encoding `raw`, images from arrays are stored as [height, width, 1 or 4].
+    Images from `.npy` files are stored as [height, width, 3], because their numbers of channels may differ.
 
     Raises:
         InvalidInput: The number of bytes differs from the layout, or there are too many pixels.
@@ -181,11 +176,11 @@ def check_pixels(
 
 
 def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file: bool) -> CheckedImage:
-    """Checks an image that is stored as an array of exact numbers, including NaN.
+    """Checks an image that is stored as an array of numbers, which may include NaN.
 
     Args:
         data: The bytes of the numbers, without a header.
-        raw: The layout of the numbers; None if the bytes are not an array.
+        raw: The layout of the numbers. None if the bytes are not an array.
         feature: The tensor feature of the image.
         is_file: Whether the numbers come from a `.npy` file.
 
@@ -204,7 +199,7 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
 
 
 def _check_jpeg(data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """Checks a JPEG. If `decodes` is true, the image is decoded even if its original bytes are stored."""
+    """Checks a JPEG. With `decodes`, the image is decoded even if its original bytes are stored."""
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
     strict, decoded, is_grey = check == "strict", DecodedJpeg(None), header.num_components == 1
@@ -238,12 +233,12 @@ def _check_png(data: bytes, check: str, decodes: bool, full_scale: bool, images:
 
 
 def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
-    """Decodes a PNG and returns its pixels or a re-encoded image."""
+    """Decodes a PNG, and returns its pixels or a re-encoded image."""
     geometry, is_deep = kept.geometry, kept.is_deep
     image = decode_with_pillow("png", png.to_stored())
     if fits:
         return kept._replace(pixels=rgb(image))
-    if images.keep_depth and is_deep and png.color_type:  # Pillow does not support such images
+    if images.keep_depth and is_deep and png.color_type:  # Pillow does not support such images.
         raise InvalidInput(
             "bad_image",
             f"PNG: 16 bits in {png.num_channels} channels and EXIF orientation {geometry.orientation}; "
@@ -295,16 +290,16 @@ def _store(
     wants_pixels: bool,
     reduction: int = 1,
 ) -> CheckedImage:
-    """Resizes, rotates and encodes an image if necessary.
+    """Resizes, rotates and encodes an image, if necessary.
 
     Args:
         image_format: The format of the source.
         image: The decoded image.
-        geometry: The rotation and resizing.
+        geometry: The rotation and resizing of the image.
         reason: The reason for re-encoding, if the image is neither resized nor converted.
         images: The requested size, format and encoding.
         wants_pixels: Whether to return the pixels.
-        reduction: The factor by which `image` was reduced during decoding.
+        reduction: The factor by which the image was reduced during decoding.
     """
     kept_format, is_raw = _kept_format(image_format), images.encoding == "raw"
     stored_format = kept_format if images.format == "keep" else images.format

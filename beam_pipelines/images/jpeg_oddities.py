@@ -1,14 +1,14 @@
-"""Removes unusual bytes from JPEGs that do not affect pixels, but make libjpeg and TensorFlow log a warning.
+"""Removes unusual bytes from JPEGs that do not affect pixels, but cause warnings of libjpeg and TensorFlow.
 
-    oddity                                                       why it is harmless
+    unusual bytes                                                reason why they are harmless
     bytes between segments of the header                         libjpeg skips them
-    an unknown version of JFIF, or transform of Adobe            it does not affect decoding
+    an unknown version of JFIF, or transform of Adobe            they do not affect decoding
     scan limits that a sequential JPEG does not have             they do not affect decoding
     bytes between the last pixel and the end-of-image marker     one repeated byte, or not decodable as blocks
 
-The last row is the most important. After a corrupt byte in a JPEG, the decoder usually loses synchronization, and some
-compressed bytes remain unused. Unused bytes that contain pixels can be decoded as blocks of 8 x 8 coefficients, up to
-the last bit. Padding, and data that cameras append, cannot be decoded as blocks of coefficients.
+The last row is the most important. A corrupt byte usually desynchronizes the decoder, which then leaves some pixel data
+unused. Unused pixel data can be decoded as blocks of 8 x 8 coefficients, up to the last bit. Padding, and data that
+cameras append, cannot be decoded as blocks.
 """
 
 import itertools
@@ -20,20 +20,20 @@ from beam_pipelines.images.image_headers import JpegHeader
 _TRAILING_BYTES = re.compile(r"(\d+) extraneous bytes before marker 0xd9")
 _SEQUENTIAL_MARKERS = (0xFFC0, 0xFFC1)
 _END_OF_IMAGE = b"\xff\xd9"
-_BUFFER_BYTES = 8  # bytes that libjpeg may have read beyond its report
-_MAX_SEARCHED_BITS = 1024  # longer than a block
-_MAX_PARSED_BYTES = 2048  # parsed at the end of the extra bytes
+_BUFFER_BYTES = 8  # Bytes that libjpeg may have read but does not report.
+_MAX_SEARCHED_BITS = 1024  # Longer than a block.
+_MAX_PARSED_BYTES = 2048  # Parsed at the end of the extra bytes.
 
 
 class _Block(NamedTuple):
-    """The Huffman tables of a block, which map each code (a text of 0 and 1) to a symbol."""
+    """The Huffman tables of a block. They map each code, a string of 0 and 1, to a symbol."""
 
     dc: Mapping[str, int]
     ac: Mapping[str, int]
 
 
 def tidy_header(data: bytes, header: JpegHeader) -> bytes:
-    """Corrects harmless errors in the header of a JPEG, so that a decoder warns only about corrupt data."""
+    """Corrects harmless errors in the header of a JPEG, so that decoders warn only about corrupt data."""
     starts = [0, *(stop for _, stop in header.gaps)]
     stops = [*(start for start, _ in header.gaps), header.num_bytes]
     head = bytearray(b"".join(data[start:stop] for start, stop in zip(starts, stops)))
@@ -49,8 +49,8 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
 
 
 def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
-    """Removes the bytes after the last pixel of a JPEG. Returns None if the bytes may be compressed pixels, or if they
-    did not cause the decoder's warning.
+    """Removes the bytes after the last pixel of a JPEG. Returns None if they may be pixels, or did not cause the
+    warning.
 
     Args:
         data: The bytes of the JPEG after `tidy_header`.
@@ -69,7 +69,7 @@ def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes |
 def _may_be_pixels(data: bytes, header: JpegHeader, start: int, end: int) -> bool:
     """Returns whether the bytes at the end of a scan can be decoded as blocks of pixels."""
     blocks = _read_blocks(data, header)
-    if not blocks:  # unknown, without tables
+    if not blocks:  # Unknown, because tables are missing.
         return True
     num_searched = 8 * _BUFFER_BYTES + min(4 * (end - start), _MAX_SEARCHED_BITS)
     coded = data[max(header.num_bytes, start - _BUFFER_BYTES, end - _MAX_PARSED_BYTES) : end].replace(b"\xff\0", b"\xff")
@@ -80,7 +80,7 @@ def _may_be_pixels(data: bytes, header: JpegHeader, start: int, end: int) -> boo
 
 
 def _decodes_to_the_end(bits: str, position: int, block: int, blocks: Sequence[_Block], seen: set[tuple[int, int]]) -> bool:
-    """Returns whether the bits from `position` to the end consist of complete MCUs and padding."""
+    """Returns whether all bits from `position` on are complete MCUs (sets of blocks) and padding."""
     while (position, block) not in seen:
         seen.add((position, block))
         position, block = _skip_block(bits, position, blocks[block]), (block + 1) % len(blocks)
@@ -92,7 +92,7 @@ def _decodes_to_the_end(bits: str, position: int, block: int, blocks: Sequence[_
 
 
 def _skip_block(bits: str, position: int, block: _Block) -> int | None:
-    """Returns the bit position after a block, or None if the bits are not a valid block."""
+    """Returns the bit position after a block, or None if the bits are not a block."""
     table, index = block.dc, 0
     while index < 64:
         length = next((length for length in range(1, 17) if bits[position : position + length] in table), 0)
@@ -111,9 +111,9 @@ def _skip_block(bits: str, position: int, block: _Block) -> int | None:
 
 
 def _read_blocks(data: bytes, header: JpegHeader) -> list[_Block]:
-    """Returns the Huffman tables for each block of an MCU.
+    """Returns the Huffman tables for each block of an MCU, which is a set of blocks.
 
-    Returns an empty list if the JPEG is not sequential, has several scans, or lacks Huffman tables.
+    The list is empty if the JPEG is not sequential, has several scans, or lacks Huffman tables.
     """
     scan = data[header.num_bytes + 4 :]
     if header.marker not in _SEQUENTIAL_MARKERS or scan[0] != header.num_components:
@@ -135,7 +135,7 @@ def _read_blocks(data: bytes, header: JpegHeader) -> list[_Block]:
 
 
 def _segments(data: bytes, header: JpegHeader) -> Iterator[tuple[int, bytes]]:
-    """Yields the marker and the contents of each segment in a JPEG header."""
+    """Yields the marker and the contents of each segment of a JPEG header."""
     position = 2
     while position < header.num_bytes:
         marker, length = int.from_bytes(data[position : position + 2]), int.from_bytes(data[position + 2 : position + 4])
@@ -149,7 +149,7 @@ def _segments(data: bytes, header: JpegHeader) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_tables(body: bytes) -> dict[int, dict[str, int]]:
-    """Reads the Huffman tables in a segment and returns them by table class and number."""
+    """Returns the Huffman tables in a segment, by table class and number."""
     tables, position = {}, 0
     while position + 17 <= len(body):
         counts, symbols = body[position + 1 : position + 17], iter(body[position + 17 :])

@@ -1,11 +1,11 @@
-"""Finds pairs of similar 64-bit image hashes, even if one image is flipped, without comparing all pairs.
+"""Finds pairs of similar 64-bit image hashes without comparing all pairs. One image may be flipped.
 
-Uses multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231). Each hash is divided into
-three bands of bits. If two hashes differ in at most 8 bits, at least one band differs in at most two bits. Hashes are
-therefore sorted by each band, and compared only if this band differs in at most two bits. Each pair is found once. To
-find flipped images, each band is normalized to a value that is the same for an image and its mirror image.
+The algorithm is multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231). Hashes are
+divided into three bands of bits. If two hashes differ in at most 8 bits, at least one band differs in at most two bits.
+Therefore, hashes are sorted by each band, and compared only if this band differs in at most two bits. Each pair is
+found once. To find flipped images, each band is normalized to the same value for an image and its mirror image.
 
-The comparisons of up to a few million hashes take less time than all other steps together.
+For up to a few million hashes, the comparisons take less time than all other steps together.
 """
 
 import itertools
@@ -15,28 +15,28 @@ import numpy as np
 
 MAX_DISTANCE = 8
 
-# The bits that are inverted in a horizontally flipped image: the upper half.
+# The upper half of the bits, which are inverted in a horizontally flipped image.
 FLIPPED_BITS = 0xFFFFFFFF_00000000
 
 _BAND_BITS = 21
-_BANDS = (1, 22, 43)  # the first bit of each band; bit 0 is equal in all hashes
-# Few hashes need fewer bits, for smaller tables. At least 14, so that two changed bits never look like a flipped band.
+_BANDS = (1, 22, 43)  # The first bit of each band. Bit 0 is equal in all hashes.
+# For few hashes, fewer bits and smaller tables suffice. With 14 bits, two changed bits never look like a flipped band.
 _MIN_BITS, _SPARE_BITS = 14, 3
 
-# Hashes per part of a search, and hashes per lookup block, which fits into a processor's cache.
+# Number of hashes in a part of a search, and in a lookup block, which fits into a processor's cache.
 _PART_HASHES = 1 << 21
 _BLOCK_HASHES = 1 << 16
 _FEW_HASHES = 1 << 12
 
 
 class SearchPart(NamedTuple):
-    """One part of the search for similar hashes. A single process performs the part.
+    """A part of the search for similar hashes, for one process.
 
     Attributes:
         band: The index of the band.
-        part: The part of the hashes to start from: hashes whose band value modulo `num_parts` equals this number.
+        part: The number of the part. It contains the hashes whose band value modulo `num_parts` equals this number.
         num_parts: The number of parts.
-        bits: The number of bits of the band to use, from the highest bit.
+        bits: The number of bits of the band to use, starting at the highest bit.
     """
 
     band: int
@@ -46,13 +46,13 @@ class SearchPart(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Hashes sorted by a band.
+    """Hashes that are sorted by a band.
 
     Attributes:
-        values: The band's value in each hash, ascending: int64 [num_hashes].
-        indices: The original index of each hash, ascending for equal values: int64 [num_hashes].
-        flip: The bits that differ in a flipped value; 0 if flipping does not affect the band.
-        is_flipped: Whether each hash is stored as its flipped version, so that the highest bit is not set: bool
+        values: The band's value in each hash, in ascending order, int64 [num_hashes].
+        indices: The original index of each hash, in ascending order for equal values, int64 [num_hashes].
+        flip: The bits of the band that a flip inverts. 0 if a flip does not affect the band.
+        is_flipped: Whether each hash is replaced by its flipped version, so that the highest bit is not set, bool
             [num_hashes].
     """
 
@@ -63,8 +63,8 @@ class Band(NamedTuple):
 
 
 def search_parts(num_hashes: int) -> list[SearchPart]:
-    """Divides the search for similar hashes among `num_hashes` hashes into parts for several processes. Exactly one of
-    the parts finds each pair of similar hashes."""
+    """Divides a search among hashes into parts for several processes. Each pair of hashes is found by exactly one part.
+    """
     num_parts = -(-num_hashes // _PART_HASHES) or 1
     bits = min(_BAND_BITS, max(_MIN_BITS, num_hashes.bit_length() + _SPARE_BITS))
     return [SearchPart(band, part, num_parts, bits) for band in range(len(_BANDS)) for part in range(num_parts)]
@@ -77,23 +77,24 @@ def order_by_band(hashes: np.ndarray, part: SearchPart) -> Band:
     values = (hashes >> np.uint64(first)).astype(np.uint32) & np.uint32((1 << part.bits) - 1)
     is_flipped = (values >> np.uint32(part.bits - 1)).astype(bool) & bool(flip)
     values ^= is_flipped * np.uint32(flip)
-    # Values and indexes packed into one number sort many times as fast as an argsort.
+    # Values and indices that are packed into one number sort many times as fast as an argsort.
     ordered = np.sort(values.astype(np.uint64) << np.uint64(32) | np.arange(len(hashes), dtype=np.uint64))
     indices = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
     return Band((ordered >> np.uint64(32)).astype(np.int64), indices, flip, is_flipped[indices])
 
 
 def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the pairs of similar hashes that one part of the search finds.
+    """Yields the pairs of similar hashes that a part of the search finds.
 
     Args:
-        hashes: The hashes, uint64 [num_hashes], fewer than 2**32.
-        distance: The number of bits that may differ, at most `MAX_DISTANCE`.
+        hashes: Fewer than 2**32 hashes, uint64 [num_hashes].
+        distance: The maximum number of differing bits, at most `MAX_DISTANCE`.
         part: The part of the search, from `search_parts(num_hashes)`.
 
     Yields:
-        Indexes of both hashes of some pairs, two arrays of int64 [k] with the smaller index first. No pair is repeated,
-        also not in other parts.
+        The indices of the two hashes of some pairs, as two arrays of int64 [num_pairs], smaller index first. Each pair
+        is
+        yielded by one part, and only once.
 
     Raises:
         ValueError: The distance is negative or too large.
@@ -124,8 +125,8 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """Returns the number of bits that differ between two hashes, uint8 [...]. If the hash of the second image's mirror
-    image is more similar, that hash is compared instead.
+    """Returns the number of differing bits of two hashes, uint8 [...]. Either image may be flipped to reduce the
+    number.
 
     Args:
         differing: The exclusive or of the two hashes, uint64 [...].
@@ -135,7 +136,7 @@ def hash_distance(differing: np.ndarray) -> np.ndarray:
 
 
 def _find_candidates(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the indexes of two hashes that may be similar. `hashes` has the order of the band."""
+    """Yields the indices of hashes that may be similar. `hashes` must be sorted by the band."""
     keys, flip_key, may_be_near = _make_keys(band, hashes, distance)
     values = band.values
     starts = np.zeros((1 << part.bits) + 1, np.intp)
@@ -160,15 +161,15 @@ def _find_candidates(band: Band, hashes: np.ndarray, distance: int, part: Search
 def _find_existing_values(
     block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, flip: int
 ) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
-    """Finds pairs of hashes in which the same band of bits differs in one or two positions.
+    """Finds pairs of hashes whose band differs in one or two bits.
 
     Yields:
-        (whether one of the two is flipped, indexes in the block, existing values that they match).
+        Whether one of the two is flipped, indices in the block, and the existing values that they match.
     """
     waiting: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {False: [], True: []}
     num = {False: 0, True: 0}
     for highest, masks in _masks(bits, flip):
-        # The greater of two values has the highest differing bit.
+        # In the greater of two values, the highest differing bit is set.
         ones = block[values[block] >> highest & 1 == 0]
         of_ones = values[ones]
         others, is_met = np.empty_like(of_ones), np.empty(len(ones), bool)
@@ -186,9 +187,9 @@ def _find_existing_values(
 
 
 def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """Yields all bit masks in which the same band of two similar hashes can differ, grouped by highest bit."""
+    """Yields all masks of bits in which the band of two similar hashes can differ, by highest bit."""
     flips = [1 << bit for bit in range(bits)]
-    flips[-1] ^= flip  # the highest bit is always 0, so that its flip stands for a flipped value
+    flips[-1] ^= flip  # The highest bit is always 0, so flipping it stands for a flipped value.
     of_highest: dict[int, list[tuple[int, bool]]] = {}
     for number, flip in enumerate(flips):
         for mask in (flip, *(flip ^ other for other in flips[:number])):
@@ -197,9 +198,8 @@ def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]
 
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
-    """Returns a sort key for each hash, the key bits that flipping inverts, and a function that tests the XOR of two
-    keys."""
-    if not band.flip:  # flips are unknown: in the upper half, few bits differ or nearly all
+    """Returns a sort key for each hash, the bits of the key that a flip inverts, and a test for the XOR of two keys."""
+    if not band.flip:  # Flips are unknown: in the upper half, either few bits or nearly all bits differ.
         step = np.uint8(distance)
         return (
             (hashes >> np.uint64(32)).astype(np.uint32),
@@ -221,9 +221,8 @@ def _compare(
     keys: np.ndarray,
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Compares each hash in `ones` with the hashes from index `others` to `ends`, and yields pairs that may be
-    similar."""
-    while len(ones) > _FEW_HASHES:  # vectorized: all with their first entry, then all with their next
+    """Compares each hash in `ones` with the hashes from `others` to `ends`. Yields pairs that may be similar."""
+    while len(ones) > _FEW_HASHES:  # Vectorized: compare all with their first hash, then all with their next hash.
         is_resumable = others < ends
         if np.count_nonzero(is_resumable) < 0.75 * len(is_resumable):
             left = np.flatnonzero(is_resumable)
@@ -238,7 +237,7 @@ def _compare(
         if is_near.any():
             yield ones[is_near], others[is_near]
         others = others + 1
-    behind = np.cumsum(np.maximum(ends - others, 0))  # the remaining pairs
+    behind = np.cumsum(np.maximum(ends - others, 0))  # The remaining pairs.
     firsts = np.flatnonzero(np.diff(behind // _BLOCK_HASHES, prepend=-1)).tolist()
     for first, stop in itertools.pairwise([*firsts, len(behind)]):
         nums = np.diff(behind[first:stop], prepend=behind[first - 1] if first else 0)
@@ -250,7 +249,7 @@ def _compare(
 
 
 def _first_band(differing: np.ndarray) -> np.ndarray:
-    """Returns the first band in which each pair of similar hashes can be found, given the XOR of the two hashes."""
+    """Returns the first band in which each pair of similar hashes can be found, given the XOR of the hashes."""
     is_flipped = np.bitwise_count(differing >> np.uint64(32)) > 16
     differing = differing ^ is_flipped * np.uint64(FLIPPED_BITS)
     bands = np.full(len(differing), len(_BANDS), np.int8)

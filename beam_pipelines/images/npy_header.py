@@ -1,4 +1,4 @@
-"""Reads `.npy` headers (numpy.org/doc/stable/reference/generated/numpy.lib.format.html) without unpickling anything."""
+"""Reads `.npy` headers (numpy.org/doc/stable/reference/generated/numpy.lib.format.html). Nothing is unpickled."""
 
 import io
 import tokenize
@@ -35,14 +35,14 @@ def read_npy_header(data: bytes) -> NpyHeader:
         data: The first bytes of the file. `MAX_HEADER_BYTES` are sufficient.
 
     Raises:
-        ValueError: The bytes are not a valid header. The message is one line.
+        ValueError: The bytes are not a valid header. The message has one line.
     """
     file = io.BytesIO(data[:MAX_HEADER_BYTES])
     try:
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise ValueError(f"format version {version}, which is not (1, 0), (2, 0) or (3, 0)")
-        # Version 3 differs from 2 only in field names, which arrays of numbers or text do not have.
+        # Versions 2 and 3 differ only in field names, which arrays of numbers or strings do not have.
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         with warnings.catch_warnings(action="ignore"):  # a warning about files from Python 2
             shape, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)

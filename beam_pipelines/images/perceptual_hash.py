@@ -1,11 +1,10 @@
-"""Computes perceptual hashes, which differ in few bits if two images look similar.
+"""Computes perceptual hashes of images. Hashes of images that look similar differ in few bits.
 
-The hash is similar to pHash (https://www.phash.org/docs/design.html). The image is reduced to a small grey image, and
-each bit of the hash is the sign of a low-frequency DCT coefficient. Recompression, resizing, and changes of brightness
-or colour alter few bits. A horizontal flip inverts exactly those bits whose frequencies are antisymmetric from left to
-right. Images with alpha are composited over middle grey, so that black shapes are as visible as white shapes. Hashes
-are computed with integers, so that an image has the same hash on every machine. Matrix products use floating-point
-numbers.
+The hash is similar to pHash (https://www.phash.org/docs/design.html): each bit is the sign of a low-frequency DCT
+coefficient of a small gray image. Recompression, resizing, and changes of brightness or color change few bits. A
+horizontal flip inverts exactly the bits of frequencies that are antisymmetric from left to right. Images with alpha are
+composited over middle gray, so that black shapes are as visible as white shapes. All values are integers, even in
+floating-point matrix products, so that the hash is the same on every machine.
 """
 
 import functools
@@ -22,29 +21,28 @@ from beam_pipelines.images.raw_image import RawImage
 # The number of 64-bit words in a hash.
 HASH_WORDS = 4
 
-_SIDE = 32  # side of the small image, in pixels
-_LOW = 16  # frequencies in each direction
-_LOWEST = 8  # frequencies in each direction in the first word
+_SIDE = 32  # Side of the small image, in pixels.
+_LOW = 16  # Number of frequencies in each direction.
+_LOWEST = 8  # Number of frequencies in each direction in the first word.
 
-# Images with a smaller standard deviation of grey values are blank, such as black frames and empty pages.
+# Images whose gray values have a smaller standard deviation are blank, such as black frames and empty pages.
 _FLAT = 2
 
-_GREY_UNITS = 256  # units of the small image per grey value
+_GREY_UNITS = 256  # Units of the small image per gray value.
 _COSINE_UNITS = 1 << 15
 
-# Grey background that shows shapes that only the alpha channel defines.
+# A gray background, against which shapes that only the alpha channel defines are visible.
 _BACKDROP = 128
 
-# Images that fit into a processor's cache together.
+# Number of images that fit into a processor's cache together.
 _BLOCK_IMAGES = 32
 
-# A side with at least twice as many pixels is first reduced by a whole factor.
+# A side with at least twice as many pixels is first reduced by an integer factor.
 _ENOUGH_PIXELS = 128
 
 
 class _DisplayOptions(ImageConfig):
-    """Options to decode images to uint8 pixels, and to composite images that have an alpha channel over a plain
-    background."""
+    """Options for decoding images to uint8 pixels, with alpha channels composited over a plain background."""
 
     backdrop = _BACKDROP
 
@@ -60,7 +58,7 @@ def load_for_hash(data: bytes, check: str) -> np.ndarray:
         check: The level of checks, `strict` or `decode` (see `check_image`).
 
     Returns:
-        The upright image in grey, small but large enough for its hash: uint8 [height, width].
+        The upright image in gray, reduced but large enough for its hash, uint8 [height, width].
 
     Raises:
         InvalidInput: The bytes are not an image, or are corrupt.
@@ -70,7 +68,7 @@ def load_for_hash(data: bytes, check: str) -> np.ndarray:
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
     side = min(header.height, header.width)
-    # The decoder's scales, as long as at least `_SIDE` pixels are left.
+    # The scales of the decoder that leave at least `_SIDE` pixels.
     reduction = max(item for item in (1, 2, 4, 8) if item == 1 or side >= item * _SIDE)
     pixels = decode_jpeg(data, header, "RGB" if header.num_components == 4 else "GRAY", check == "strict", reduction).pixels
     orientation = exif_orientation(header.exif) if header.exif else 1
@@ -78,7 +76,7 @@ def load_for_hash(data: bytes, check: str) -> np.ndarray:
 
 
 def grey_pixels(data: bytes, raw: RawImage) -> np.ndarray:
-    """Converts raw pixels to a grey image of type uint8 and shape [height, width].
+    """Converts raw pixels to a gray image, uint8 [height, width].
 
     Args:
         data: The bytes of the pixels.
@@ -91,15 +89,15 @@ def grey_pixels(data: bytes, raw: RawImage) -> np.ndarray:
 
 
 def perceptual_hashes(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes images in batches. For speed, images of the same size are processed together.
+    """Hashes images.
 
     Args:
-        images: The images in grey, from `load_for_hash`: uint8 [height, width] each.
+        images: The gray images, from `load_for_hash`, each uint8 [height, width].
 
     Returns:
-        The hashes, uint64 [num_images, HASH_WORDS], and whether each image is not blank, bool [num_images]. The first
-        word has the lowest frequencies. Its first bit is never set. A horizontal flip inverts the upper half of the
-        first and of the third word, and the whole last word.
+        The hashes, uint64 [num_images, HASH_WORDS], and whether each image has a hash because it is not blank, bool
+        [num_images]. The first word contains the lowest frequencies, and its first bit is never set. A horizontal flip
+        inverts the upper half of the first and of the third word, and the whole last word.
     """
     blocks = [_hash(images[start : start + _BLOCK_IMAGES]) for start in range(0, len(images), _BLOCK_IMAGES)]
     hashes, has_visual_hash = zip(*blocks) if blocks else ([np.zeros((0, HASH_WORDS), np.uint64)], [np.zeros(0, bool)])
@@ -115,14 +113,14 @@ def _hash(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     if len(shrunk) > 1:
         small = np.concatenate(shrunk)[np.argsort([index for locations in of_shapes.values() for index in locations])]
     positive = np.take((_COSINES @ small @ _COSINES.T).reshape(-1, _LOW * _LOW) > 0, _ORDER, axis=1)
-    positive[:, 0] = False  # the mean of the image, which is not part of its look
+    positive[:, 0] = False  # Ignores the mean brightness of the image.
     sums, squares = small.sum(axis=(1, 2)), np.einsum("ijk,ijk->i", small, small)
     has_visual_hash = _SIDE**2 * squares - sums**2 >= (_FLAT * _GREY_UNITS * _SIDE**2) ** 2
     return np.packbits(positive, axis=1, bitorder="little").view("<u8"), has_visual_hash
 
 
 def _grey(pixels: np.ndarray) -> np.ndarray:
-    """Converts pixels of shape [height, width, 1 or 3] to grey pixels of shape [height, width]."""
+    """Converts pixels [height, width, 1 or 3] to gray pixels [height, width]."""
     height, width, num_channels = pixels.shape
     reduction = max(1, width // _ENOUGH_PIXELS), max(1, height // _ENOUGH_PIXELS)
     if num_channels == 1 and reduction == (1, 1):
@@ -131,9 +129,9 @@ def _grey(pixels: np.ndarray) -> np.ndarray:
 
 
 def _shrink(images: np.ndarray) -> np.ndarray:
-    """Computes the mean grey value of each image in each cell of a grid, float64 [num_images, _SIDE, _SIDE].
+    """Returns the mean gray value of each image in each cell of a grid, float64 [num_images, _SIDE, _SIDE].
 
-    The mean grey values are integers in units of 1/_GREY_UNITS.
+    The values are integers in units of 1/_GREY_UNITS.
     """
     height, width = images.shape[1:]
     if (height, width) == (_SIDE, _SIDE):
@@ -144,8 +142,7 @@ def _shrink(images: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)  # photographs of a dataset usually have few sizes
 def _cells(size: int) -> np.ndarray:
-    """Returns the overlap between each grid cell and each pixel of a side, in units of 1/_SIDE, float64 [_SIDE,
-    size]."""
+    """Returns how much each grid cell overlaps each pixel of a side, in units of 1/_SIDE, float64 [_SIDE, size]."""
     pixels = _SIDE * np.arange(size + 1)
     ends = size * np.arange(_SIDE + 1)[:, None]
     return np.clip(np.minimum(pixels[1:], ends[1:]) - np.maximum(pixels[:-1], ends[:-1]), 0, None).astype(np.float64)
@@ -160,10 +157,10 @@ def _cosines() -> np.ndarray:
 
 
 def _order() -> np.ndarray:
-    """Returns the order in which the DCT frequencies are assigned to the bits of a hash.
+    """Returns the order in which DCT frequencies are assigned to the bits of a hash.
 
-    The lowest frequencies come first. Among both the low and the high frequencies, frequencies with left-right symmetry
-    come first.
+    The lowest frequencies are first. Among both the low and the high frequencies, those with left-right symmetry are
+    first.
     """
     rows, columns = np.divmod(np.arange(_LOW * _LOW), _LOW)
     return np.lexsort((columns % 2, np.maximum(rows, columns) >= _LOWEST))

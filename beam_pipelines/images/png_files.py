@@ -1,8 +1,8 @@
 """Reads PNG files as strictly as libpng, which TensorFlow uses.
 
-Pillow is more lenient than libpng. Pillow is less strict: for example, it decodes PNGs with missing pixel rows, two
-headers or two palettes. In contrast to Pillow, this module rejects every PNG that libpng rejects. Like libpng, this
-module ignores some invalid chunks, such as a transparency chunk (`tRNS`) with a wrong length.
+Pillow is less strict. For example, it decodes PNGs with missing rows, two headers or two palettes. This module rejects
+every PNG that libpng rejects. Like libpng, it ignores some invalid chunks, such as a transparency chunk (`tRNS`) with a
+wrong length.
 """
 
 import struct
@@ -13,7 +13,7 @@ from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import PNG_MAGIC, check_num_frames, check_size
 from beam_pipelines.images.rotations import LARGE_PIXELS
 
-# Color type -> channels of the image, channels of a stored pixel, valid bit depths.
+# For each color type: channels of the image, channels of a stored pixel, valid bit depths.
 _COLOR_TYPES = {
     0: (1, 1, (1, 2, 4, 8, 16)),
     2: (3, 3, (8, 16)),
@@ -24,7 +24,7 @@ _COLOR_TYPES = {
 _IHDR_START = b"\0\0\0\x0dIHDR"
 _LAST_FILTER = 4
 _CHUNK_BYTES = 1 << 20
-# Adam7: first row, first column, row step and column step of each pass.
+# The first row, first column, row step and column step of each interlacing pass of Adam7.
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 
 
@@ -34,11 +34,11 @@ class PngFile(NamedTuple):
     Attributes:
         height: The height of the image in pixels.
         width: The width of the image in pixels.
-        num_bits: The number of bits of a sample: 1, 2, 4, 8 or 16.
-        color_type: 0: grey, 2: RGB, 3: palette, 4: grey and alpha, 6: RGB and alpha.
-        is_interlaced: Whether the rows are in the seven passes of Adam7.
-        head: The signature and the chunks before the pixels that affect pixels.
-        pixels: The compressed pixels, in one or more parts.
+        num_bits: The number of bits per sample: 1, 2, 4, 8 or 16.
+        color_type: 0 for gray, 2 for RGB, 3 for a palette, 4 for gray with alpha, 6 for RGB with alpha.
+        is_interlaced: Whether the rows are stored in the seven passes of Adam7.
+        head: The signature, and the chunks before the pixels that affect pixels.
+        pixels: The parts of the compressed pixels.
         others: The first chunk of each other kind.
     """
 
@@ -53,11 +53,11 @@ class PngFile(NamedTuple):
 
     @property
     def num_channels(self) -> int:
-        """The number of channels of the image. A palette image has 3 channels."""
+        """The number of channels of the image, which is 3 for a palette."""
         return _COLOR_TYPES[self.color_type][0]
 
     def check_rows(self) -> None:
-        """Checks, with constant memory, that a PNG contains all pixel rows.
+        """Checks that the PNG contains all rows, with constant memory.
 
         Raises:
             InvalidInput: Rows are missing, or their compressed bytes are corrupt.
@@ -66,20 +66,19 @@ class PngFile(NamedTuple):
             pass
 
     def to_stored(self) -> bytes:
-        """Checks the pixel rows and returns an equivalent PNG. The pixels of small images are stored uncompressed, so
-        that decoding is faster.
+        """Checks the rows, and returns an equivalent PNG. Small images are stored uncompressed, to decode them faster.
 
         Raises:
             InvalidInput: Rows are missing, or their compressed bytes are corrupt.
         """
-        if self.height * self.width > LARGE_PIXELS:  # otherwise the rows would be in memory twice
+        if self.height * self.width > LARGE_PIXELS:  # Otherwise, the rows would be in memory twice.
             self.check_rows()
             return b"".join([self.head, *(_make_chunk(b"IDAT", part) for part in self.pixels), _make_chunk(b"IEND", b"")])
         rows = zlib.compress(b"".join(self._inflate()), 0)
         return b"".join([self.head, *(_make_chunk(b"IDAT", rows), _make_chunk(b"IEND", b""))])
 
     def _inflate(self) -> Iterator[bytes]:
-        """Yields chunks of pixel rows, including filter bytes, and checks that no row is missing."""
+        """Yields chunks of rows, including filter bytes, and checks that no row is missing."""
         inflated = _inflate(self.pixels)
         chunks, rest = inflated, b""
         for row_bytes, num_rows in self._passes():
@@ -93,12 +92,11 @@ class PngFile(NamedTuple):
                     raise InvalidInput("bad_image", "PNG: corrupt pixels: a row has an unknown filter")
                 position += len(chunk)
                 yield chunk
-        for _ in chunks:  # extra bytes, which libpng skips too; the checksum follows them
+        for _ in chunks:  # Extra bytes, which libpng skips, too. The checksum follows them.
             pass
 
     def _passes(self) -> Iterator[tuple[int, int]]:
-        """Yields the number of rows and the number of bytes per row (including the filter byte) for each interlacing
-        pass."""
+        """Yields the number of rows, and of bytes per row including the filter byte, for each interlacing pass."""
         pixel_bits = self.num_bits * _COLOR_TYPES[self.color_type][1]
         for row, column, row_step, column_step in _ADAM7 if self.is_interlaced else ((0, 0, 1, 1),):
             num_rows, num_columns = -(-(self.height - row) // row_step), -(-(self.width - column) // column_step)
@@ -107,11 +105,11 @@ class PngFile(NamedTuple):
 
 
 def read_png(data: bytes, checksums: bool) -> PngFile:
-    """Reads the chunks of a PNG without decompressing its pixels.
+    """Reads the chunks of a PNG without decompressing pixels.
 
     Args:
         data: The bytes of the file.
-        checksums: Whether to check the checksums of chunks and require the last chunk. If not, the file may be
+        checksums: Whether to check the checksums of chunks and require the last chunk. Otherwise, the file may be
             truncated.
 
     Raises:
@@ -146,7 +144,7 @@ def read_png(data: bytes, checksums: bool) -> PngFile:
 
 
 def _walk(data: bytes, checksums: bool) -> Iterator[tuple[int, bytes, memoryview]]:
-    """Yields the position, the kind and the contents of each chunk of a PNG up to `IEND`."""
+    """Yields the position, the kind and the contents of each chunk of a PNG, up to `IEND`."""
     position, kind, view = 8, b"", memoryview(data)
     while kind != b"IEND" and position < len(data):
         length, kind = int.from_bytes(data[position : position + 4]), data[position + 4 : position + 8]
@@ -175,7 +173,7 @@ def _is_used(kind: bytes, num_bytes: int, color_type: int, head: Mapping[bytes, 
 
 
 def _inflate(parts: tuple[memoryview, ...]) -> Iterator[bytes]:
-    """Decompresses bytes in chunks of at most 1 MiB and verifies the checksum."""
+    """Decompresses bytes in chunks of at most 1 MiB, and checks their checksum."""
     inflater = zlib.decompressobj()
     try:
         for part in (*parts, b""):

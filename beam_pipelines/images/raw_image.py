@@ -1,4 +1,4 @@
-"""Describes raw images, which are arrays of pixels without an image format."""
+"""Describes raw images, which are arrays of numbers without an image format."""
 
 import math
 from typing import NamedTuple
@@ -7,14 +7,16 @@ _PIXEL_CHANNELS = (1, 3, 4)
 
 
 class RawImage(NamedTuple):
-    """The layout of an image that is stored as numbers in row-major order, without an image format.
+    """The layout of a raw image in row-major order.
 
     Attributes:
-        height: The image's height in pixels.
-        width: The image's width in pixels.
-        num_channels: The number of channels: 1 for grey, 3 for RGB, 4 with alpha. Any other number makes it a tensor.
-        is_planar: Whether the layout is [channels, height, width] instead of [height, width, channels].
-        dtype: The dtype of a number in NumPy's notation: `|u1`, `<f4`, `>u2`. Any dtype but `|u1` makes it a tensor.
+        height: The height of the image, in pixels.
+        width: The width of the image, in pixels.
+        num_channels: The number of channels: 1 for gray, 3 for RGB, 4 with alpha. With any other number, it is a
+            tensor.
+        is_planar: Whether the layout is [channels, height, width] and not [height, width, channels].
+        dtype: The dtype in NumPy's notation, such as `|u1`, `<f4` or `>u2`. With any dtype except `|u1`, it is a
+            tensor.
     """
 
     height: int
@@ -25,31 +27,30 @@ class RawImage(NamedTuple):
 
     @property
     def kind(self) -> tuple[int, bool, str]:
-        """The layout without the image's size."""
+        """The layout without the size."""
         return self[2:]
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The shape of the array that contains the image's numbers."""
+        """The shape of the array."""
         return (self.num_channels, self.height, self.width) if self.is_planar else self[:3]
 
     @property
     def num_bytes(self) -> int:
-        """The number of bytes in the whole image."""
+        """The size of the image, in bytes."""
         return self.height * self.width * self.num_channels * int(self.dtype[2:])
 
     @property
     def is_tensor(self) -> bool:
-        """Whether a PNG cannot store the image, so that the image is stored as numbers."""
+        """Whether a PNG cannot contain the image, so that its numbers are stored."""
         return self.dtype != "|u1" or self.num_channels not in _PIXEL_CHANNELS
 
 
 def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
     """Returns the image layout of an array, or None if its shape or dtype is not suitable for an image.
 
-    `[HEIGHT,WIDTH]` has one channel. In arrays with three dimensions, the last dimension contains the channels. In
-    uint8 arrays, the first dimension contains the channels if its size, but not the size of the last dimension, is 1, 3
-    or 4. Tensors are never planar.
+    An array of two dimensions has one channel. With three dimensions, the last one is the channels. Only in uint8
+    arrays, the first one is the channels if its size is 1, 3 or 4, and the size of the last one is not.
     """
     if len(shape) not in (2, 3) or not math.prod(shape):
         return None

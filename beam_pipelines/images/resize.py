@@ -1,19 +1,18 @@
-"""Computes the size of resized images and the scale at which JPEGs are decoded, and resizes images.
+"""Computes the size of resized images and the scale for decoding JPEGs, and resizes images.
 
-Images are resized with Pillow's antialiased Lanczos filter, because quality matters more than speed. A JPEG that is
-made much smaller is decoded at 1/2, 1/4 or 1/8 scale, but at no less than twice the requested size. The table shows how
-many photographs of 500 x 375 pixels one thread decodes and resizes per second, and their PSNR compared with full scale
-and the same filter:
+Images are resized with Pillow's antialiased Lanczos filter, because quality matters more than speed. A JPEG that
+becomes much smaller is decoded at 1/2, 1/4 or 1/8 scale, but at no less than twice the requested size. The table shows
+how many photographs of 500 x 375 pixels one thread decodes and resizes per second, and their PSNR compared with the
+first row:
 
-    short side                          64            128           256
-    full scale                          300           270           190
-    full scale, bicubic                 380, 44 dB    335, 45 dB    240, 45 dB
-    half, quarter, eighth; 2 x left     600, 52 dB    270           190
-    any of 8 scales; 1 x left           820, 41 dB    550, 40 dB    250, 43 dB
+    short side                                        64            128           256
+    full scale, Lanczos                               300           270           190
+    full scale, bicubic                               380, 44 dB    335, 45 dB    240, 45 dB
+    1/2, 1/4 or 1/8 scale, at least twice as large    600, 52 dB    270           190
+    any scale in eighths, at least as large           820, 41 dB    550, 40 dB    250, 43 dB
 
-Decoding at 5/8 to 7/8 of the scale takes longer than at full scale. A side of an image decoded at 1/n scale has
-`ceil(side / n)` pixels, and the last pixel may extend beyond the image. Resizing only the first `side / n` pixels
-improves the PSNR by 15 dB.
+Decoding at 5/8 to 7/8 scale takes longer than at full scale. At 1/n scale, a side has `ceil(side / n)` pixels, and the
+last pixel may extend beyond the image. Resizing only the first `side / n` pixels improves the PSNR by 15 dB.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,13 +24,12 @@ if TYPE_CHECKING:
 
 
 class Geometry(NamedTuple):
-    """Describes how an image was rotated and resized, so that boxes, masks and arrays can be transformed in the same
-    way.
+    """The rotation and resizing of an image, with which boxes, masks and arrays are transformed, too.
 
     Attributes:
-        source_size: (height, width) in pixels of the source's image, before rotation.
-        orientation: The EXIF orientation of the source's image, 1 to 8; 1 means no rotation.
-        stored: (height, width) in pixels of the stored image, after rotation and resizing.
+        source_size: The (height, width) in pixels of the source image, before rotation.
+        orientation: The EXIF orientation of the source image, from 1 (no rotation) to 8.
+        stored: The (height, width) in pixels of the stored image, after rotation and resizing.
     """
 
     source_size: tuple[int, int]
@@ -40,17 +38,17 @@ class Geometry(NamedTuple):
 
     @property
     def upright(self) -> tuple[int, int]:
-        """The height and width of the image in pixels, after rotation and before resizing."""
+        """The (height, width) in pixels of the image, after rotation and before resizing."""
         return rotated(self.source_size, self.orientation)
 
 
 def rotated(size: tuple[int, int], orientation: int) -> tuple[int, int]:
-    """Returns the height and width of an image after it has been rotated according to its EXIF orientation."""
+    """Returns the (height, width) of an image after it has been rotated according to its EXIF orientation."""
     return size if orientation <= 4 else size[::-1]
 
 
 def stored_size(size: tuple[str, int] | tuple[str, int, int] | None, height: int, width: int) -> tuple[int, int]:
-    """Returns the height and width to which an upright image is resized, as specified by `config.ImageConfig.size`."""
+    """Returns the (height, width) to which an upright image is resized, according to `config.ImageConfig.size`."""
     if size is None:
         return height, width
     if size[0] == "exact":
@@ -62,13 +60,13 @@ def stored_size(size: tuple[str, int] | tuple[str, int, int] | None, height: int
 
 
 def _scale(length: int, numerator: int, denominator: int) -> int:
-    """Scales a length and rounds the result, with integer arithmetic. The result is at least 1."""
+    """Scales a length, and rounds the result to an integer of at least 1, with integer arithmetic."""
     return max(1, (2 * length * numerator + denominator) // (2 * denominator))
 
 
 def jpeg_reduction(source_size: tuple[int, int], wanted: tuple[int, int]) -> int:
     """Returns the largest factor (1, 2, 4 or 8) by which a JPEG can be reduced to at least twice the requested size."""
-    if min(source_size) < 8:  # small sides do not determine the scale uniquely
+    if min(source_size) < 8:  # Small sides do not determine the scale uniquely.
         return 1
     return next((n for n in (8, 4, 2) if all(have >= 2 * n * want for have, want in zip(source_size, wanted))), 1)
 
@@ -77,16 +75,16 @@ def resize(image: "Image.Image", size: tuple[int, int], reduction: int, source_s
     """Resizes an image without a palette.
 
     Args:
-        image: The image, at full scale or at 1/`reduction` of it.
-        size: The requested (height, width) in pixels.
+        image: The image, at full scale or reduced.
+        size: The requested (height, width), in pixels.
         reduction: The factor by which the image was reduced during decoding, from `jpeg_reduction`.
-        source_size: (height, width) in pixels of the image at full scale.
+        source_size: The (height, width) of the image at full scale, in pixels.
     """
     from PIL.Image import Resampling
 
     height, width = size
     right, bottom = source_size[1] / reduction, source_size[0] / reduction
-    if width * image.height > MAX_IMAGE_PIXELS:  # Pillow scales rows first, which could need a huge image
+    if width * image.height > MAX_IMAGE_PIXELS:  # Pillow scales rows first, which could need a huge image.
         image = image.resize((image.width, height), Resampling.LANCZOS, box=(0, 0, image.width, bottom))
         bottom = height
     return image.resize((width, height), Resampling.LANCZOS, box=(0, 0, right, bottom))

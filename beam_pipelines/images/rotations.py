@@ -1,5 +1,4 @@
-"""Limits memory use: only one process or thread at a time decodes a large image, which can take up to 1 GB of
-memory."""
+"""Limits memory: only one process or thread at a time decodes a large image, which can need 1 GB."""
 
 import contextlib
 import fcntl
@@ -7,14 +6,16 @@ import os
 import tempfile
 from typing import Iterator
 
-# Images with more pixels are large. Pillow takes 4 bytes per pixel, which makes 64 MiB.
+# Images with more pixels are large. Pillow uses 4 bytes per pixel, which makes 64 MiB.
 LARGE_PIXELS = 1 << 24
 
 
 @contextlib.contextmanager
 def in_turn(num_pixels: int) -> Iterator[None]:
-    """Context manager that waits until no other process or thread of this user decodes a large image. Does not wait for
-    small images."""
+    """Context manager that waits until no other process or thread of this user decodes a large image.
+
+    For small images, it does not wait.
+    """
     if num_pixels <= LARGE_PIXELS:
         yield
         return

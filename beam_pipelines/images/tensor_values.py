@@ -1,6 +1,6 @@
-"""Reads tensors, which are stored without loss as little-endian bytes in C order.
+"""Reads tensors. They are stored without loss as little-endian bytes in C order.
 
-Pickles are never loaded, because they could execute code.
+Pickles are never loaded, because they can execute code.
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ from beam_pipelines.images.raw_image import RawImage, layout_of
 from tf_input.dataset_format import TENSOR_DTYPES, Feature
 
 NPY_MAGIC = b"\x93NUMPY"
-_FIRST_ROUNDED = 2.0**53  # floats from here on may be rounded integers
-_MAX_TENSOR_BYTES = 1 << 30  # a serialized example must be smaller than 2 GiB
+_FIRST_ROUNDED = 2.0**53  # From here on, floats may be rounded integers.
+_MAX_TENSOR_BYTES = 1 << 30  # A serialized example must be smaller than 2 GiB.
 
 
 class TensorValue(NamedTuple):
-    """The value of a tensor in one example.
+    """The value of a tensor feature in one example.
 
     Attributes:
-        data: The bytes of the tensor's numbers, little-endian, in C order.
-        shape: The complete shape of the tensor.
+        data: The numbers as little-endian bytes in C order.
+        shape: The shape of the tensor, without unknown dimensions.
     """
 
     data: bytes
@@ -35,8 +35,8 @@ def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], fe
     """Converts bytes without a header, such as the output of `tobytes`, to a tensor.
 
     Args:
-        data: The bytes of the tensor's numbers, in C order.
-        dtype: The dtype of the numbers, with its byte order: `<f4`, `>u2`.
+        data: The numbers as bytes in C order.
+        dtype: The dtype with its byte order, such as `<f4` or `>u2`.
         shape: The shape of the tensor.
         feature: The feature that the tensor must match.
 
@@ -47,13 +47,13 @@ def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], fe
     _check(dtype, shape, feature)
     if len(data) != (wanted := math.prod(shape) * dtype.itemsize):
         raise InvalidInput("bad_tensor", f"{len(data)} bytes instead of {wanted} of {describe_tensor(dtype.name, shape)}")
-    if dtype.newbyteorder("<") != dtype:  # little-endian data need no copy
+    if dtype.newbyteorder("<") != dtype:  # Little-endian data does not have to be copied.
         data = np.frombuffer(data, dtype).astype(dtype.newbyteorder("<")).tobytes()
     return TensorValue(data, shape)
 
 
 def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
-    """Reads a tensor from the bytes of a `.npy` file, or from bytes without a header if the feature's shape is known.
+    """Reads a tensor from a `.npy` file or, if the feature's shape is known, from bytes without a header.
 
     Raises:
         InvalidInput: `bad_tensor`: the bytes are not a tensor, or do not match the feature.
@@ -71,10 +71,10 @@ def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
 
 
 def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
-    """Converts numbers in nested lists, as in JSON and Parquet, to an array of the feature's dtype and shape.
+    """Converts nested lists of numbers, as in JSON and Parquet, to an array with the feature's dtype and shape.
 
     Raises:
-        InvalidInput: `bad_tensor`: the cell has no numbers, another shape, or a number that the dtype cannot represent.
+        InvalidInput: `bad_tensor`: there are no numbers, the shape differs, or the dtype cannot represent a number.
     """
     try:
         parsed = np.array(cell)
@@ -89,7 +89,7 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
         raise InvalidInput(
             "bad_tensor", f"lists of floats from 2**53 on, which are rounded; it must be integers of {feature.dtype}"
         )
-    with np.errstate(all="ignore"):  # such values are rejected below
+    with np.errstate(all="ignore"):  # Such values are rejected below.
         values = parsed.astype(feature.dtype)
         is_exact = values.dtype.kind == parsed.dtype.kind == "f" or (values.astype(parsed.dtype) == parsed).all()
     if not is_exact or (np.isinf(values) & ~np.isinf(parsed)).any():
@@ -99,7 +99,7 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
 
 
 def read_tensor_header(data: bytes) -> NpyHeader:
-    """Reads the header of a `.npy` file and checks that its dtype and size are valid for a tensor.
+    """Reads the header of a `.npy` file, and checks that its dtype and size are valid for a tensor.
 
     Args:
         data: The first bytes of the file. 16 KiB are sufficient.
@@ -134,10 +134,10 @@ def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
 
 
 def npy_image(data: bytes) -> tuple[RawImage, bytes]:
-    """Returns the layout of an image in a `.npy` file, and the pixel bytes in C order.
+    """Returns the layout of an image in a `.npy` file, and its pixels as bytes in C order.
 
     Raises:
-        InvalidInput: `bad_image`: the array does not have two or three dimensions, or the number of bytes does not match.
+        InvalidInput: `bad_image`: the array does not have two or three dimensions, or the file has a wrong size.
     """
     raw, header = npy_layout(data)
     values = data[header.num_bytes :]
@@ -150,7 +150,7 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
 
 
 def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
-    """Reads the header of a `.npy` file and returns the header and the layout of the image.
+    """Returns the layout of an image in a `.npy` file, and the header of the file.
 
     Raises:
         InvalidInput: `bad_image`: the array is not valid, or does not have two or three dimensions.
@@ -170,15 +170,15 @@ def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
 
 
 def image_tensor(data: bytes, raw: RawImage, feature: Feature) -> TensorValue:
-    """Converts an image to a tensor of shape [height, width, channels].
+    """Converts an image to a tensor [height, width, channels].
 
     Args:
-        data: The bytes of the image's numbers.
+        data: The numbers of the image, as bytes.
         raw: The layout of the numbers.
         feature: The feature of the image.
 
     Raises:
-        InvalidInput: `bad_image`: the image has another dtype, other channels, or another number of bytes.
+        InvalidInput: `bad_image`: the image has another dtype, other channels or another size.
     """
     try:
         return tensor_of_bytes(data, raw.dtype, raw.shape, feature)

@@ -14,18 +14,18 @@ from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import jpeg_reduction, stored_size
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 
-SIDE = 112  # in pixels
+SIDE = 112  # In pixels.
 
-_QUALITIES = (75, 50)  # the second at half the size, if the first exceeds the maximum bytes
+_QUALITIES = (75, 50)  # The second quality, with half the size, is used if the first exceeds the maximum bytes.
 _MAX_BYTES = 24 << 10
-_MAX_REJECTED_PIXELS = 1 << 24  # for formats that are decoded as a whole, which excludes JPEG
+_MAX_REJECTED_PIXELS = 1 << 24  # For formats other than JPEG, which are decoded as a whole.
 
 
 class Thumbnail(NamedTuple):
     """A small JPEG of an image.
 
     Attributes:
-        encoded: The bytes of a JPEG, at most 24 KiB.
+        encoded: The bytes of a JPEG of at most 24 KiB.
         height: The height of the thumbnail in pixels.
         width: The width of the thumbnail in pixels.
     """
@@ -36,16 +36,16 @@ class Thumbnail(NamedTuple):
 
 
 def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, check: str = "header") -> Thumbnail:
-    """Makes a thumbnail of an image. A JPEG that is already small is not changed.
+    """Makes a thumbnail of an image. A JPEG that is small enough is not changed.
 
     Args:
-        data: The bytes of an image file, or of pixels.
-        raw: The layout of the pixels; None if the bytes are an image file.
-        side: The length of the thumbnail's longer side in pixels.
+        data: The bytes of an image file or of raw pixels.
+        raw: The layout of raw pixels. None for an image file.
+        side: The length of the thumbnail's longer side, in pixels.
         check: The level of checks, as in `check_image`.
 
     Raises:
-        InvalidInput: The image can't be decoded.
+        InvalidInput: The image cannot be decoded.
     """
     for part, quality in enumerate(_QUALITIES, start=1):
         config = ImageConfig(size=("long", side // part), format="jpeg", quality=quality)
@@ -57,10 +57,9 @@ def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, c
 
 
 def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: int = SIDE) -> Thumbnail | None:
-    """Makes a thumbnail of the readable part of a rejected image.
+    """Makes a thumbnail of the readable part of a rejected image, for example of the first frame of an animated GIF.
 
-    For example, the readable part of an animated GIF is its first frame. Returns None if no part of the image is
-    readable, or if the image is too large to decode.
+    Returns None if no part is readable, or if the image is too large to decode.
     """
     try:
         if raw is None and data.startswith(NPY_MAGIC):
@@ -71,12 +70,12 @@ def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: in
     try:
         pixels = _decode_corrupt(data, side)
         return make_thumbnail(pixels.tobytes(), RawImage(*pixels.shape), side)
-    except Exception:  # libraries raise any error for corrupt bytes, and a missing thumbnail must not fail the run
+    except Exception:  # Libraries raise any error for corrupt bytes, and a missing thumbnail must not fail the run.
         return None
 
 
 def check_thumbnail(encoded: bytes) -> None:
-    """Checks that the given bytes are a small JPEG such as those from `make_thumbnail`.
+    """Checks that bytes are a small JPEG, as from `make_thumbnail`.
 
     Raises:
         InvalidInput: The bytes are not a JPEG, are corrupt, or too large.
@@ -92,10 +91,9 @@ def check_thumbnail(encoded: bytes) -> None:
 
 
 def _decode_corrupt(data: bytes, side: int) -> np.ndarray:
-    """Decodes the readable part of an image to an array of type uint8 and shape [height, width, 3]. Missing pixels are
-    grey.
+    """Decodes the readable part of an image, uint8 [height, width, 3]. Missing pixels are gray.
 
-    The decoded image is at least as large as a thumbnail, unless the original image is smaller.
+    The result is at least as large as a thumbnail, unless the image is smaller.
     """
     image_format = identify(data)
     if image_format is None:
@@ -120,9 +118,9 @@ def _decode_corrupt(data: bytes, side: int) -> np.ndarray:
 
 
 def measure_brightness(thumbnail: bytes) -> float:
-    """Returns the mean grey value of a thumbnail, from 0 (black) to 1 (white).
+    """Returns the mean gray value of a thumbnail, from 0 (black) to 1 (white).
 
     Raises:
-        InvalidInput: The thumbnail can't be decoded.
+        InvalidInput: The thumbnail cannot be decoded.
     """
     return float(decode_jpeg(thumbnail, read_jpeg_header(thumbnail), "GRAY", True, 8).pixels.mean()) / 255

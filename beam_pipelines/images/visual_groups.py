@@ -1,11 +1,11 @@
-"""Finds near-duplicate images, which have equal bytes or similar perceptual hashes, even if one image is flipped.
+"""Finds near-duplicate images: images with equal bytes or similar perceptual hashes. One image may be flipped.
 
-If two images are near-duplicates, their hashes are similar in both the low-frequency bits and the high-frequency bits.
-The comparison of high frequencies distinguishes small pictures of similar objects on a plain background.
+The hashes of near-duplicates are similar in both low and high frequencies. High frequencies distinguish small pictures
+of similar objects on a plain background.
 
-First, images with equal hashes are grouped. In this module, a set of images with equal hashes is called a *look*.
-Images without a perceptual hash, such as blank images, are grouped if they have equal bytes. Then the hashes of
-different sets are compared to find near-duplicates. For example, a million identical blank pages form a single set.
+Images with equal hashes are grouped first. Such a group is called a look in this module. Images without a perceptual
+hash, such as blank images, are grouped by their bytes. Only the hashes of looks are compared. For example, a million
+identical blank pages form a single look.
 """
 
 import hashlib
@@ -17,32 +17,34 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.near_hashes import FLIPPED_BITS, SearchPart, hash_distance, near_pairs, order_by_band
 from beam_pipelines.images.perceptual_hash import HASH_WORDS, perceptual_hashes
 
-# The maximum number of pairs in memory. Datasets that are fit for training have far fewer near-duplicates, but ten
-# thousand similar images have a pair for every two images.
+# The maximum number of pairs in memory. Datasets that are fit for training have far fewer pairs, but ten thousand
+# similar images form 50 million pairs.
 _MAX_EDGES = 1 << 24
-# The maximum number of second comparisons in one part of a search, which takes some minutes.
+# The maximum number of comparisons of high frequencies in a part of a search, which take a few minutes.
 _MAX_COMPARED = 1 << 32
-# If there are too many pairs, one look represents groups of at least this size. Larger sizes are tried first.
+# If there are too many pairs, one look represents each group of at least this many similar looks. Large groups are
+# tried first.
 _CROWDS = (None, 1024, 64, 4)
 # The maximum number of representative looks in one band.
 _MAX_LEADERS = 1024
 
-# The maximum difference in the 192 higher bits. Random images differ in half of them, and rarely (1 in 400,000) in 64.
+# The maximum number of differing high-frequency bits, of 192. Random images differ in half of them, and rarely (1 in
+# 400,000) in 64 or fewer.
 _MAX_FINE_BITS = 64
 _FINE_FLIPPED_BITS = np.array([0, FLIPPED_BITS, 2**64 - 1], np.uint64)
 
-# Of each image: a hash of its bytes, and its perceptual hash unless the image is blank.
+# A hash of an image's bytes, and its perceptual hash unless the image is blank.
 HASH_ROW = np.dtype([("content", "<u8", (2,)), ("visual_hash", "<u8", (HASH_WORDS,)), ("has_visual_hash", "?")])
 
 
 class Edges(NamedTuple):
-    """Pairs of looks that are similar.
+    """Pairs of similar looks.
 
     Attributes:
-        pairs: The pairs, uint64 [num_edges], ascending: the smaller look in the upper 32 bits, the larger one in the
-            lower.
-        are_all: Whether all pairs are included. If too many looks are similar, each look has a pair with a
-            representative, and its other pairs are left out.
+        pairs: The pairs in ascending order, uint64 [num_edges]. The upper 32 bits contain the smaller look, and the
+            lower 32 bits the larger look.
+        are_all: Whether the pairs are complete. If too many looks are similar, each of them has only a pair with a
+            representative.
     """
 
     pairs: np.ndarray
@@ -50,13 +52,12 @@ class Edges(NamedTuple):
 
 
 class VisualHashes(NamedTuple):
-    """The looks of many images.
+    """The looks of images.
 
     Attributes:
-        hashes: The hashes of looks in ascending order: uint64 [num_hashed, HASH_WORDS]. Looks without a hash come
-            after.
-        of_images: The look of each image: int64 [num_images].
-        num: The number of all looks.
+        hashes: The hashes of looks in ascending order, uint64 [num_hashed, HASH_WORDS]. Looks without a hash follow.
+        of_images: The look of each image, int64 [num_images].
+        num: The number of looks, including those without a hash.
     """
 
     hashes: np.ndarray
@@ -67,17 +68,17 @@ class VisualHashes(NamedTuple):
 def digest_content(data: bytes) -> bytes:
     """Returns the first 16 bytes of the SHA-256 of an image's bytes.
 
-    SHA-256 is two to three times as fast as BLAKE2b, because processors have instructions for SHA-256.
+    SHA-256 is two to three times as fast as BLAKE2b, because processors have instructions for it.
     """
     return hashlib.sha256(data).digest()[:16]
 
 
 def hash_rows(contents: Sequence[bytes], images: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Returns the hashes of images: `HASH_ROW` [num_images].
+    """Returns the hashes of images, `HASH_ROW` [num_images].
 
     Args:
         contents: The digest of each image's bytes, from `digest_content`.
-        images: Each image in grey, from `load_for_hash`; None if it was not decoded.
+        images: The gray version of each image, from `load_for_hash`. None if the image was not decoded.
     """
     rows = np.zeros(len(contents), HASH_ROW)
     rows["content"] = np.frombuffer(b"".join(contents), "<u8").reshape(-1, 2)
@@ -89,7 +90,7 @@ def hash_rows(contents: Sequence[bytes], images: Sequence[np.ndarray | None]) ->
 
 
 def group_by_hash(rows: np.ndarray) -> VisualHashes:
-    """Groups images with equal perceptual hashes, and images without a perceptual hash that have equal bytes."""
+    """Groups images with equal perceptual hashes, and images without a perceptual hash by their bytes."""
     has_visual_hash = rows["has_visual_hash"]
     hashes, of_hashed = _unique(rows["visual_hash"][has_visual_hash])
     contents, of_others = _unique(rows["content"][~has_visual_hash])
@@ -100,13 +101,12 @@ def group_by_hash(rows: np.ndarray) -> VisualHashes:
 
 
 def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distinct rows in ascending order, uint64 [num, num_words], and the index of each input row in this
-    list."""
+    """Returns the distinct rows in ascending order, uint64 [num, num_words], and the index of each row among them."""
     order = np.argsort(rows[:, 0])
     first = rows[order, 0]
     is_tied = np.zeros(len(rows) + 1, bool)
     is_tied[1:-1] = first[1:] == first[:-1]
-    # There are usually few ties. Sorting all rows by all words takes many times as long.
+    # Usually, there are few ties. Sorting all rows by all words would take many times as long.
     tied = np.flatnonzero(is_tied[1:] | is_tied[:-1])
     order[tied] = order[tied[np.lexsort(rows[order[tied]].T[::-1])]]
     ordered = rows[order]
@@ -118,20 +118,20 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
-    """Performs one part of the search, and returns pairs of near-duplicates, even if one image is flipped.
+    """Performs a part of the search. Returns pairs of near-duplicates, of which one may be flipped.
 
-    If there are too many pairs for the memory, for example among video frames, only some of the pairs are returned. The
-    result depends only on the hashes.
+    If there are too many pairs for the memory, for example in video frames, only some are returned. The result depends
+    only on the hashes.
 
     Args:
         hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], from `VisualHashes`.
-        distance: The number of bits of the first word that may differ.
+        distance: The maximum number of differing bits in the first word.
         part: The part of the search, from `search_parts(len(hashes))`.
 
     Raises:
-        UserError: There are too many pairs even with representatives.
+        UserError: There are too many pairs, even with representatives.
     """
-    # Each pair is found in its first band only, which is usually the same band.
+    # A pair is found only in its first band, which is the same for most pairs. So the limit is not divided among bands.
     limit = _MAX_EDGES // part.num_parts
     for crowd in _CROWDS:
         stands, of_crowds = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
@@ -156,10 +156,10 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
 
 
 def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Replaces each large set of similar hashes by one representative hash.
+    """Replaces each large group of similar hashes by a representative hash.
 
     Returns:
-        Whether each look is left, bool [num_looks]; and packed edges of the removed looks that belong to this part.
+        Whether each look remains, bool [num_looks], and the packed pairs of the removed looks in this part.
     """
     stands, packed_edges = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
     band = order_by_band(hashes[:, 0], part)
@@ -181,7 +181,7 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
 
 
 def _distinct(packed: Sequence[np.ndarray]) -> np.ndarray:
-    """Sorts packed edges and removes duplicates."""
+    """Sorts packed pairs and removes duplicates."""
     ordered = np.sort(np.concatenate(packed))
     return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
 
@@ -191,15 +191,14 @@ def _pack(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _stays_near(differing: np.ndarray) -> np.ndarray:
-    """Returns whether the high-frequency bits of each pair of hashes are similar, bool [num_pairs]."""
+    """Returns whether the high-frequency bits of each pair are similar, bool [num_pairs]."""
     is_flipped = np.bitwise_count(differing[:, 0] & np.uint64(FLIPPED_BITS)) > 16
     fine = differing[:, 1:] ^ is_flipped[:, None] * _FINE_FLIPPED_BITS
     return np.bitwise_count(fine).sum(axis=1) <= _MAX_FINE_BITS
 
 
 def join_edges(parts: Iterable[Edges]) -> tuple[np.ndarray, bool]:
-    """Returns the distinct pairs from several parts of the search, int64 [num_edges, 2], and whether no pair is
-    missing."""
+    """Returns the distinct pairs from all parts of a search, int64 [num_edges, 2], and whether they are complete."""
     parts = list(parts)
     edges = _distinct([np.zeros(0, np.uint64), *(part.pairs for part in parts)])
     return np.stack([edges >> np.uint64(32), edges & np.uint64(0xFFFFFFFF)], axis=1).astype(np.int64), all(part.are_all for part in parts)
@@ -211,7 +210,7 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
     while len(edges):
         ends = labels[edges]
         lower = ends.min(axis=1)
-        # Updates the label, not only the end of the edge, so that long chains take few rounds.
+        # Updates the label, and not only the end of the edge, so that long chains need few iterations.
         np.minimum.at(labels, ends.max(axis=1), lower)
         while (labels[labels] != labels).any():
             labels = labels[labels]
@@ -221,8 +220,7 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def num_differing_bits(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the number of low-frequency bits that differ between two hashes. If the hash of the second image's mirror
-    image is more similar, that hash is compared instead.
+    """Returns the number of differing low-frequency bits of hashes. Either image may be flipped to reduce the number.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].

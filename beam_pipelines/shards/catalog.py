@@ -1,21 +1,21 @@
-"""Encodes the catalog, a Parquet file beside each shard for queries, with one row per example in record order.
+"""Encodes the catalog of a shard: a Parquet file for queries, with one row per example in record order.
 
     import duckdb
     duckdb.sql("select label, count(*), avg(num_bytes) from 'out/flowers/catalog/*.parquet' group by label")
 
 | column | |
 | --- | --- |
-| `key`, `path` | the example, and the source file of its image or row |
+| `key`, `path` | the key of the example, and the source file of its image or row |
 | `offset` | the offset of the image in that file; null for rows, whole files and compressed files |
 | `num_bytes`, `crc32c` | size and checksum of the stored image, or of the serialized example without an image |
-| `height`, `width` | of the stored image; null if the image was not checked (`--check=none`) |
-| `format`, `reencoded` | the format of the source's bytes; the reason why the stored bytes differ |
-| `group`, `weight` | if the source has them |
-| `content_hash` | with `--duplicates`: a hash of the source's bytes |
+| `height`, `width` | size of the stored image; null if the image was not checked (`--check=none`) |
+| `format`, `reencoded` | the format of the source image; the reason why the stored image differs |
+| `group`, `weight` | group and weight, if the source has them |
+| `content_hash` | with `--duplicates`: a hash of the source image's bytes |
 | `perceptual_hash` | with `--duplicates`: a hash of the visible content; null for tensors or with `--exact_only` |
-| `shard`, `record` | the shard file within the dataset, and the index of the record in it |
-| each class label feature | the name, or a list of names; called `label_NAME` if NAME is already a column |
-| each scalar number or text | the value in the record; called `feature_NAME` if NAME is already a column |
+| `shard`, `record` | the path of the shard in the dataset, and the index of the record in the shard |
+| each class feature | the class name, or a list of names; called `label_NAME` if NAME is already a column |
+| each scalar number or string | the stored value; called `feature_NAME` if NAME is already a column |
 | `NAME_path` | the source file of each other image; called `image_NAME_path` if the name is already a column |
 
 Equal rows produce equal bytes.
@@ -35,7 +35,7 @@ from beam_pipelines.shards.shard_writer import WrittenPart
 from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import HASH_COLUMNS, Feature, catalog_features
 
-# All options that change the bytes are set, because their defaults depend on the version of pyarrow.
+# All options that affect the bytes are set, because their defaults depend on the version of pyarrow.
 _WRITER: Mapping[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
@@ -62,7 +62,7 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
     sizes = np.concatenate([part.sizes for part in parts])
     has_sizes = sizes[:, 0] > 0
     offsets = references.rows["offset"]
-    # The spool is deleted, so offsets in it are useless.
+    # After the run, spool files are deleted, so offsets in them are not stored.
     has_no_offset = (offsets < 0) | (references.rows["spool"] != 0)
     columns: dict[str, Any] = {
         "key": (keys := _strings(references.keys)),
@@ -101,10 +101,10 @@ def _kept(part: WrittenPart) -> References:
 
 
 def read_catalog(path: str) -> pa.Table:
-    """Reads the catalog file of a shard, which has one row per example in record order.
+    """Reads the catalog file of a shard.
 
     Raises:
-        OSError: The file can't be read.
+        OSError: The file cannot be read.
         ValueError: The file is corrupt.
     """
     return pq.ParquetFile(pa.BufferReader(files_at(path).read(path))).read()
@@ -120,7 +120,7 @@ def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:
 
 
 def _strings(texts: BinaryColumn) -> pa.Array:
-    """Converts texts to a string array in which empty texts are null."""
+    """Converts byte strings to a string array. Empty strings become null."""
     ends = np.cumsum(texts.lengths, dtype=np.int64)
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     present = np.packbits(texts.lengths > 0, bitorder="little")
@@ -129,7 +129,7 @@ def _strings(texts: BinaryColumn) -> pa.Array:
 
 
 def _binary(words: np.ndarray, is_valid: np.ndarray) -> pa.Array:
-    """Converts each row of a uint64 array [num, num_words] to bytes, or to null for invalid rows."""
+    """Converts each row of a uint64 array [num_rows, num_words] to bytes. Invalid rows become null."""
     present = np.packbits(is_valid, bitorder="little")
     return pa.Array.from_buffers(
         pa.binary(words.itemsize * words.shape[1]),
@@ -139,7 +139,7 @@ def _binary(words: np.ndarray, is_valid: np.ndarray) -> pa.Array:
 
 
 def _names(values: Sequence[str]) -> pa.Array:
-    """Converts values to a dictionary-encoded array in which empty values are null."""
+    """Dictionary-encodes strings. Empty strings become null."""
     return pa.array([value or None for value in values], pa.string()).dictionary_encode()
 
 
@@ -149,9 +149,9 @@ def _weights(parts: Sequence[WrittenPart], num: int) -> pa.Array:
 
 
 def _values(parts: Sequence[Sequence[Any]], feature: Feature) -> pa.Array:
-    """Returns the value of a scalar feature for all examples, as numbers or texts."""
+    """Returns the value of a scalar feature for each example, as numbers or strings."""
     if feature.kind == "text":
-        # The texts can exceed 2 GiB, which needs the large type.
+        # Together, the strings can exceed 2 GiB, which requires the large type.
         return pa.array([item for part in parts for item in part], pa.large_binary()).view(pa.large_string())
     return pa.array(np.concatenate([np.array(part, "<f4" if feature.kind == "float" else np.int64).reshape(-1) for part in parts]))
 

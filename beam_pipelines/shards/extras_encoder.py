@@ -1,6 +1,6 @@
-"""Encodes all features of an example except its image, key, size and class.
+"""Encodes the extra features: all features of an example except its image, key, size and class.
 
-Additional features are encoded after the image, because some feature values depend on the size of the stored image.
+They are encoded after the image, because some values depend on the size of the stored image.
 """
 
 import contextlib
@@ -30,23 +30,23 @@ from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, catalog_feat
 
 IMAGE_KINDS = ("image", "pixels")
 
-# This placeholder geometry is used if there is no image, or for one-dimensional arrays, which do not depend on it.
+# A placeholder for the geometry without an image, and for one-dimensional arrays, which do not depend on it.
 _NOT_LOOKED_INTO = Geometry((0, 0), 1, (0, 0))
 
 
 class ExtrasEncoder:
-    """Encodes the extra features of a schema.
+    """Encodes the extra features of examples.
 
     Args:
         schema: The schema of the dataset.
-        root: The root of the source, to which paths are relative.
-        source: The options for the treatment of bad boxes, and for the image orientation of boxes and masks.
-        check: The level of checks for other images: one of `config.CHECKS`.
-        images: The options for the storage of images.
+        root: The base folder of relative paths.
+        source: The configuration of the source, which determines how bad boxes and rotated images are handled.
+        check: The level of checks for additional images, one of `config.CHECKS`.
+        images: The configuration of stored images.
 
     Attributes:
-        features: The features that this object encodes.
-        catalog_values: The names of the number and text features that have a catalog column.
+        features: The extra features.
+        catalog_values: The names of the extra number and string features that have a catalog column.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ExtrasEncoder:
 
     @property
     def label_features(self) -> tuple[str, ...]:
-        """The names of the class label features."""
+        """The names of the class features."""
         return tuple(self._positions)
 
     @property
@@ -82,14 +82,14 @@ class ExtrasEncoder:
     def encode(
         self, values: Mapping[str, Any], geometry: Geometry | None, files: Files, spool: SpoolReader, is_sampled: bool = False
     ) -> Extras:
-        """Encodes one example's values.
+        """Encodes the extra features of an example.
 
         Args:
-            values: The values of the features, as `sources` describes them.
-            geometry: The geometry of the image. None if the image was not checked, or there is no image.
-            files: The store of other images, masks and arrays.
-            spool: The spool, for data that the source cannot read twice by range.
-            is_sampled: Whether tensors go into the statistics.
+            values: The values by feature, as `sources` describes them.
+            geometry: The rotation and resizing of the image. None if the image was not checked, or does not exist.
+            files: The file system or object store of additional images, masks and arrays.
+            spool: The reader of temporary files, for data that cannot be read twice from the source.
+            is_sampled: Whether tensors are part of the statistics.
 
         Raises:
             InvalidInput: A value is invalid.
@@ -124,7 +124,7 @@ class ExtrasEncoder:
             elif self._by_name[name].kind == "tensor":
                 with _file_named(name, value):
                     tensor = self._make_tensor(self._by_name[name], value, geometry, files, spool)
-                # The schema has `name`, or `name/value` with `name/shape` if the shape varies.
+                # The schema has `name` or, if the shape varies, `name/value` and `name/shape`.
                 encoded |= {name: tensor.data, f"{name}/value": tensor.data, f"{name}/shape": tensor.shape}
                 if is_sampled:
                     facts.setdefault("tensors", {})[name] = TensorSums.of(tensor.data, self._by_name[name].dtype)
@@ -138,7 +138,7 @@ class ExtrasEncoder:
         return Extras(encode_extras(self.features, encoded), labels, values, **facts)
 
     def _coordinate_facts(self, encoded: Mapping[str, Any], geometry: Geometry) -> Iterator[tuple[str, CoordinateFacts]]:
-        """Yields statistics about each numeric feature that may contain coordinates of a rotated or resized image."""
+        """Yields statistics of each numeric feature that may contain coordinates in a rotated or resized image."""
         for feature in self._maybe_coordinates:
             if (values := encoded.get(feature.name)) is not None:
                 numbers = np.frombuffer(values, feature.dtype) if feature.kind == "tensor" else values
@@ -183,20 +183,20 @@ class ExtrasEncoder:
             self._note_rotation(value.image_size, geometry, facts)
 
     def _form_of_boxes(self, error: InvalidInput) -> str:
-        """Returns the box format for an error message about an invalid box, if the source supports several formats."""
+        """Returns the box format for an error message about a box, if the source supports several formats."""
         if error.reason != "bad_box" or self._source.kind is None or not self._source.can.has_box_forms:
             return ""
         return f" (boxes are read as --box_format {self._source.box_format or 'xywh'} --box_unit {self._source.box_unit or 'pixels'})"
 
     def _note_rotation(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
-        """Records whether the image size in the annotations showed if the annotations had to be rotated."""
+        """Records if the image size in the annotations does not show whether the annotations are rotated."""
         if self._source.drawn_on is None and is_turn_guessed(size, geometry):
             facts["is_turn_guessed"] = True
 
     def _make_mask(
         self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader
     ) -> np.ndarray:
-        """Returns a mask as it was drawn."""
+        """Returns a mask in its original orientation and size."""
         if isinstance(value, Regions):
             is_rotated = follows_rotation(value.image_size, geometry, "outlines were", self._source.drawn_on)
             value = value._replace(image_size=geometry.source_size if is_rotated else geometry.upright)
@@ -206,9 +206,8 @@ class ExtrasEncoder:
         return read_mask(self._read(value, files, spool))
 
     def _make_image(self, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
-        """Encodes an additional image and returns the bytes to store and the properties of the image.
-
-        Additional images are checked, rotated and resized in the same way as the main image.
+        """Checks and encodes an additional image like the main image. Returns the bytes to store and the image's
+        properties.
         """
         data = self._read(part, files, spool)
         checked = self._check_image(part, data)
@@ -219,14 +218,14 @@ class ExtrasEncoder:
         return stored, OtherImage(part.path, len(stored), *kept)
 
     def _check_image(self, part: FilePart | ArrayPart, data: bytes) -> CheckedImage | None:
-        """Returns the checked image, or None if checks are disabled.
+        """Checks an additional image. Returns None if checks are disabled.
 
         Images from arrays are always checked, because they are encoded as PNG.
         """
         is_npy = isinstance(part, FilePart) and data.startswith(NPY_MAGIC)
         if isinstance(part, ArrayPart) or is_npy:
             raw, pixels = npy_image(data) if is_npy else (layout_of(part.shape, part.dtype), data)
-            # Other images that are stored as pixels always have three channels.
+            # Additional images that are stored as pixels always have three channels.
             return check_pixels(pixels, raw, self._images, is_file=is_npy or self._images.encoding == "raw")
         if self._check == "none":
             if not data:
@@ -251,7 +250,7 @@ class ExtrasEncoder:
 
 @contextlib.contextmanager
 def _file_named(name: str, value: Any) -> Iterator[None]:
-    """If an additional feature raises `InvalidInput`, adds the feature's name and the path of the file to the error."""
+    """Context manager that adds the name of an additional feature, and the path of its file, to an `InvalidInput`."""
     try:
         yield
     except InvalidInput as error:

@@ -24,17 +24,16 @@ from beam_pipelines.shards.hash_some import HashedPart, hash_some
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.spool import SpoolReader, open_spool
 
-# The number of images per task of a worker process. It equals the minimum size of a part of a shard.
+# The number of images in a task of a worker process. It equals the minimum number of inputs in a part of a shard.
 _TASK_INPUTS = 256
 
 
 @dataclasses.dataclass
 class HashImages(beam.PTransform):
-    """Beam transform from `Run`s to `HashedRun`s. The additional output `dead_letters` contains sorted files of dead
-    letters.
+    """A Beam transform from `Run`s to `HashedRun`s. The output `dead_letters` contains sorted dead letters.
 
     Attributes:
-        config: The job of the run.
+        config: The configuration of the job.
         listing: The `Listing`, as a side input.
     """
 
@@ -57,12 +56,12 @@ class HashImages(beam.PTransform):
 
 
 def _name(spool: int) -> str:
-    """Converts the ID of a temporary file to text, because the number can be too large for Beam."""
+    """Formats the ID of a temporary file, because the number can be too large for Beam."""
     return f"{spool:016x}"
 
 
 def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolRange, int]]]:
-    """Splits sorted references into chunks that are processed in parallel."""
+    """Divides sorted references into chunks that are processed in parallel."""
     for first, num, spool_range in run.chunks():
         yield (_name(run.spool), first), (spool_range, num)
 
@@ -94,7 +93,7 @@ class _Hash(ParallelMap):
 
 
 def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJob) -> Iterator[Any]:
-    """Adds image hashes to sorted references and removes the references to rejected images.
+    """Adds image hashes to sorted references, and removes references to rejected images.
 
     Raises:
         RunError: The runner lost or repeated hashes.

@@ -18,14 +18,14 @@ from beam_pipelines.storage.spool import SpoolReader
 
 
 class HashedPart(NamedTuple):
-    """The hashes of the images to which a chunk of references refers.
+    """The hashes of the images in a chunk of references.
 
     Attributes:
-        spool: The number of the spool file of the run.
-        first: The index of the first image in the run.
+        spool: The number of the spool file with the run of references.
+        first: The index in the run of the first image.
         num_inputs: The number of images.
-        rows: The bytes of `HASH_ROW` rows, one row for each accepted image.
-        rejected: The indices of the rejected images, relative to the first image.
+        rows: The `HASH_ROW`s of the accepted images, as bytes.
+        rejected: The indices of the rejected images in the chunk.
         dead_letters: The dead letters of the rejected images.
     """
 
@@ -41,11 +41,11 @@ def hash_some(shared_context: bytes, spool_range: SpoolRange, first: int, start:
     """Reads and hashes images.
 
     Args:
-        shared_context: A `WriteContext`, as returned by `share`.
-        spool_range: The byte range of a chunk of the run.
+        shared_context: A `WriteContext`, from `share`.
+        spool_range: The byte range of a chunk of references.
         first: The index in the run of the chunk's first reference.
-        start: The index in the chunk of the first reference to hash.
-        stop: The index in the chunk after the last reference to hash.
+        start: The index in the chunk of the first image to hash.
+        stop: The index in the chunk after the last image to hash.
     """
     context: WriteContext = shared(shared_context)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:

@@ -1,4 +1,4 @@
-"""Reads inputs, and converts each input into a dead letter, or into an image or example to store."""
+"""Reads inputs, and converts each input to an image or example to store, or to a dead letter."""
 
 import base64
 import bisect
@@ -27,25 +27,25 @@ from beam_pipelines.storage.input_errors import describe_fact
 from beam_pipelines.storage.pinned_files import PinnedFiles
 from beam_pipelines.storage.spool import SpoolReader, read_exactly
 
-# A medium is slow if most recent reads took more than `_SLOW_SECONDS` in addition to the time to copy their bytes.
+# A disk or store is slow if most recent reads took more than `_SLOW_SECONDS` in addition to the time for copying bytes.
 _NUM_WAITS = 16
 _SLOW_SECONDS = 400e-6
 _SECONDS_OF_A_BYTE = 1e-9
 
 
 class ReadImage(NamedTuple):
-    """A checked input, with the bytes to store and its properties.
+    """A checked input: the bytes to store, and its properties.
 
     Attributes:
-        data: The bytes of the image to store. Without an image, the whole serialized example.
-        extras: The other features. None if there are none.
-        format: The format of the bytes at the source. Empty if the image was not checked.
-        reencoded: The reason why the stored bytes differ from the source's bytes. Empty if they are equal.
-        pixels: The sums of the pixels of a sampled image, or the sums of the values of a sampled tensor.
+        data: The bytes of the image to store. Without an image, the serialized example.
+        extras: The extra features, or None.
+        format: The format of the source image. Empty if the image was not checked.
+        reencoded: The reason why the stored bytes differ from the source. Empty if they are equal.
+        pixels: The sums over the pixels of a sampled image, or over the values of a sampled tensor.
         height: The height of the stored image in pixels. 0 if the image was not checked.
         width: The width of the stored image in pixels. 0 if the image was not checked.
-        num_channels: The number of channels, as in `CheckedImage`. 0 if the image was not checked.
-        is_deep, is_odd: Whether the source has 16 bits per channel, and whether libjpeg warns about it.
+        num_channels: The number of channels, as in `CheckedImage`. 0 if the image was not checked. is_deep, is_odd:
+            Whether the source image has 16 bits per channel, and whether libjpeg warns about it.
     """
 
     data: bytes
@@ -61,18 +61,17 @@ class ReadImage(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """The total size of the stored images of the input, in bytes."""
+        """The total size of the input's stored images, in bytes."""
         others = self.extras.images.values() if self.extras else ()
         return len(self.data) + sum(image.num_bytes for image in others)
 
 
 class ImageDigests(NamedTuple):
-    """The content digest and the small grey version of an image. The hashes of the image are computed from the digest
-    and the grey version.
+    """The data from which the hashes of an image are computed.
 
     Attributes:
-        content: A digest of the image's bytes, 16 bytes long.
-        descriptor: The visual descriptor of the image, as `load_for_hash` returns it. None if it was not computed.
+        content: A digest of the image's bytes, 16 bytes.
+        descriptor: A small gray version of the image, from `load_for_hash`, or None.
     """
 
     content: bytes
@@ -80,26 +79,24 @@ class ImageDigests(NamedTuple):
 
 
 class InputReader:
-    """Reads inputs, and converts each input into a dead letter, or into an image or example to store. The reader is
-    thread-safe."""
+    """Reads inputs, and converts each input to an image or example to store, or to a dead letter. Thread-safe."""
 
     def __init__(self, context: WriteContext, files: Files, spool: SpoolReader) -> None:
         self._context = context
         self._files = PinnedFiles(files, context.listing.versions)
         self._spool = spool
         self._waits: collections.deque[float] = collections.deque(maxlen=_NUM_WAITS)
-        self._seen: dict[str, list[str]] = {}  # reason -> the names of the first dead letters with a thumbnail
+        self._seen: dict[str, list[str]] = {}  # Reason -> the names of the first dead letters that have a thumbnail.
 
     def read_all(self, images: Iterable[InputRecord], sampled: Iterable[bool]) -> Iterator[ReadImage | DeadLetter]:
-        """Reads several inputs, and yields the result of `read` for each input, in order.
+        """Yields the result of `read` for each input, in order.
 
         Inputs in an object store or on a slow disk are read ahead in threads.
         """
         return self._read_in_order(self.read, zip(images, sampled), self._context.extras.image_names)
 
     def digest_all(self, images: Iterable[InputRecord]) -> Iterator[ImageDigests | DeadLetter]:
-        """Computes the digests of several inputs, and yields the result of `digest` for each input, in order. Inputs
-        are read ahead as in `read_all`."""
+        """Yields the result of `digest` for each input, in order. Inputs are read ahead as in `read_all`."""
         return self._read_in_order(self.digest, zip(images), ())
 
     def _read_in_order(self, read: Callable[..., Any], items: Iterator[tuple[Any, ...]], others: tuple[str, ...]) -> Iterator[Any]:
@@ -112,22 +109,22 @@ class InputReader:
         yield from read_ahead(lambda item: read(*item), ((item, image_bytes(item[0], others)) for item in items), _size_of)
 
     def is_slow(self) -> bool:
-        """Returns whether most of the recent reads were slow, so that parallel reads would be faster.
+        """Returns whether most recent reads were slow, so that parallel reads would be faster.
 
-        A few slow reads are not sufficient, because reads can also be slow when all cores are busy.
+        A few slow reads are not sufficient, because they can also occur when all cores are busy.
         """
         return len(self._waits) == _NUM_WAITS and sorted(self._waits)[_NUM_WAITS // 4] > _SLOW_SECONDS
 
     def read(self, image: InputRecord, is_sampled: bool) -> ReadImage | DeadLetter:
-        """Reads, checks and encodes one input. An invalid input becomes a dead letter.
+        """Reads, checks and encodes an input. An invalid input becomes a dead letter.
 
         Args:
-            image: The reference of the input.
-            is_sampled: Whether its pixels go into the statistics.
+            image: The reference to the input.
+            is_sampled: Whether pixels are part of the statistics.
 
         Raises:
-            StorageError: A disk or a store failed to return the bytes. The input may still be valid.
-            DataError: The file that contains the input has changed since it was listed.
+            StorageError: A disk or a store failed. The input may be valid.
+            DataError: The file with the input has changed since it was listed.
         """
         context, data = self._context, b""
         try:
@@ -143,7 +140,7 @@ class InputReader:
             extras = self._encode_extras(image, checked, is_sampled)
         except (OSError, InvalidInput) as error:
             return self._reject(image, data, error)
-        # Pixels are summed immediately, because the pixels of a batch of photographs would need gigabytes.
+        # Pixels are summed immediately, because the pixels of many photographs would need gigabytes.
         stored = data if checked.encoded is None else checked.encoded
         if is_sampled and context.tensor is not None:
             pixels = TensorSums.of(stored, context.tensor.dtype, context.tensor.shape[-1])
@@ -153,10 +150,10 @@ class InputReader:
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, *seen)
 
     def digest(self, image: InputRecord) -> ImageDigests | DeadLetter:
-        """Reads one image for its hashes. The image is decoded and checked only if perceptual hashes are needed.
+        """Reads an image for its hashes. The image is decoded and checked only for perceptual hashes.
 
         Raises:
-            StorageError: A disk or a store failed to return the bytes. The image may still be valid.
+            StorageError: A disk or a store failed. The image may be valid.
         """
         data = b""
         try:
@@ -167,15 +164,14 @@ class InputReader:
         return ImageDigests(digest_content(data), descriptor)
 
     def _describe_pixels(self, image: InputRecord, data: bytes) -> np.ndarray | None:
-        """Returns the small grey image from which the perceptual hash is computed, or None for a tensor."""
+        """Returns the small gray image from which the perceptual hash is computed. Returns None for a tensor."""
         if self._context.tensor is not None:
             return None
         raw, pixels = (image.raw, data) if image.raw or not data.startswith(NPY_MAGIC) else npy_image(data)
         return load_for_hash(data, self._context.config.check) if raw is None else grey_pixels(pixels, raw)
 
     def _read_bytes(self, image: InputRecord) -> bytes:
-        """Returns the bytes of an image. If a `.npy` file is stored inside an archive or a record, the header is
-        removed."""
+        """Returns the bytes of an image. The header of a `.npy` file inside an archive or a record is removed."""
         data = self._read_part(image)
         is_npy = image.raw is not None and data.startswith(NPY_MAGIC)
         return npy_image(data)[1] if is_npy else data
@@ -196,17 +192,14 @@ class InputReader:
         return data
 
     def _read_spool(self, image: InputRecord) -> bytes:
-        """Reads from a spool. If a temporary file of the run is missing, `RunError` is raised."""
+        """Reads from a temporary file. Raises `RunError` if the file is missing."""
         try:
             return read_exactly(self._spool, image.spool, image.offset, image.num_bytes)
         except RunError as error:
             raise type(error)(f"{printable(image.path)}: {error}") from error
 
     def _reject(self, image: InputRecord, data: bytes, error: OSError | InvalidInput) -> DeadLetter:
-        """Returns the dead letter of an input whose bytes are invalid.
-
-        Raises `RunError` for an error that the input did not cause.
-        """
+        """Returns the dead letter of an invalid input. Raises `RunError` if the input did not cause the error."""
         if isinstance(error, OSError):
             return self._reject_file(image, error)
         if isinstance(error, _UnreadableError):
@@ -214,9 +207,8 @@ class InputReader:
         return self._reject_content(image, data, error)
 
     def _reject_file(self, image: InputRecord, error: OSError) -> DeadLetter:
-        """Returns a dead letter for an input whose file cannot be read.
-
-        Raises `RunError` for an error that the file did not cause.
+        """Returns the dead letter of an input whose file cannot be read. Raises `RunError` if the file did not cause
+        the error.
         """
         root = self._context.listing.root
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
@@ -225,10 +217,10 @@ class InputReader:
         return DeadLetter.of(_name_of(image), _UnreadableError(of_another + reason), "read")
 
     def _reject_content(self, image: InputRecord, data: bytes, error: InvalidInput) -> DeadLetter:
-        """Returns a dead letter for an input with invalid content.
+        """Returns the dead letter of an input with invalid contents.
 
-        Thumbnails are created only for the few dead letters of each reason whose names sort first. The selection does
-        not depend on the order in which inputs are read.
+        Only the first dead letters of each reason, sorted by name, have a thumbnail. They do not depend on the order in
+        which inputs are read.
         """
         letter = DeadLetter.of(_name_of(image), error, "check")
         seen = self._seen.setdefault(letter.reason, [])
@@ -237,7 +229,7 @@ class InputReader:
         thumbnail = make_thumbnail_of_refused(data, image.raw)
         if thumbnail is None:
             return letter
-        # Safe with several threads: only a name behind NUM_THUMBNAILS others is deleted.
+        # Safe with several threads, because only a name after NUM_THUMBNAILS other names is deleted.
         bisect.insort(seen, letter.path)
         del seen[NUM_THUMBNAILS:]
         return letter._replace(thumbnail=base64.b64encode(thumbnail.encoded).decode())
@@ -277,7 +269,6 @@ class _UnreadableError(InvalidInput):
 
 
 def _name_of(image: InputRecord) -> str:
-    """Returns a readable name of an input. The name is the path or, for files with several images, the path and the
-    key."""
+    """Returns a readable name of an input: its path or, in files with several images, its path and key."""
     is_file = image.offset == ENTIRE_FILE and not image.spool
     return image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"

@@ -1,4 +1,4 @@
-"""Measures the size of inputs in a dataset, and finds inputs that would be rejected."""
+"""Measures the encoded size of inputs, and finds inputs that would be rejected."""
 
 import contextlib
 import itertools
@@ -15,14 +15,14 @@ from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.spool import SpoolReader
 
-# The number of inputs per task of a worker process.
+# The number of inputs in a task of a worker process.
 _TASK_INPUTS = 8
 
 
 def measure_inputs(references: References, listing: Listing, config: PrepareJob) -> Iterator[int | DeadLetter]:
-    """Yields, for each input, the size in bytes after encoding, or a dead letter.
+    """Yields the encoded size in bytes, or the dead letter, of each input.
 
-    The size of an input is the total size of its images or, without images, the size of its serialized example.
+    The size is the total size of the images or, without images, the size of the serialized example.
     """
     tasks = TaskWindow(config.num_processes)
     context = share(WriteContext(config, listing))
@@ -36,10 +36,10 @@ def measure_inputs(references: References, listing: Listing, config: PrepareJob)
 
 
 def measure_batch(shared_context: bytes, chunks: bytes) -> list[int | DeadLetter]:
-    """Measures inputs in a worker process and returns a size in bytes or a dead letter for each input.
+    """Returns the encoded size in bytes, or the dead letter, of each input. Runs in a worker process.
 
     Args:
-        shared_context: A `WriteContext`, as returned by `share`.
+        shared_context: A `WriteContext`, from `share`.
         chunks: The packed references of the inputs.
     """
     context: WriteContext = shared(shared_context)

@@ -1,5 +1,4 @@
-"""Completes a shard: joins the parts of the TFRecord file, and writes the index, the catalog and the completion
-record."""
+"""Completes a shard: joins the parts of the TFRecord file, and writes the index, the catalog and the `done` file."""
 
 import os
 from typing import BinaryIO, Sequence
@@ -22,16 +21,16 @@ _COPY_BYTES = 1 << 20
 
 
 def finished(context: WriteContext, shard: PlannedShard) -> WrittenShard | None:
-    """Returns the completion record of a shard that an earlier attempt wrote.
+    """Returns the contents of the `done` file of a completed shard.
 
-    Returns None if the shard was not completed, or if a file of the shard is missing or has changed.
+    Returns None if the shard is not complete, or if one of its files is missing or has changed.
     """
     done = read_done(context.config, shard.address)
     return None if done is None or find_problems(context.config.working_directory, done.info) else done
 
 
 def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> WrittenShard:
-    """Completes a shard after all its parts have been written, and returns its completion record."""
+    """Completes a shard after all its parts have been written. Returns the contents of its `done` file."""
     config, address = context.config, shard.address
     name = shard_name(config.name, *address, config.output_layout)
     crc32c = parts[0].crc32c if len(parts) == 1 else _join(context, shard, parts)
@@ -62,7 +61,7 @@ def _write(context: WriteContext, name: str, data: bytes) -> tuple[str, int, int
 
 
 def _join(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> int:
-    """Concatenates the parts of a shard into one TFRecord file and returns the CRC-32C of the file."""
+    """Concatenates the parts of a shard to a TFRecord file. Returns the CRC-32C of the file."""
     path = part_path(context, shard.address, ShardPart())
     crc = 0
     try:

@@ -1,6 +1,6 @@
-"""Reads the inputs of a shard, or of a part of a shard, and writes the records in shuffled order.
+"""Reads the inputs of a shard, or of a part of a shard, and writes records in shuffled order.
 
-Each input is checked, re-encoded if necessary, and written as a record. Invalid inputs become dead letters.
+Each input is checked, re-encoded if necessary, and written as a record. An invalid input becomes a dead letter.
 """
 
 import contextlib
@@ -36,19 +36,19 @@ from tf_input.dataset_format import IMAGE, INDEX_ROW, LABEL, NO_LABEL, WEIGHT, s
 _INDEX = np.dtype([("record", "<u8"), ("image", "<u8"), ("length", "<u4"), ("label", "<i4")])
 assert _INDEX.itemsize == INDEX_ROW.size
 
-# The kept facts about a record: its index row, and its values in `crcs` and `sizes` of `WrittenPart`.
+# The values to keep for each record: its index row, and its values in `WrittenPart.crcs` and `WrittenPart.sizes`.
 _KEPT = np.dtype([*_INDEX.descr, ("crc", "<u4"), ("height", "<i4"), ("width", "<i4")])
 
-# After this many inputs, the progress bar is updated and the kept facts are packed into an array.
+# The number of inputs after which the progress is updated, and the values are packed into an array.
 _COUNTED_INPUTS = 256
 _LISTED_AT_ONCE = 1024
 
-# A run fails at once if one shard has more dead letters. With fewer dead letters, the run reports all at its end.
+# A run fails at once if a shard has more dead letters. With fewer dead letters, it reports all of them at its end.
 _MANY = 1000
 
 
 class ShardPart(NamedTuple):
-    """One part of the inputs of a shard, which are divided into `num_parts` parts of about equal size."""
+    """A part of a shard. The inputs of the shard are divided into `num_parts` parts of about equal size."""
 
     number: int = 0
     num_parts: int = 1
@@ -56,26 +56,26 @@ class ShardPart(NamedTuple):
 
 @dataclasses.dataclass
 class WrittenPart:
-    """The result of writing a shard or a part of a shard, with facts about the written records.
+    """A completed part of a shard, and information about its records.
 
     Attributes:
-        shard: The shard to which the part belongs.
-        part: The number of the part in the shard.
+        shard: The shard that contains the part.
+        part: The part.
         path: The path of the file.
         num_bytes: The size of the file, in bytes.
-        crc32c: The CRC-32C of the whole file.
-        fingerprint: The stored data checksums of the first and the last record of the file; (0, 0) without records.
-        index: The rows of the part in the shard's index, [num_records].
-        crcs: The CRC-32C of each stored image, or of the serialized example without an image, uint32 [num_records].
-        sizes: The height and width of each image in pixels, int32 [num_records, 2]; 0 if unknown or without an image.
-        formats: The format of each image at its source.
-        reencoded: The reason why each image's bytes differ from its source; empty if they are equal.
-        references: The references of all inputs of the part.
-        kept: The indices among `references` of the inputs that became examples, ascending.
-        labels: Class label feature -> the label, or list of labels, of each example.
-        values: Other feature with a catalog column -> the number, or the text in UTF-8, of each example.
-        paths: Other image -> its source file for each example.
-        weights: The weight of each example; None if examples have no weights.
+        crc32c: The CRC-32C of the file.
+        fingerprint: The data checksums of the first and the last record. (0, 0) without records.
+        index: The index rows of the records, [num_records].
+        crcs: The CRC-32C of each stored image, or of each serialized example without an image, uint32 [num_records].
+        sizes: The height and width of each image in pixels, int32 [num_records, 2]. 0 if unknown.
+        formats: The format of each source image.
+        reencoded: The reason why each stored image differs from its source. Empty if they are equal.
+        references: The references to all inputs of the part.
+        kept: The indices in `references` of inputs that became examples, in ascending order.
+        labels: A mapping from class feature to the label, or list of labels, of each example.
+        values: A mapping from other feature with a catalog column to the number, or UTF-8 string, of each example.
+        paths: A mapping from additional image to its source file in each example.
+        weights: The weight of each example. None if examples have no weights.
         statistics: The statistics of all examples and dead letters.
         dead_letters: The dead letters of the rejected inputs.
     """
@@ -102,7 +102,7 @@ class WrittenPart:
 
 
 def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> WrittenPart:
-    """Reads the inputs of a shard, or of a part of a shard, and writes the records.
+    """Reads the inputs of a shard, or of a part of a shard, and writes their records.
 
     Raises:
         RunError: A disk or a store failed, or a file could not be written.
@@ -117,7 +117,7 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
             contextlib.closing(SpoolReader(context.config.spool_directory)) as spool,
         ):
             written = _Part(context, shard, references, file, spool).write(part, path)
-            if is_remote(path):  # A remote file is published at the end of the block, so the lease must still be valid.
+            if is_remote(path):  # A remote file is published after the block, so the lease must still be valid.
                 check_lease(context.config.scratch_directory, context.config.holder)
             return written
     except OSError as error:
@@ -127,8 +127,8 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
 def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> str:
     """Returns the path of a part's file.
 
-    If a shard has only one part, the records are written to the shard's final path. If a shard has several parts, each
-    part is written to a temporary file in the same folder.
+    A single part is written to the final path of the shard. Several parts are written to temporary files in the same
+    folder.
     """
     config = context.config
     name = shard_name(config.name, *address, config.output_layout)
@@ -140,7 +140,7 @@ def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> 
 
 
 class _Part:
-    """Writes one part."""
+    """Writes a part of a shard."""
 
     def __init__(
         self, context: WriteContext, shard: PlannedShard, references: References, file: BinaryIO, spool: SpoolReader
@@ -152,7 +152,7 @@ class _Part:
         self._reader = InputReader(context, files_at(context.listing.root), spool)
         self._writer = RecordWriter(file)
         self._dead_letters: list[DeadLetter] = []
-        self._kept: list[int] = []  # The indices of accepted inputs; the following lists have one value for each.
+        self._kept: list[int] = []  # The indices of accepted inputs. The lists below have one value for each of them.
         self._rows: list[tuple] = []
         self._packed: list[np.ndarray] = []  # Rows of earlier records, packed into arrays.
         self._formats: list[str] = []
@@ -257,7 +257,7 @@ class _Part:
 
     def _reject(self, dead_letter: DeadLetter) -> None:
         self._dead_letters.append(dead_letter)
-        # More dead letters than the whole run may have.
+        # More dead letters than allowed in the whole run.
         if len(self._dead_letters) > max(self._context.max_dead_letters, _MANY):
             count = ImageStatistics()
             count.dead_letters.add(self._dead_letters)
@@ -275,7 +275,7 @@ class _Part:
         return [values[position].get(WEIGHT) for position in self._kept]
 
     def _count(self) -> None:
-        """Updates the progress bar."""
+        """Updates the progress counts."""
         counts = len(self._kept) + len(self._dead_letters), len(self._dead_letters), self._writer.num_bytes
         written, rejected, num_bytes = (now - before for now, before in zip(counts, self._counted))
         reasons = Counter(f"dead_letters_{letter.reason}" for letter in self._dead_letters[self._counted[1] :])
@@ -285,7 +285,7 @@ class _Part:
 
 
 def list_again(references: References, spool: SpoolReader) -> Iterator[InputRecord]:
-    """Yields each input as the source listed it, but without its split and group."""
+    """Yields the inputs as listed by the source, but without splits and groups."""
     raws = (None, *references.raws)
     rows = references.rows[["num_bytes", "offset", "raw", "spool"]]
     columns = itertools.chain.from_iterable(

@@ -1,4 +1,4 @@
-"""Defines the options and facts about the inputs that all shard writers of a run share."""
+"""Defines the options and input properties that all shard writers of a run share."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 @dataclasses.dataclass(frozen=True)
 class WriteContext:
-    """The options and facts about the inputs that all shard writers of a run share."""
+    """The options and input properties that all shard writers of a run share."""
 
     config: PrepareJob
     listing: Listing
@@ -32,31 +32,30 @@ class WriteContext:
 
     @functools.cached_property
     def has_labels(self) -> bool:
-        """Whether each example has a single class label. If each example has a single class label, the label is also
-        stored in the index."""
+        """Whether each example has exactly one class, which is then also stored in the index."""
         return LABEL in self.features and is_core(self.features[LABEL])
 
     @functools.cached_property
     def labels(self) -> dict[bytes, int]:
-        """A mapping from the class names of the feature `label` to integer labels."""
+        """A mapping from the class names of `label` to their labels."""
         names = self.features[LABEL].label_names if self.has_labels else ("",)
         return {name.encode(): position for position, name in enumerate(names)}
 
     @functools.cached_property
     def pixel_bytes(self) -> int | None:
-        """The size of each stored image in bytes if images are stored as raw pixels, or None."""
+        """The size of each image in bytes if images are stored as raw pixels. Otherwise None."""
         feature = self.features.get(IMAGE)
         return int(np.prod(feature.shape)) if feature is not None and feature.kind == "pixels" else None
 
     @functools.cached_property
     def tensor(self) -> Feature | None:
-        """The image feature if images are stored as tensors, or None."""
+        """The image feature if images are stored as tensors. Otherwise None."""
         feature = self.features.get(IMAGE)
         return feature if feature is not None and feature.kind == "tensor" else None
 
     @functools.cached_property
     def extras(self) -> ExtrasEncoder:
-        """The encoder of all features except the image, key, size and class."""
+        """The encoder of extra features."""
         config = self.config
         return ExtrasEncoder(self.listing.schema, self.listing.root, config.source, config.check, config.images)
 
@@ -66,15 +65,15 @@ class WriteContext:
         return ExampleEncoder(self.listing.schema)
 
     def encode(self, example: InputRecord, extras: Extras | None) -> bytes:
-        """Returns the serialized example of an input without an image."""
+        """Serializes an example without an image."""
         values = {"key": example.key.encode(), LABEL: self.labels[example.label.encode()]}
         return self.encoder.encode_all(values, extras.entries if extras else b"")
 
     def is_sampled(self, orders: np.ndarray) -> np.ndarray:
-        """Returns, for each shuffle key, whether the image is included in the pixel statistics, bool [num_images]."""
+        """Returns whether each image, given by its shuffle key, is part of the pixel statistics, bool [num_images]."""
         return is_sampled(orders, self.listing.num_inputs)
 
     @functools.cached_property
     def max_dead_letters(self) -> int:
-        """The maximum number of dead letters. A run with more dead letters fails."""
+        """The maximum number of dead letters with which a run succeeds."""
         return self.config.max_dead_letters(self.listing.num_inputs)

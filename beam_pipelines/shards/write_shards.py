@@ -1,4 +1,4 @@
-"""Defines the Beam transform that writes a TFRecord file, an index and a catalog for each shard."""
+"""Defines the Beam transform that writes a TFRecord file, an index file and a catalog file for each shard."""
 
 import dataclasses
 from typing import Iterable, Iterator
@@ -15,18 +15,16 @@ from beam_pipelines.shards.shard_files import finish_shard, finished
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
 from beam_pipelines.shards.write_context import WriteContext
 
-# The minimum number of inputs in a part of a shard. Starting a part costs as much as reading several inputs.
+# The minimum number of inputs in a part of a shard. Starting a part takes as long as reading several inputs.
 _PART_INPUTS = 256
 
 
 @dataclasses.dataclass
 class WriteShards(beam.PTransform):
-    """A Beam transform that writes planned shards, and returns the addresses of the written shards.
-
-    Shards that an earlier attempt completed are not written again.
+    """A Beam transform that writes planned shards, and emits their addresses. Completed shards are not written again.
 
     Attributes:
-        config: The job of the run.
+        config: The configuration of the job.
         listing: The `Listing`, as a side input.
     """
 
@@ -34,7 +32,7 @@ class WriteShards(beam.PTransform):
     listing: beam.pvalue.AsSingleton
 
     def expand(self, planned: beam.PCollection) -> beam.PCollection:
-        # Without a shuffle, a runner may let the worker that planned several shards write all of them sequentially.
+        # Without a shuffle, the worker that planned several shards may have to write all of them sequentially.
         return planned | "SpreadShards" >> beam.GroupByKey() | "Write" >> beam.ParDo(_Write(self.config), self.listing)
 
 
@@ -64,7 +62,7 @@ class _Write(ParallelMap):
             yield from self.run(write_part, self._shared, shard, part)
 
     def take(self, result: WrittenPart) -> Iterator[ShardAddress]:
-        """Collects the written parts of a shard in order and completes the shard after its last part."""
+        """Collects the parts of a shard in order, and completes the shard after its last part."""
         self._parts.append(result)
         if len(self._parts) == result.part.num_parts:
             parts, self._parts = self._parts, []
@@ -72,9 +70,9 @@ class _Write(ParallelMap):
 
 
 def choose_num_parts(shard: PlannedShard, num_processes: int) -> int:
-    """Returns the number of parts into which a shard is divided, so that several processes can write the shard.
+    """Returns the number of parts into which a shard is divided, so that several processes can write it.
 
-    Shards are divided only if there are too few shards to keep all processes busy.
+    A shard is divided only if there are too few shards to keep all processes busy.
     """
     num_shards = shard.address.num_shards
     if num_shards >= 4 * num_processes or num_shards % max(num_processes, 1) == 0:
