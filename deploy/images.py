@@ -47,8 +47,8 @@ IMAGES = {
     "trainer": Image("trainer"),
 }
 
-# File -> (extras of pyproject.toml, other packages). Images that prepare a dataset omit TensorFlow, a base requirement
-# of the package that is larger than all others together.
+# File -> (extras of pyproject.toml, other packages). Images that prepare a dataset omit TensorFlow, which the package
+# requires by default, and which is larger than all other packages together.
 REQUIREMENTS = {
     "dataflow/requirements.txt": (("gcp",), ()),
     "flink/requirements.txt": (("gcp", "aws"), ()),

@@ -14,7 +14,7 @@ NAMES = list(COUNTS)
 
 
 def analysed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Returns an analyzed dataset of colour and grey JPEG and PNG images of many sizes."""
+    """Returns an analyzed dataset of color and gray JPEG and PNG images of many sizes."""
     if importlib.util.find_spec("tensorflow_transform") is None:
         pytest.skip("the extra `transform` is not installed")
     return make_once(tmp_path_factory, "analysed", _analyse)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-path: list[str] = []  # `sys.path` including the directories that tests add, which are known after their import
+path: list[str] = []  # `sys.path`, including the directories that test modules add when they are imported
 with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # the workers report collection errors
     ended = pytest.main(["--collect-only", "-p", "no:cacheprovider"])
 if ended not in (pytest.ExitCode.OK, pytest.ExitCode.INTERRUPTED):

@@ -203,7 +203,7 @@ def fetch_all() -> None:
     packages = _load(FLINK / "flink_packages.py", "flink_packages")
     missing = {"Flink": packages.missing_tools(), "Prism": [] if has_go() else ["go"]}
     start = time.monotonic()
-    with ThreadPoolExecutor() as pool:  # one waits for the network, the other compiles
+    with ThreadPoolExecutor() as pool:  # downloading waits for the network while Prism is compiled
         fetches = {name: pool.submit(fetch) for name, fetch in {"Flink": packages.fetch, "Prism": prism}.items() if not missing[name]}
     for name, fetched in fetches.items():
         if isinstance(error := fetched.exception(), (packages.ClusterError, subprocess.CalledProcessError)):

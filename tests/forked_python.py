@@ -27,7 +27,7 @@ import threading
 import types
 from typing import Iterable, Iterator, Mapping, Sequence
 
-# Modules that many programs need. Processes with more modules are forked from a process that has imported these.
+# Modules that many programs need. Servers with additional modules are forked from a server with these modules.
 TENSORFLOW = ("keras", "tensorflow")
 BEAM = ("beam_pipelines.launch", "pyarrow.parquet")
 

@@ -114,7 +114,7 @@ def _floats(value: Any) -> np.ndarray:
 
 
 def encode_mask(mask: np.ndarray) -> bytes:
-    """Returns an 8-bit grey PNG file, or a 16-bit grey PNG file for uint16 arrays."""
+    """Returns an 8-bit gray PNG file, or a 16-bit gray PNG file for uint16 arrays."""
     encoded = io.BytesIO()
     Image.fromarray(mask).save(encoded, "PNG")
     return encoded.getvalue()

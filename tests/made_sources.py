@@ -67,7 +67,7 @@ class Case(NamedTuple):
         options: Options of `recordmill prepare`.
         expected: Function from the index of an image to the expected features of its example, with class labels by name.
         targets: Names of the target features.
-        grey: Whether the images are grey.
+        grey: Whether the images are gray.
         has_splits: Whether the source has splits.
     """
 

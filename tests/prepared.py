@@ -21,7 +21,7 @@ def prepare_images(
     num_images: Mapping[str, int] = CLASSES,
     image_size: tuple[int, int] | None = None,
 ) -> pathlib.Path:
-    """Prepares a dataset from class folders of colour and grey images, and returns the path of the dataset.
+    """Prepares a dataset from class folders of color and gray images, and returns the path of the dataset.
     Args:
         folder: New directory for the images and the dataset.
         *options: Options of `recordmill prepare`.

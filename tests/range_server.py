@@ -42,7 +42,7 @@ class RangeServer:
         requests: (method, path, first byte or None) of each request.
         num_bytes: Number of bytes of files that were sent.
         num_lists: Number of listing requests.
-        faults: Statuses of the next responses by path. "cut" ends the connection in the body.
+        faults: HTTP statuses of the next responses, by path. "cut" ends the connection in the body.
         most_at_once: Maximum number of concurrent requests.
     """
 

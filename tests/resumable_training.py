@@ -1,5 +1,5 @@
-"""Trains a small model, and logs a hash of each training batch to compare interrupted and uninterrupted runs. As a
-script, it prints `held` at a batch and waits, so that a test can kill it.
+"""Trains a small model, and logs a hash of each training batch to compare interrupted and uninterrupted runs. When run
+as a script, it prints `held` at a given batch and waits until a test kills the process.
 
     python resumable_training.py DATASET FOLDER ORDER HELD_AT_BATCH
     python resumable_training.py DATASET FOLDER ORDER HELD_AT_BATCH NUM_HOSTS HOST  # of a mix, on one of several hosts

@@ -9,8 +9,8 @@ import sys
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import UserError
 
-# Options of `recordmill prepare` that are not parameters. A launch does not wait, does not only estimate, and has no
-# local paths or log settings.
+# Options of `recordmill prepare` that the template does not offer, because a launch neither waits nor only estimates,
+# and has no local paths and no terminal.
 NO_PARAMETERS = ("error_json", "estimate", "follow_links", "log_format", "progress", "quiet", "shared_filesystem", "wait")
 SWITCHES = ("exact_only", "keep_depth", "masks", "no_report", "overwrite", "restart", "resume")
 # Option -> separator of its values.

@@ -34,13 +34,13 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The results of the two trainings.
+    """The results of the two training runs.
 
     Attributes:
         folder_labels: The labels of the training examples in the order of the folder, [num_examples].
         steps_per_iteration: The number of batches per epoch.
-        buffered: The training in the order of the folder with a shuffle buffer.
-        prepared: The training in the order of the prepared dataset without a buffer.
+        buffered: The training run in the order of the folder, with a shuffle buffer.
+        prepared: The training run in the order of the prepared dataset, without a buffer.
     """
 
     folder_labels: np.ndarray

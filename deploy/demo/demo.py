@@ -4,7 +4,7 @@ The demo writes a folder of handwritten digits and runs `recordmill prepare`. Th
 on the same examples: first in the order of the folder, then in the prepared order. Nothing is downloaded.
 
     digits     writes the folder of images
-    compare    runs the two trainings, and measures how well their labels are mixed
+    compare    trains the network twice, and measures how well the labels are mixed
     picture    draws demo-out/shuffle.png
 """
 
@@ -97,7 +97,7 @@ def call(command: list[str]) -> int:
 def quiet_tensorflow() -> Iterator[None]:
     """Suppresses the messages that TensorFlow prints on standard error while it is imported."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # A GPU is not faster for this model, and its sums differ.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # A GPU is not faster for this model, and rounds differently.
     standard_error = os.dup(2)
     with tempfile.TemporaryFile() as messages:
         os.dup2(messages.fileno(), 2)

@@ -1,6 +1,6 @@
 """Classifies images with the REST API of a TensorFlow Serving server and prints one class name per line.
 
-It uses only the standard library.
+The client uses only the standard library.
 """
 
 import argparse
@@ -88,8 +88,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def describe(answer: Any) -> str:
-    """Returns the names and the best score. If the model does not return a single classification, returns its outputs
-    as JSON."""
+    """Returns the class names and the highest score, or the outputs of any other kind of model as JSON."""
     if not isinstance(answer, dict) or not {"label", "scores"} <= set(answer):
         return json.dumps(answer)
     label = answer["label"]

@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *unused: stopped.set())
     try:
-        socket.create_server(("", arguments.port)).close()  # gRPC would share a port that another server uses, and receive only some of the requests.
+        socket.create_server(("", arguments.port)).close()  # Fails if the port is in use. gRPC would share it, and lose requests.
     except OSError as error:
         print(f"serve.py: --port={arguments.port}: {os.strerror(error.errno)}", file=sys.stderr)
         return 1

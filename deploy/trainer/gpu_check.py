@@ -54,8 +54,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace, flags: tuple[str, ...]) -> dict | None:
-    """Returns the results of a short training. Returns None if the training failed. train.py itself prints the
-    error."""
+    """Returns the results of a short training run, or None if it failed. train.py itself prints the error."""
     program = pathlib.Path(__file__).with_name("train.py")
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(program), "--data", arguments.data, "--output", folder, "--model", arguments.model]

@@ -19,8 +19,8 @@ class Batches:
         make: A function from (epoch, step) to a distributed dataset of (uint8 images, int64 labels, float32 weights).
             The dataset yields the remaining batches of the epoch from that step, and must be read before the next
             dataset is made.
-        iterator_state: The number of steps per epoch, which is equal on all workers, and the identity of the batches. It is
-            the iterator state for `tf_input.Checkpoint`.
+        iterator_state: The iterator state for `tf_input.Checkpoint`, with the number of steps per epoch, which is equal
+            on all workers, and the fingerprint of the batches.
     """
 
     make: Callable[[int, int], Any]
@@ -54,8 +54,8 @@ def training_batches(
 
     Args:
         batch_size: The total batch size of all replicas.
-        class_weight: "balanced", or a mapping from labels to weights in the loss, as in `tf_input.ReadConfig`. None:
-            all weights are 1.
+        class_weight: "balanced", or a mapping from labels to weights in the loss, as in `tf_input.ReadConfig`. Default:
+            None, weights of 1.
         service: A tf.data service that reads the data instead of this process. Epochs then start at their beginning.
         limit_steps: The maximum number of steps per epoch.
         **options: Options of `tf_input.ReadConfig`, including a seed.
@@ -69,7 +69,7 @@ def training_batches(
         )
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]
-    # Unnamed labels have weight 1, so batches always have weights.
+    # Labels that the mapping omits have weight 1, so batches always have weights.
     weights = {} if class_weight is None else class_weight
     read = {"batch_size": batch_size, "drop_remainder": True, "hosts": hosts, "class_weight": weights, "channels": 3, **options}
     # With a service, this process caches no data.
@@ -120,5 +120,5 @@ def evaluation_batches(
         data = data.concatenate(tf.data.Dataset.from_tensors(nothing).repeat())
         return data.take(num_steps * num_local).prefetch(tf.data.AUTOTUNE)
 
-    distributed = strategy.distribute_datasets_from_function(of_worker)  # Equal in each epoch.
+    distributed = strategy.distribute_datasets_from_function(of_worker)  # The batches are equal in each epoch.
     return Batches(lambda epoch, step: distributed, IteratorState(num_batches=num_steps))

@@ -15,7 +15,8 @@ class Network:
 
     Attributes:
         build: The function that creates the network.
-        preprocess: The function from pixels (0 to 255) to the network's input range. None if the network includes it.
+        preprocess: The function from pixels (0 to 255) to the network's input range. None if the network preprocesses
+            pixels itself.
         image_size: The height and width for which the network was designed.
     """
 

@@ -139,7 +139,7 @@ class Training:
                 jit_compile=settings.jit_compile,
                 steps_per_execution=settings.steps_per_execution,
             )
-        # A resumed run must have the same values and batches.
+        # A resumed run must have the same values of these options, and the same batches.
         names = ("model", "optimizer", "mixed_precision", "class_weight")
         self.checkpoint = tf_input.Checkpoint(
             self.folder / "checkpoints",

@@ -1,8 +1,8 @@
 """Measures the cost of `--duplicates group` and of reading each file twice, relative to `--check strict`.
 
-The benchmark generates tiny JPEGs of 32 by 32 pixels without duplicates. The benchmark creates several hard links to
-each photograph. The three contestants run alternately. The result of a run is the median over several rounds of
-measurements. The last line shows the lowest increase of all runs. All times are times of whole processes.
+The inputs are tiny JPEGs of 32 by 32 pixels without duplicates, and several hard links to each photograph. The three
+programs below run alternately. The result of a run is the median over several rounds. The last line shows the lowest
+increase of all runs. All times are those of whole processes.
 
     strict          the baseline
     group           with --duplicates group
@@ -71,7 +71,7 @@ def read_again(folder: str) -> tuple[float, float]:
 
 
 def run(folder: str, scratch: pathlib.Path, rounds: int) -> dict[str, list[float]]:
-    """Returns the median wall time and the median CPU time of each contestant in seconds."""
+    """Returns the median wall time and the median CPU time of each program in seconds."""
     output, actual = scratch / "output", {"strict": [], "group": [], "read again": []}
     for number in range(rounds + 1):
         for name, options in (("strict", []), ("group", ["--duplicates=group"])):

@@ -32,12 +32,12 @@ from typing import Any, Iterator, NamedTuple, Sequence
 
 COLOURS = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}
 _SAMPLE_MILLISECONDS = 100
-_EPOCHS = 3  # The first epoch compiles the model; the others are measured.
+_EPOCHS = 3  # The model is compiled in the first epoch. All other epochs are measured.
 FORMAT = "{:<34} {:>12} {:>12} {:>16} {:>16}"
 
 
 class TrainingSpeed(NamedTuple):
-    """The measurements of a training.
+    """The measurements of a training run.
 
     Attributes:
         seconds: The time per step.
@@ -55,7 +55,7 @@ class Utilisation:
         device = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
         query = ["nvidia-smi", f"--id={device}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
         query += ["-lms", str(_SAMPLE_MILLISECONDS)]
-        self._samples: list[tuple[float, float]] = []  # (when, share)
+        self._samples: list[tuple[float, float]] = []  # (time, utilization)
         self._process = subprocess.Popen(query, stdout=subprocess.PIPE, text=True) if shutil.which(query[0]) else None
         if self._process is not None:
             threading.Thread(target=self._collect, args=(self._process,), daemon=True).start()
@@ -190,7 +190,7 @@ def same_batch(batches: Any, backend: str) -> Any:
 
 
 def run(options: argparse.Namespace) -> None:
-    import keras  # Before TensorFlow. Importing torch later has crashed the process over LLVM options.
+    import keras  # Imported before TensorFlow, because importing torch after TensorFlow has crashed the process.
 
     if options.backend != "tensorflow":
         import tensorflow as tf

@@ -37,7 +37,7 @@ class Measured:
 
 
 def rest() -> None:
-    """Waits until this process is idle, so that read-ahead by a contestant does not affect the next measurement."""
+    """Waits until this process is idle, so that read-ahead by one reader does not affect the next measurement."""
     while True:
         before = time.process_time()
         time.sleep(0.2)

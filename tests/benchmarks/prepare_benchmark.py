@@ -1,17 +1,16 @@
 """Compares `recordmill prepare` with a hand-written loop and with TensorFlow Datasets.
 
 The input folders contain photographs and tiny JPEGs. The images are repeated as hard links, so that each case has
-enough images. Each contestant is a separate process. The contestants run alternately, so that load on the machine
-affects all contestants.
+enough images. Each program is a separate process. The programs run alternately, so that load on the machine
+affects all programs.
 
     whole          speed of the whole process, including imports and start
     steady state   images/s without the start: the additional images of a longer run over its additional time
 
-Both speeds are measured in wall time and in the CPU time of the process tree. The ratio of two median times depends
-less on the machine than the times themselves. On a busy machine, ratios of CPU time are more reliable than ratios of
-wall time. The speed without start-up time is computed from the difference of two runs, so it is sensitive to load. For
-each ratio, the benchmark also prints the minimum and the maximum over all rounds. Memory is measured in the warm-up
-round.
+Both speeds are measured in wall time and in the CPU time of the process tree. On a busy machine, ratios of CPU time are
+more reliable than ratios of wall time. The speed without start-up time is computed from the difference of two runs, so
+it is sensitive to load. For each ratio, the benchmark also prints the minimum and the maximum over all rounds. Memory
+is measured in the warm-up round.
 
 Usage: python -m tests.benchmarks.prepare_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--rounds 5]
 """
@@ -43,9 +42,9 @@ class Case:
     Attributes:
         images: `photos` or `tiny`.
         check: The level of image checks in the hand-written loop and in recordmill.
-        few: The number of images of the short run, which is subtracted.
+        few: The number of images of the short run, whose time is subtracted from the time of the long run.
         many: The number of images of the long run.
-        rival: The contestant with which the steady state is compared.
+        rival: The baseline for the steady state.
         short: The short side to which images are reduced, as JPEGs of quality 90. 0: images are not resized.
     """
 
@@ -71,8 +70,8 @@ CASES = {
 
 
 def contestants(case: Case) -> dict[str, Callable[[str, str], list[str]]]:
-    """Returns a dictionary from contestant names to functions. Each function returns the command line for an input
-    folder and an output path. The contestant TensorFlow Datasets is omitted if images are resized."""
+    """Returns a dictionary from program names to functions, which return the command line for an input folder and an
+    output path. TensorFlow Datasets is omitted if images are resized."""
     rivals = [PYTHON, "-m", "tests.benchmarks.rivals"]
     loop = ["--check", case.check, "--short", str(case.short)]
     smaller = [f"--image_size=short={case.short}", "--image_format=jpeg:90"] if case.short else []
@@ -147,7 +146,7 @@ def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]], peaks: 
 
 
 def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival: str) -> None:
-    """Prints the ratio of the median times of a contestant and `recordmill`, and the range of the ratios."""
+    """Prints the ratio of the median times of a program and `recordmill`, and the range of the ratios."""
     reported = []
     for kind, measure_of in zip(KINDS, ("by wall time", "by CPU time")):
         theirs, ours = seconds[rival, kind], seconds[OURS, kind]
@@ -157,7 +156,7 @@ def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival:
 
 
 def _divide(number: float, seconds: float) -> float:
-    """Returns the quotient, or NaN if the measured time difference is not positive."""
+    """Returns the rate, or NaN if the measured time difference is not positive."""
     return number / seconds if seconds > 0 else math.nan
 
 

@@ -49,11 +49,11 @@ class Race:
 
     Attributes:
         images: The folder that the case needs.
-        ours, rival: The two readers.
+        ours, rival: `tf_input` and the baseline.
         names: The names of the two readers.
-        reach: The ratio that `tf_input` should reach. None: the ratio is only reported.
+        reach: The ratio that `tf_input` should reach. None if the ratio is only reported.
         batch_size: The batch size of both readers.
-        needs: The packages that the rival needs, by the name of their module.
+        needs: The packages that the baseline needs, by the name of their module.
     """
 
     images: str

@@ -22,7 +22,7 @@ for batch in data: pass
 
 
 def verdict(reached: bool, expected: str) -> str:
-    """Returns the text of the last column."""
+    """Returns the entry in the last column of the table, which shows whether a goal was reached."""
     return f"{expected}: {'reached' if reached else 'MISSED'}"
 
 

@@ -1,4 +1,4 @@
-"""Implements the contestants of `recordmill prepare`: a hand-written loop, and TensorFlow Datasets.
+"""Implements the baselines for `recordmill prepare`: a hand-written loop, and TensorFlow Datasets.
 
 Usage: python -m tests.benchmarks.rivals loop FOLDER OUT --check strict --processes 2
        python -m tests.benchmarks.rivals tfds FOLDER OUT

@@ -1,8 +1,8 @@
 """Compares `recordmill analyze` with TensorFlow Transform, and reading transformed features with reading pixels.
 
 The input folder contains class folders of photographs. The benchmark creates several hard links to each image. In the
-first table, both contestants analyze the same dataset with the same preprocessing on the same local runner. The
-measured time of each contestant is the time of a whole process. `recordmill` reads pointers to records. TensorFlow
+first table, both programs analyze the same dataset with the same preprocessing on the same local runner. The
+measured time of each program is the time of a whole process. `recordmill` reads pointers to records. TensorFlow
 Transform reads the records with `tfxio.TFExampleRecord`, as its guide recommends. One pass is the default
 preprocessing. With two passes, scaled pixels are scaled again. In the second table, the readers run alternately in this
 process. The normalization layer runs on the CPU.

@@ -145,7 +145,7 @@ def grpc_probes() -> list[list[str]]:
 
 @pytest.mark.slow(3)
 def test_liveness_probe_calls_the_grpc_server():
-    """A process that hangs still accepts connections."""
+    """A TCP probe would not detect a process that hangs, because it still accepts connections."""
     server = grpc.server(futures.ThreadPoolExecutor(1))
     port = server.add_insecure_port("localhost:0")
     server.start()

@@ -19,7 +19,7 @@ import engines
 FOLDER = pathlib.Path(engines.FLINK, "monitoring")
 exporter = engines.flink_exporter()
 
-# Metrics of Flink that are used here, from the section JobManager of its page "Metrics".
+# The metrics of Flink that the dashboard and the alerts use, from the section JobManager of Flink's page "Metrics".
 FLINK_METRICS = {
     "flink_jobmanager_job_numRestarts",
     "flink_jobmanager_taskSlotsAvailable",

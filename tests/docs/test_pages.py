@@ -57,7 +57,7 @@ def test_page_prints_the_output_that_it_shows(page, tmp_path, tmp_path_factory):
 
 @pytest.mark.parametrize("location", [f"{page}:{block.line}" for page in RUN for block in blocks_of(page) if block.reason])
 def test_block_that_is_not_run(location):
-    """Each skipped code block is a skipped test, so that pytest reports the number of skipped blocks."""
+    """Skips a test for each skipped code block, so that pytest reports the number of skipped blocks."""
     page, line = location.split(":")
     pytest.skip(f"{location}: {next(block.reason for block in blocks_of(page) if block.line == int(line))}")
 

@@ -160,7 +160,7 @@ def write_rows(folder):
 @pytest.mark.slow(0.5)
 @pytest.mark.parametrize("case", LABEL_OPTIONS)
 def test_each_label_has_a_shuffle_quality(case, tmp_path, capsys):
-    """Compares the shuffle quality in `statistics.json` with the records and with the printed summary."""
+    """The shuffle quality in `statistics.json` agrees with the records and with the printed summary."""
     write_rows(tmp_path / "in")
     command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1"]
     assert main([*command, "--num_shards=3", "--name=rows", *LABEL_OPTIONS[case]]) == 0

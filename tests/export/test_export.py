@@ -175,7 +175,7 @@ def test_hugging_face_datasets_reads_parquet_export(dataset: pathlib.Path, tmp_p
 
 @pytest.mark.slow
 def test_all_features_of_an_example_are_exported(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The test dataset has boxes, masks, several labels, texts, numbers and weights."""
+    """The test dataset has boxes, masks, several labels, strings, numbers and weights."""
     rich = analyzed_rich(tmp_path_factory)
     rows = {row["file_name"]: row for row in map(json.loads, (rich.parent / "in/rows.jsonl").read_text().splitlines())}
     source = {name: (rich.parent / "in" / row["mask"]).read_bytes() for name, row in rows.items()}

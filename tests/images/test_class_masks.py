@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # o
 
 
 def make_png(ids: np.ndarray, num_bits: int, color_type: int, *chunks: tuple[bytes, bytes]) -> bytes:
-    """Returns a PNG file that Pillow cannot write, such as an animated file or a grey file with 2 bits per pixel."""
+    """Returns a PNG file that Pillow cannot write, such as an animated file or a gray file with 2 bits per pixel."""
     height, width = ids.shape[:2]
     bits = ((ids.reshape(height, -1, 1).astype(np.uint16) >> np.arange(num_bits - 1, -1, -1)) & 1).astype(np.uint8)
     rows = np.packbits(bits.reshape(height, -1), axis=1)

@@ -29,7 +29,7 @@ SOME_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 
 
 def smooth(height: int = 45, width: int = 61) -> Image.Image:
-    """Returns an RGB image with smooth colour gradients, which JPEG compression hardly changes."""
+    """Returns an RGB image with smooth color gradients, which JPEG compression hardly changes."""
     y, x = np.mgrid[0:height, 0:width]
     red, green, blue = 255 * x / width, 255 * y / height, 255 * (x + y) / (height + width)
     return Image.fromarray(np.stack([red, green, blue], axis=-1).astype(np.uint8))
@@ -78,7 +78,7 @@ def png_with_size(width: int, height: int) -> bytes:
 
 
 def flat_jpeg(*sampling: int) -> bytes:
-    """Returns a grey JPEG file of 16 x 16 pixels with the given sampling factors. Each block is two zero bits."""
+    """Returns a gray JPEG file of 16 x 16 pixels with the given sampling factors. Each block is two zero bits."""
     data = encode(Image.new("RGB", (16, 16), (128, 128, 128)), "JPEG", optimize=True, subsampling=0)
     frame, scan = data.index(b"\xff\xc0"), data.index(b"\xff\xda")
     header = bytearray(data[: scan + 14])
@@ -102,7 +102,7 @@ def unchanged(height: int, width: int) -> Geometry:
 
 
 def num_channels(data: bytes) -> int:
-    """Returns the number of channels: 1 for grey images and 3 for color images, plus 1 for an alpha channel."""
+    """Returns the number of channels: 1 for gray images and 3 for color images, plus 1 for an alpha channel."""
     mode = decode(data).mode
     return (1 if mode[0] in "1LI" else 3) + mode.endswith("A")
 

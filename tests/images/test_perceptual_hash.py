@@ -1,4 +1,4 @@
-"""Tests that perceptual hashes of recompressed, resized, recoloured or flipped copies differ in only a few bits."""
+"""Tests that perceptual hashes of recompressed, resized, recolored or flipped copies differ in only a few bits."""
 
 import io
 
@@ -53,7 +53,7 @@ def test_hash_of_a_file_depends_on_its_upright_pixels() -> None:
 
 
 def draw_shape(colour: int, *, ground: int | None = None) -> np.ndarray:
-    """Returns an image in which a shape is drawn in one colour. Without `ground`, the background is transparent."""
+    """Returns an image in which a shape is drawn in one color. Without `ground`, the background is transparent."""
     covered = np.zeros((70, 90), np.uint8)
     covered[10:40, 15:30] = covered[30:60, 40:80] = covered[5:20, 60:70] = 255
     if ground is None:
@@ -80,7 +80,7 @@ def test_opaque_alpha_does_not_change_the_hash() -> None:
 
 
 def make_palette_image(colour: int) -> Image.Image:
-    """Returns a palette image with two entries of the same colour. Callers make the first entry transparent."""
+    """Returns a palette image with two entries of the same color. Callers make the first entry transparent."""
     image = Image.fromarray(draw_shape(colour)[..., 3] // 255, "P")
     image.putpalette([colour] * 6)
     return image

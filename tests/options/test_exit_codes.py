@@ -76,7 +76,7 @@ def test_usage_error_exits_with_2_and_is_not_retryable(run_command, command):
 
 @pytest.mark.slow(4)
 def test_success_exits_with_0_and_writes_no_error_file(run_command, tmp_path_factory, tmp_path):
-    """Long-running commands are tested in other modules."""
+    """Only quick commands are tested here. Other modules test long-running commands."""
     made = shutil.copytree(mixed_images(tmp_path_factory), tmp_path / "made")
     for command in ARGUMENTS:
         if command not in ("prepare", "analyze", "transform", "benchmark"):

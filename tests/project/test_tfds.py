@@ -18,7 +18,7 @@ from made_images import encode, write_files
 from prepared import CLASSES, picture, prepare_images
 from tf_input import dataset_format
 
-# The features as a user writes them who knows only the description of the format.
+# The feature spec that a user would write after reading only the description of the format.
 FEATURES = {
     "image": tf.io.FixedLenFeature([], tf.string),
     "label": tf.io.FixedLenFeature([], tf.int64),

@@ -1,4 +1,4 @@
-"""Tests of the class statistics in `leaks.json`."""
+"""Tests the class statistics in `leaks.json`."""
 
 from beam_pipelines.publish.leaks_file import class_shares
 from tf_input.dataset_format import Feature

@@ -32,7 +32,7 @@ from tf_input.dataset_format import MANIFEST, RUN, Manifest
 pytestmark = pytest.mark.slow
 
 
-# For tests that do not depend on the kind of the store. The two stores are used in turn.
+# For tests that do not depend on the kind of the store. About half of these tests use each kind.
 S3_ONLY = pytest.mark.parametrize("server", ["s3"], indirect=True)
 GS_ONLY = pytest.mark.parametrize("server", ["gs"], indirect=True)
 
@@ -80,7 +80,7 @@ def bucket(server, source) -> str:
     return upload_files(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, folder="")
 
 
-# The test servers answer a few hundred requests a second. A shard takes a dozen requests, and an image two.
+# The test servers answer a few hundred requests a second. Each shard needs a dozen requests, and each image needs two.
 NUM_SHARDS = 3
 ONE_SHARD = ("--splits=train=1", "--num_shards=1")
 

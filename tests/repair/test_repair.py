@@ -76,7 +76,7 @@ def reencoded(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
 
 
 def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """Writes a table with two labels, short texts that fit in the catalog, and long texts."""
+    """Writes a table with two labels, short strings that fit in the catalog, and long strings."""
     write_files(folder, {f"images/{index:02d}.png": png(index) for index in range(24)})
     with open(folder / "rows.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

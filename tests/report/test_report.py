@@ -453,7 +453,7 @@ def test_dataset_without_catalogs_has_a_report(dataset, tmp_path):
 
 
 def test_darkest_and_brightest_images_are_found(tmp_path):
-    """The report decodes the smallest files, which include images of a single colour."""
+    """The report decodes the smallest files, which include images of a single color."""
     files = {f"in/a/{index:03d}.jpg": jpeg(index, 24, 24) for index in range(300)}
     plain = {name: encode(np.full((24, 24, 3), value, np.uint8), "JPEG") for name, value in (("black", 0), ("white", 255))}
     write_files(tmp_path, files | {f"in/a/{name}.jpg": data for name, data in plain.items()})

@@ -45,7 +45,7 @@ RUNNING = {"threadName": f"{TASK} (2/2)#0", "stringifiedThreadInfo": "\tat app//
 
 
 class Cluster:
-    """A fake cluster with settable answers. It raises `error` if one is set."""
+    """A fake cluster, whose answers a test can set. If `error` is set, requests raise it."""
 
     def __init__(self) -> None:
         self.job: dict[str, Any] | None = {

@@ -215,7 +215,7 @@ def test_masks_from_arrays_are_resized_with_their_images(tmp_path: pathlib.Path)
 
 
 def test_values_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> None:
-    """The invalid values of the columns belong to different images."""
+    """Each column has an invalid value for a different image."""
     cases: dict[str, tuple[np.ndarray, str]] = {
         "integer_of_25_bits": (np.full((SIDE, SIDE, 1), 2**24 + 1), "array"),
         "too_large_for_32_bits": (np.full((SIDE, SIDE, 1), 1e39), "array"),

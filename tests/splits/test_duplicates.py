@@ -189,7 +189,7 @@ def test_leaks_are_equal_with_and_without_hashes_in_the_catalog(source, plain, t
     item, other = sorted((plain / "catalog").iterdir())[:2]
     shutil.copy(item, other)
     assert main(["leaks", str(plain)]) == 2 and f"{other.name} " in capfd.readouterr().err
-    # Without a manifest, each file is a part. All images of the dataset are in the files, too.
+    # Without a manifest, each file name pattern is a split. The files contain all images of the dataset.
     (tmp_path / "foreign").mkdir()
     for name in shards:
         shutil.copy(kept / name, tmp_path / "foreign" / name)

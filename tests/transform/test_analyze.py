@@ -76,7 +76,7 @@ def initialized_tensorflow() -> None:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> pathlib.Path:
-    """Returns a dataset of images of many sizes, in colour and grey. All images of the validation split are white."""
+    """Returns a dataset of images of many sizes, in color and gray. All images of the validation split are white."""
     files = {}
     for index in range(30):
         image = picture(seed=index)

@@ -54,7 +54,7 @@ def transform(directory: pathlib.Path, output: pathlib.Path, *options: str) -> p
 
 @pytest.fixture(scope="session")  # pytest runs slow tests last, after other modules
 def analyzed(tmp_path_factory) -> pathlib.Path:
-    """Returns a dataset with three splits of colour and grey images of many sizes."""
+    """Returns a dataset with three splits of color and gray images of many sizes."""
     return analysed_images(tmp_path_factory)
 
 
@@ -478,7 +478,7 @@ def test_command_is_quiet_and_replaces_files_of_a_killed_run(analyzed, transform
 def test_interrupt_after_publishing_reports_completion_of_two_workers(
     analyzed, transformed, tmp_path, capfd, monkeypatch
 ):
-    """The workers of this test are threads. test_flink_transform.py tests worker processes."""
+    """The workers of this test are threads."""
 
     def interrupted(directory: str) -> str:
         os.kill(os.getpid(), signal.SIGTERM)

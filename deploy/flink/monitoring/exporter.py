@@ -91,7 +91,7 @@ class Flink:
         return "\n".join(output) + "\n"
 
     def _accumulators(self, job_id: str) -> Any:
-        """Asks for the accumulators of a job. Returns None if Flink no longer knows the job."""
+        """Returns the accumulators of a job, or None if Flink no longer knows the job."""
         try:
             return self.ask(f"jobs/{job_id}/accumulators")
         except urllib.error.HTTPError as error:
@@ -116,8 +116,7 @@ def _line(name: str, labels: dict[str, str], value: float) -> str:
 
 
 def _quote(text: str) -> str:
-    """Quotes the value of a label. Escapes the three characters that have a special meaning in Prometheus' text format.
-    All other characters are UTF-8."""
+    """Quotes the value of a label, and escapes the three special characters of Prometheus' text format."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

@@ -52,7 +52,7 @@ def count_examples(batches: Iterable[tuple[np.ndarray, np.ndarray]]) -> Counter:
 
 @pytest.fixture(scope="module")
 def expected_examples(dataset) -> Counter:
-    """Examples that are read without a service."""
+    """Returns the number of occurrences of each example if batches are read without a service."""
     return count_dataset_examples(dataset.batches("train", batch_size=16, image_size=SIZE, seed=0))
 
 

@@ -35,7 +35,7 @@ def images(flowers) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def table_dataset(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Dataset with objects, weights and texts."""
+    """Dataset with objects, weights and strings."""
     root, lines = tmp_path_factory.mktemp("table_dataset"), []
     for index in range(COUNT):
         boxes = [[1, 1, 4 + index % 7, 5]] * (index % 3)

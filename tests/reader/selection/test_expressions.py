@@ -60,7 +60,7 @@ COLUMNS["objects/label"] = COLUMNS["tags"]
         ("reencoded is not None", [1, 3]),
         ("reencoded == None", [0, 2]),
         ("height in (None, 32)", [0, 1]),
-        # Texts and lists of texts.
+        # Strings and lists of strings.
         ("len(path) == 7 and path.lower().endswith('.jpg')", [0, 2]),
         ("path.startswith(('a/', 'c'))", [0, 2, 3]),
         ("'2' in path", [1]),

@@ -331,7 +331,7 @@ def test_check_inputs_compares_inputs_bitwise():
 
 @pytest.mark.slow(2)
 def test_exports_model_with_several_named_inputs(flowers, tmp_path):
-    """The model looks up a text. The signature has an argument for each input of the model."""
+    """One input is a string, which the model looks up. The signature has an argument for each input of the model."""
     inputs = {"image": keras.Input((SIZE, SIZE, 3), name="image"), "key": keras.Input((), name="key", dtype="string")}
     looked_up = keras.layers.StringLookup(vocabulary=["ant/000.png"], output_mode="one_hot")(inputs["key"])
     features = keras.layers.Concatenate()([keras.layers.Flatten()(inputs["image"]), looked_up])

@@ -133,7 +133,7 @@ def test_callbacks_can_be_combined_in_one_fit(flowers, tmp_path):
     assert len(losses) == int(np.argmin(losses)) + patience + 1 <= 3 + patience
     assert model.evaluate(valid, verbose=0)[0] == pytest.approx(min(losses), rel=1e-5)
     assert keras.saving.load_model(best).evaluate(valid, verbose=0)[0] == pytest.approx(min(losses), rel=1e-5)
-    assert not list((tmp_path / "backup").glob("*.npz"))  # The training has ended, so no checkpoint is left.
+    assert not list((tmp_path / "backup").glob("*.npz"))  # Training is complete, so no checkpoint is left.
     assert train.iterator_state.next == (len(losses), 0)
 
 

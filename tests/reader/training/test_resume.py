@@ -63,7 +63,7 @@ class Interrupt(keras.callbacks.Callback):
 
 
 class StopAfterEpoch(keras.callbacks.Callback):
-    """Stops the training after the first epoch."""
+    """Stops training after the first epoch."""
 
     def on_epoch_end(self, epoch, logs=None):
         self.model.stop_training = True
@@ -106,7 +106,7 @@ def test_killed_training_resumes_with_the_same_batches_and_weights(dataset, tmp_
     for weight, expected_weight in zip(resumed_weights, weights):
         np.testing.assert_array_equal(weight, expected_weight)
     assert resumed_history["loss"][1:] == history["loss"][2:]  # The first loss covers only the remaining batches.
-    assert not list((tmp_path / "killed" / "backups").iterdir())  # A training that has ended deletes its checkpoints.
+    assert not list((tmp_path / "killed" / "backups").iterdir())  # A completed training run deletes its checkpoints.
 
 
 @functools.cache
@@ -552,7 +552,7 @@ def test_training_loop_resumes_with_the_same_batches_and_weights(dataset, tmp_pa
             np.testing.assert_array_equal(weight, expected)
         assert resumed.checkpoint.state == {"steps": [num_batches, 2 * num_batches]}
         if name in ("batches", "Sequence"):
-            done = Loop(folder / "parts", make_train(), make_data)  # The training has ended, so no batch is left.
+            done = Loop(folder / "parts", make_train(), make_data)  # Training is complete, so no batch is left.
             done.run(2)
             assert "num_epochs=2" in capsys.readouterr().out
             assert not done.read and done.checkpoint.state == resumed.checkpoint.state
