@@ -111,7 +111,7 @@ class Estimate:
 
     @property
     def num_workers(self) -> int:
-        """The number of workers with which the run takes 15 minutes, plus the start of the workers."""
+        """The number of workers with which the run takes 15 minutes after the workers have started."""
         return min(_MAX_WORKERS, math.ceil(self.core_seconds / CORES_PER_WORKER / (60 * _MINUTES_WANTED)))
 
 

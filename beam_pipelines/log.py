@@ -27,7 +27,7 @@ _find_stage: Callable[[], str] = lambda: "start"
 
 
 def set_format(name: str | None, *, quiet: bool = False) -> None:
-    """Sets the format of log lines, and resets the run ID.
+    """Sets the format of log lines and resets the run ID.
 
     Args:
         name: The format, one of `FORMATS`. None prints plain lines, without messages that are useful only in a log.

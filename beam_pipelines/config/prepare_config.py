@@ -208,7 +208,7 @@ class PrepareConfig:
         follow_links: Whether to follow symbolic links to folders or to files outside the input.
         output_layout: The layout of the shards in the output directory, one of `LAYOUTS`.
         descriptions: A mapping from feature to its description for users of the dataset.
-        duplicates: What happens to near-duplicates, one of `DUPLICATES`. None does not search for near-duplicates.
+        duplicates: What happens to near-duplicates, one of `DUPLICATES`. None disables the search.
         duplicate_distance: The maximum number of differing bits between near-duplicates, among the 64 lowest-frequency
             bits of their perceptual hashes. A third of the other 192 bits may also differ.
         exact_only: Whether only images with equal bytes are duplicates. If so, the search decodes no images.

@@ -1,4 +1,4 @@
-"""Compares the options of two runs, and converts options to JSON values and command-line strings."""
+"""Compares the options of two runs and converts options to JSON values and command-line strings."""
 
 import dataclasses
 import os

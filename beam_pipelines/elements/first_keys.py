@@ -1,4 +1,4 @@
-"""Counts inputs for a message, and keeps the names of the first few."""
+"""Counts inputs for a message and keeps the names of the first few."""
 
 import dataclasses
 import heapq

@@ -28,7 +28,7 @@ class NearDuplicates:
         num_joined: The number of groups that were merged into other groups because of near-duplicates.
         num_cut: The number of clusters that were divided because they were too large or too dissimilar.
         largest_cut: The key of an image in the largest divided cluster, or an empty string.
-        num_pairs_cut: The number of pairs of near-duplicates that the division separated.
+        num_pairs_cut: The number of pairs of near-duplicates whose images are in different clusters.
         conflicts: The conflicting labels in clusters.
     """
 

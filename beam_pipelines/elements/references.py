@@ -82,7 +82,7 @@ class References:
 
     @classmethod
     def concatenate(cls, batches: Sequence["References"]) -> "References":
-        """Concatenates batches of references, and merges their tables of splits and layouts."""
+        """Concatenates batches of references and merges their tables of splits and layouts."""
         if not batches:
             return cls(np.zeros(0, ROW), (), (), *(BinaryColumn.of([]) for _ in _TEXTS))
         if len(batches) == 1:

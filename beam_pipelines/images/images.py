@@ -116,7 +116,7 @@ class CheckedImage(NamedTuple):
 def check_image(
     data: bytes, check: str, *, full_scale: bool = False, images: ImageConfig = ImageConfig(), is_checked: bool = False
 ) -> CheckedImage:
-    """Checks an image, and re-encodes it if its original bytes cannot be stored.
+    """Checks an image and re-encodes it if its original bytes cannot be stored.
 
     Args:
         data: The bytes of an image file.
@@ -233,7 +233,7 @@ def _check_png(data: bytes, check: str, decodes: bool, full_scale: bool, images:
 
 
 def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
-    """Decodes a PNG, and returns its pixels or a re-encoded image."""
+    """Decodes a PNG and returns its pixels or a re-encoded image."""
     geometry, is_deep = kept.geometry, kept.is_deep
     image = decode_with_pillow("png", png.to_stored())
     if fits:

@@ -66,7 +66,7 @@ class PngFile(NamedTuple):
             pass
 
     def to_stored(self) -> bytes:
-        """Checks the rows, and returns an equivalent PNG. Small images are stored uncompressed, to decode them faster.
+        """Checks the rows and returns an equivalent PNG. Small images are stored uncompressed, to decode them faster.
 
         Raises:
             InvalidInput: Rows are missing, or their compressed bytes are corrupt.
@@ -173,7 +173,7 @@ def _is_used(kind: bytes, num_bytes: int, color_type: int, head: Mapping[bytes, 
 
 
 def _inflate(parts: tuple[memoryview, ...]) -> Iterator[bytes]:
-    """Decompresses bytes in chunks of at most 1 MiB, and checks their checksum."""
+    """Decompresses bytes in chunks of at most 1 MiB and checks their checksum."""
     inflater = zlib.decompressobj()
     try:
         for part in (*parts, b""):

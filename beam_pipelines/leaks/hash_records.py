@@ -50,7 +50,7 @@ def hash_records(
         name: The prefix of the names of records without a key.
         schema: The schema of the dataset. None for files of other tools, in which the first feature with an image is
             used.
-        label: The class feature in files of other tools. None, or a feature without a name, ignores labels.
+        label: The class feature in files of other tools. Without a feature or its name, labels are ignored.
         progress_directory: The directory for progress counts, or an empty string to disable progress counts.
 
     Raises:

@@ -109,7 +109,7 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
 
 
 def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
-    """Concatenates tables, and merges splits with the same name."""
+    """Concatenates tables and merges splits with the same name."""
     joined = join_tables(tables)
     names = tuple(dict.fromkeys(joined.parts))
     part_numbers = np.array([names.index(part) for part in joined.parts] or [0], np.int64)

@@ -83,7 +83,7 @@ def _search(visual_hashes: VisualHashes, distance: int, num_processes: int) -> t
 
 
 def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: Any) -> Any:
-    """Calls a function with a dataset directory, and adds the directory to error messages."""
+    """Calls a function with a dataset directory and adds the directory to error messages."""
     try:
         return read(directory, *arguments)
     except OSError as error:

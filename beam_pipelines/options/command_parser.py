@@ -11,7 +11,7 @@ _ONE_INPUT = "Give one folder that contains both, or a table that lists all imag
 
 
 class _Once(argparse.Action):
-    """Stores the value of an option, and raises an error if the option is given twice."""
+    """Stores the value of an option and raises an error if the option is given twice."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         given = vars(namespace).setdefault("given_once", {})
@@ -32,7 +32,7 @@ class CommandParser(argparse.ArgumentParser):
             self.register("action", name, _Once)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
-        """Parses arguments, and keeps a copy so that error messages can mention misspelt options."""
+        """Parses arguments and keeps a copy so that error messages can mention misspelt options."""
         self._given = [str(argument) for argument in args or ()]
         return super().parse_known_args(args, namespace)
 

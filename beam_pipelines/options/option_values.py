@@ -42,7 +42,7 @@ def parse_num_shards(text: str) -> int | dict[str, int]:
 
 
 def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
-    """Parses `NAME=VALUE,NAME=VALUE…` to converted values by name. Raises `UserError` if the string is invalid."""
+    """Parses `NAME=VALUE,NAME=VALUE…` into a mapping from name to converted value. Raises `UserError` otherwise."""
     pairs: dict = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
@@ -121,7 +121,7 @@ def parse_defaults(texts: list[str]) -> dict[str, str]:
 
 
 def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the values of `--describe` to descriptions by feature.
+    """Parses the values of `--describe` into a mapping from feature to description.
 
     Raises:
         UserError: A description is empty, or a feature is described twice.
@@ -130,7 +130,7 @@ def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_about(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the values of `--about` to texts by topic, in the order of the dataset card.
+    """Parses the values of `--about` into a mapping from topic to text, in the order of the dataset card.
 
     Raises:
         UserError: A topic is unknown or occurs twice, or a text is empty.

@@ -170,7 +170,7 @@ def training_options(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def _image_size(text: str) -> int | tuple[int, int] | str:
-    """Parses an image size as `recordmill benchmark` does, and returns `largest` unchanged."""
+    """Parses an image size as `recordmill benchmark` does and returns `largest` unchanged."""
     return text if text == "largest" else parse_height_and_width(text)
 
 

@@ -184,7 +184,7 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
 
 
 def _join(function: Callable[[], None], seconds: float = _POLL_SECONDS) -> None:
-    """Runs a function in a thread, and waits for it at most the given number of seconds."""
+    """Runs a function in a thread and waits for it at most the given number of seconds."""
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
     thread.join(seconds)

@@ -32,7 +32,7 @@ class ParallelMap(beam.DoFn):
         self._tasks = TaskWindow(self._num_processes)
 
     def run(self, function: Callable[..., Any], *args: Any, memory_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task, and yields the outputs of tasks that have finished. See `TaskWindow.run`."""
+        """Starts a task and yields the outputs of tasks that have finished. See `TaskWindow.run`."""
         return self._take_all(self._tasks.run(function, *args, memory_bytes=memory_bytes))
 
     def take(self, result: Any) -> Iterable[Any]:

@@ -1,4 +1,4 @@
-"""Collects the progress counts of all processes of a run, and shows the progress on a terminal.
+"""Collects the progress counts of all processes of a run and shows the progress on a terminal.
 
 Beam's metrics are not sufficient, because the local runner and Flink report them only at the end of a stage. Therefore,
 each process writes its progress counts to a small file. In an object store, each process overwrites its file every few
@@ -82,7 +82,7 @@ def set_display(name: str) -> None:
 
 
 def count_restart() -> int:
-    """Counts a restart of the job, and returns the number of restarts."""
+    """Counts a restart of the job and returns the number of restarts."""
     global _num_restarts
     _num_restarts += 1
     return _num_restarts

@@ -24,7 +24,7 @@ def _threads() -> ThreadPoolExecutor:
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[tuple[Item, int]], size_of: Callable[[Result], int] = lambda result: 0
 ) -> Iterator[Result]:
-    """Calls a function for upcoming items in threads, and yields the results in the order of the items.
+    """Calls a function for upcoming items in threads and yields the results in the order of the items.
 
     Args:
         function: A thread-safe function. Its exceptions are raised in the order of the items.

@@ -43,7 +43,7 @@ class WorkerProcesses:
             threading.Thread(target=self._serve, args=(index,), daemon=True).start()
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
-        """Runs `function(*args)` in a process of the pool, and returns a future with its result or exception."""
+        """Runs `function(*args)` in a process of the pool and returns a future with its result or exception."""
         future: Future = Future()
         request = pickle.dumps((function, args), protocol=5)
         with self._lock:  # No task may be queued after the end marker of `close`.
@@ -144,7 +144,7 @@ class TaskWindow:
         self._reserved_bytes = 0
 
     def run(self, function: Callable[..., Any], *args: Any, memory_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task, and yields the results of earlier tasks that have finished. Waits if too many tasks are
+        """Starts a task and yields the results of earlier tasks that have finished. Waits if too many tasks are
         running.
 
         Args:
@@ -163,7 +163,7 @@ class TaskWindow:
             yield self._take()
 
     def drain(self) -> Iterator[Any]:
-        """Waits for all remaining tasks, and yields their results."""
+        """Waits for all remaining tasks and yields their results."""
         while self._in_flight:
             yield self._take()
 

@@ -241,5 +241,5 @@ def _paragraph(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Returns a string in quotes that are valid in YAML and Python."""
+    """Returns a quoted string that is valid in both YAML and Python."""
     return "".join(dump if dump.isprintable() else f"\\U{ord(dump):08x}" for dump in json.dumps(text, ensure_ascii=False))

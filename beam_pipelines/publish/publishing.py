@@ -83,7 +83,7 @@ def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Ite
 
 
 def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:
-    """Writes the HTML report of a dataset, and adds its checksum to `sums`.
+    """Writes the HTML report of a dataset and adds its checksum to `sums`.
 
     If an unexpected exception occurs, a warning is logged, and the dataset has no report.
     """
@@ -148,8 +148,7 @@ def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
 
 
 def finish_publishing(config: OutputPaths) -> bool:
-    """Publishes a dataset that an earlier attempt wrote completely but did not publish. Returns False without such a
-    dataset.
+    """Publishes a dataset that an earlier attempt completed but did not publish. Returns False if there is none.
 
     Raises:
         RunError: A shard or a metadata file has changed since it was written.
@@ -184,7 +183,7 @@ def _check_metadata(directory: str, manifest: Manifest) -> None:
 
 
 def _finish_folder(config: OutputPaths) -> None:
-    """Removes intermediate files of a complete local dataset, and moves the dataset to the output path."""
+    """Removes intermediate files of a complete local dataset and moves the dataset to the output path."""
     for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
     publish_directory(pathlib.Path(config.working_directory), pathlib.Path(config.output))

@@ -42,7 +42,7 @@ class ResumableRun(NamedTuple):
 
     Attributes:
         run_id: The ID of the run.
-        plan: The plan of the run. None if only the last rename is missing.
+        plan: The plan of the run. None if all files are complete, and only the final rename is missing.
     """
 
     run_id: str

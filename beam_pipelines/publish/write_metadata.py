@@ -61,7 +61,7 @@ class WriteMetadata(beam.PTransform):
 def write_metadata(
     unused: bytes, written: Iterable[ShardAddress], config: PrepareJob, run_info: Mapping[str, Any], find_leaks: FindLeaks
 ) -> str:
-    """Writes the metadata of a dataset, and publishes the dataset.
+    """Writes the metadata of a dataset and publishes the dataset.
 
     Raises:
         UserError: No example was written, or a split has no example.

@@ -41,7 +41,7 @@ def read_dataset_labels(directory: str, label: str | None) -> Iterator[SplitLabe
 
     Raises:
         UserError: A file is missing, corrupt or has another version, or the feature does not exist.
-        StorageError: The store failed.
+        StorageError: The object store failed.
     """
     path = f"{directory}/{MANIFEST}"
     try:

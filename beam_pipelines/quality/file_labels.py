@@ -42,7 +42,7 @@ def read_file_labels(
 
     Raises:
         UserError: There are no records, a file contains no records, or the feature does not exist.
-        StorageError: The store failed.
+        StorageError: The object store failed.
     """
     files = ForeignFiles(path, follow_links, split_folders)
     chosen, notes = _choose_label(files, label)

@@ -82,7 +82,7 @@ def find_quality(
 
     Raises:
         UserError: There are no records, the data is corrupt, or the feature does not exist.
-        StorageError: The store failed.
+        StorageError: The object store failed.
     """
     path = path if is_remote(path) else os.path.expanduser(path)
     read = read_dataset_labels(path, label) if is_prepared_dataset(path) else read_file_labels(path, label, follow_links, split_folders)

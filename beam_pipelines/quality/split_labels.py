@@ -1,4 +1,4 @@
-"""Defines the labels for the shuffle test, and converts feature values to labels."""
+"""Defines the labels for the shuffle test and converts feature values to labels."""
 
 import dataclasses
 import hashlib

@@ -120,7 +120,7 @@ class _WantedContext(PartContext):
 
 
 def _list_wanted(context: bytes, part: str) -> ListedRuns:
-    """Lists a part of the source, and keeps only the inputs of corrupt shards."""
+    """Lists a part of the source and keeps only the inputs of corrupt shards."""
     of_all: _WantedContext = shared(context)
     listed = ListedRuns(of_all.config.spool_directory, 1.0)
     with noting_versions(listed.facts.versions):

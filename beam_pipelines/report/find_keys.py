@@ -40,7 +40,7 @@ def _orders(seed: int, keys: Sequence[str]) -> list[float]:
 def _find_in_split(
     directory: str, split: int, infos: Sequence[ShardInfo], seed: int, keys: Sequence[str]
 ) -> Iterator[tuple[str, ExampleLocation]]:
-    """Finds keys in a split by interpolation search, and yields their locations."""
+    """Finds keys in a split by interpolation search and yields their locations."""
     shards = [shard for shard, info in enumerate(infos) if info.num_examples]
     if not shards:
         return
@@ -72,6 +72,6 @@ def _at(starts: Sequence[int], rank: float) -> int:
 
 
 def _read_all(directory: str, infos: Sequence[ShardInfo], shards: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-    """Reads the catalogs of the given shards, and yields the index of each shard and the keys of its examples."""
+    """Reads the catalogs of the given shards and yields the index of each shard and the keys of its examples."""
     read = lambda shard: (shard, read_keys(directory, infos[shard]))
     return read_ahead(read, [(shard, infos[shard].catalog_bytes) for shard in shards]) if is_remote(directory) else map(read, shards)

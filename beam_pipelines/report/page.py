@@ -184,7 +184,7 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 
 def _one_code_each(labels: Labels, feature: Feature, rows: list[int]) -> tuple[dict[int, int], list[str]]:
-    """Assigns an integer code to each set of classes, and returns the code of each row and the name of each code."""
+    """Assigns an integer code to each set of classes and returns the code of each row and the name of each code."""
     classes: dict[int, set[str]] = {row: set() for row in rows}
     wanted = np.flatnonzero(np.isin(labels.rows, rows))
     for row, code in zip(labels.rows[wanted].tolist(), labels.codes[wanted].tolist()):

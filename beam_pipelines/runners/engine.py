@@ -171,7 +171,7 @@ class Engine:
             ) from error
 
     def _cancel_until_none(self, is_selected: Callable[[Job], bool]) -> None:
-        """Cancels the selected jobs, and waits until they end. Raises `TimeoutError` if a job does not end."""
+        """Cancels the selected jobs and waits until they end. Raises `TimeoutError` if a job does not end."""
         deadline = time.monotonic() + _STOP_SECONDS
         while active_jobs := [job for job in self._list_jobs() if is_selected(job)]:
             if time.monotonic() > deadline:

@@ -59,7 +59,7 @@ class JobWatch(threading.Thread):
         self._logged_starting: list[str] = []
 
     def stop(self) -> None:
-        """Stops monitoring, and logs nothing more."""
+        """Stops monitoring and logs nothing more."""
         self._over.set()
         self.join(_SECONDS_TO_END)
 

@@ -25,7 +25,7 @@ _UNTIL_CLIENT_ENDS = pathlib.Path(__file__).with_name("until_client_ends.py")
 
 
 def reserve_port() -> int:
-    """Reserves a TCP port of this machine, and returns its number.
+    """Reserves a TCP port of this machine and returns its number.
 
     The function opens and closes a connection, which leaves the port in the TIME-WAIT state. The system does not assign
     such a port to processes that request any free port. A server that requests this port can still use it with

@@ -55,7 +55,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
 
 
 def wait_for_end(result: PipelineResult) -> str:
-    """Waits until a job ends, and returns its final state."""
+    """Waits until a job ends and returns its final state."""
     return result.wait_until_finish()
 
 

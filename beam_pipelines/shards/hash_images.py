@@ -93,7 +93,7 @@ class _Hash(ParallelMap):
 
 
 def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJob) -> Iterator[Any]:
-    """Adds image hashes to sorted references, and removes references to rejected images.
+    """Adds image hashes to sorted references and removes references to rejected images.
 
     Raises:
         RunError: The runner lost or repeated hashes.

@@ -21,7 +21,7 @@ class HashedPart(NamedTuple):
     """The hashes of the images in a chunk of references.
 
     Attributes:
-        spool: The number of the spool file with the run of references.
+        spool: The number of the temporary file that contains the references.
         first: The index in the run of the first image.
         num_inputs: The number of images.
         rows: The `HASH_ROW`s of the accepted images, as bytes.

@@ -1,4 +1,4 @@
-"""Reads inputs, and converts each input to an image or example to store, or to a dead letter."""
+"""Reads inputs and converts each input to an image or example to store, or to a dead letter."""
 
 import base64
 import bisect
@@ -71,7 +71,7 @@ class ImageDigests(NamedTuple):
 
     Attributes:
         content: A digest of the image's bytes, 16 bytes.
-        descriptor: A small gray version of the image, from `load_for_hash`, or None.
+        descriptor: A small gray version of the image, from `load_for_hash`. None if no perceptual hash is needed.
     """
 
     content: bytes
@@ -79,7 +79,7 @@ class ImageDigests(NamedTuple):
 
 
 class InputReader:
-    """Reads inputs, and converts each input to an image or example to store, or to a dead letter. Thread-safe."""
+    """Reads inputs and converts each input to an image or example to store, or to a dead letter. Thread-safe."""
 
     def __init__(self, context: WriteContext, files: Files, spool: SpoolReader) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""Measures the encoded size of inputs, and finds inputs that would be rejected."""
+"""Measures the encoded size of inputs and finds inputs that would be rejected."""
 
 import contextlib
 import itertools

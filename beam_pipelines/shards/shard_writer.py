@@ -73,7 +73,7 @@ class WrittenPart:
         references: The references to all inputs of the part.
         kept: The indices in `references` of inputs that became examples, in ascending order.
         labels: A mapping from class feature to the label, or list of labels, of each example.
-        values: A mapping from other feature with a catalog column to the number, or UTF-8 string, of each example.
+        values: A mapping from each other feature in the catalog to its number, or UTF-8 string, in each example.
         paths: A mapping from additional image to its source file in each example.
         weights: The weight of each example. None if examples have no weights.
         statistics: The statistics of all examples and dead letters.

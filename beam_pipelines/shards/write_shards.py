@@ -62,7 +62,7 @@ class _Write(ParallelMap):
             yield from self.run(write_part, self._shared, shard, part)
 
     def take(self, result: WrittenPart) -> Iterator[ShardAddress]:
-        """Collects the parts of a shard in order, and completes the shard after its last part."""
+        """Collects the parts of a shard in order and completes the shard after its last part."""
         self._parts.append(result)
         if len(self._parts) == result.part.num_parts:
             parts, self._parts = self._parts, []

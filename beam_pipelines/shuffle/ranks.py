@@ -1,4 +1,4 @@
-"""Computes the rank of each example, and divides the examples among shards.
+"""Computes the rank of each example and divides the examples among shards.
 
 The rank of an example is its index in the shuffled order of its split (see `shuffle_keys`). The rank determines the
 shard. No worker needs all keys in memory: a histogram over the first bits of the shuffle keys gives the rank of the

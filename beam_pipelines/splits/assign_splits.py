@@ -78,7 +78,7 @@ class Mark(beam.DoFn):
 
 
 def make_split_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:
-    """Creates the split plan, and checks the names of its splits."""
+    """Creates the split plan and checks the names of its splits."""
     plan = plan_splits(merge_facts(parts), config)
     check_names(plan, listing, config)
     return plan

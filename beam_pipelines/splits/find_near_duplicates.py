@@ -68,7 +68,7 @@ class ChangedRun(NamedTuple):
 
 @dataclasses.dataclass
 class FindNearDuplicates(beam.PTransform):
-    """Finds near-duplicates among hashed images, and returns the remaining references as `Listed`.
+    """Finds near-duplicates among hashed images and returns the remaining references as `Listed`.
 
     Attributes:
         config: The configuration of the job.

@@ -108,7 +108,7 @@ def _is_wide(visual_hashes: VisualHashes, members: np.ndarray, limit: int) -> bo
 
 
 def _cut_into_stars(labels: np.ndarray, members: np.ndarray, edges: np.ndarray, sizes: np.ndarray, ranks: np.ndarray, bound: int) -> None:
-    """Divides a cluster into stars, and labels each star with its center.
+    """Divides a cluster into stars and labels each star with its center.
 
     Hashes with many neighbors become centers before hashes with few neighbors. Ties are broken by the smallest key.
     """

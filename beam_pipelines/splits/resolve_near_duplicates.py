@@ -189,7 +189,7 @@ class ResolvedNearDuplicates:
         )
 
     def describe(self, visual_hashes: SpoolRange, edges: SpoolRange, counts_all_pairs: bool) -> NearDuplicates:
-        """Writes a line for each near-duplicate image to a temporary file, and returns a summary.
+        """Writes a line for each near-duplicate image to a temporary file and returns a summary.
 
         For the arguments, see the attributes of `NearDuplicates`.
         """

@@ -1,4 +1,4 @@
-"""Finds the first input of each split in the order of hashes, and assigns splits accordingly."""
+"""Finds the first input of each split in the order of hashes and assigns splits accordingly."""
 
 import dataclasses
 from typing import Iterable, NamedTuple

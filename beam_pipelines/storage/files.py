@@ -26,7 +26,7 @@ class Files(Protocol):
         """Reads a whole file. Raises `OSError` if it is larger than `MAX_FILE_BYTES`."""
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of a file. At the end of the file, fewer bytes are returned.
+        """Reads a part of a file. Returns fewer bytes if the file ends within the requested range.
 
         Raises:
             DataError: The file has another version than the given one.
@@ -124,7 +124,7 @@ def open_file(path: str) -> BinaryIO:
 
 
 def input_size(path: str) -> int:
-    """Returns the size of an input file in bytes, and records its version, so that later changes are detected."""
+    """Returns the size of an input file in bytes and records its version, so that later changes are detected."""
     size, version = files_at(path).stat(path)
     note_version(path, version)
     return size
@@ -159,7 +159,7 @@ def make_folder(path: str) -> None:
 
 
 def make_parent_folders(directory: str, name: str) -> str:
-    """Returns the path of a file in a directory, and creates missing subfolders.
+    """Returns the path of a file in a directory and creates missing subfolders.
 
     A missing directory is not created, because the run may have ended and removed it.
     """

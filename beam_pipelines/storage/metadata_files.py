@@ -9,7 +9,7 @@ from tf_input.dataset_format import Manifest
 
 
 def read_object(directory: str, manifest: Manifest, name: str) -> dict[str, Any]:
-    """Reads a JSON metadata file, and compares its checksum with the manifest.
+    """Reads a JSON metadata file and compares its checksum with the manifest.
 
     Raises:
         UserError: The file is corrupt or was changed. The message names the file.

@@ -12,7 +12,7 @@ _NUM_THREADS = 32
 
 
 class PinnedFiles:
-    """Reads byte ranges of input files, and raises an error if a file has changed since it was listed. Implements
+    """Reads byte ranges of input files and raises an error if a file has changed since it was listed. Implements
     `Files`.
 
     Args:

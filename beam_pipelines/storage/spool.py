@@ -125,7 +125,7 @@ class SpoolReader:
         self._lock = threading.Lock()
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
-        """Reads bytes of a spool file. At the end of the file, fewer bytes are returned.
+        """Reads bytes of a spool file. Returns fewer bytes if the file ends within the requested range.
 
         Raises:
             OSError: The spool cannot be read.

@@ -144,7 +144,7 @@ def value_chunk(schema: Sequence[Feature], name: str) -> int:
 
 
 def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> bytes:
-    """Serializes several features, and returns their concatenated entries.
+    """Serializes several features and returns their concatenated entries.
 
     Args:
         features: The features, from `extra_features`.

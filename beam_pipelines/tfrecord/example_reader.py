@@ -179,7 +179,7 @@ def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, i
 
 
 def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Parses a message, and yields the number, wire type, start and end of each field."""
+    """Parses a message and yields the number, wire type, start and end of each field."""
     while position < end:
         tag = data[position]
         if tag < 128:

@@ -71,7 +71,7 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
         The configuration with its splits, and the manifest of the dataset.
 
     Raises:
-        UserError: A check failed.
+        UserError: There are no examples to analyze, or an existing analysis must not be replaced.
     """
     manifest = open_for_analysis(config.directory, "analyze")
     if config.splits is None:

@@ -21,7 +21,7 @@ from beam_pipelines.transform.transform_metadata import publish_transformed
 
 
 def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
-    """Writes the transformed dataset, and publishes it when it is complete.
+    """Writes the transformed dataset and publishes it when it is complete.
 
     Args:
         config: The options of the command.

@@ -1,4 +1,4 @@
-"""Imports TensorFlow Transform without its change of an environment variable that replaces `tf.keras` with Keras 2."""
+"""Imports TensorFlow Transform, then restores the environment variable by which it selects Keras 2 for `tf.keras`."""
 
 import os
 

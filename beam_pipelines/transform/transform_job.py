@@ -87,7 +87,7 @@ def make_job(config: TransformConfig) -> TransformJob:
     """Checks the dataset, its transform graph and the output path, and returns the parameters of the run.
 
     Raises:
-        UserError: A check failed.
+        UserError: The dataset has no valid analysis, or the output path is not usable.
     """
     manifest = open_for_analysis(config.directory, "transform")
     if is_remote(config.output):

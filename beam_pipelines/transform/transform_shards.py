@@ -97,7 +97,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
 
 
 def _write(job: TransformJob, batch: _Transformed, writer: RecordWriter) -> Iterator[tuple[int, int, int, int]]:
-    """Writes examples, and yields their index rows."""
+    """Writes examples and yields their index rows."""
     image = job.image_chunk
     labels = batch.labels[LABEL].tolist() if job.has_label else [NO_LABEL] * len(batch.examples)
     for chunks, label in zip(batch.examples, labels, strict=True):

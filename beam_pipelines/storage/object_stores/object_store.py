@@ -50,7 +50,7 @@ class ObjectStore(abc.ABC):
         return self.call(path, self._get, 0, None)[0]
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of an object. At the end of the object, fewer bytes are returned.
+        """Reads a part of an object. Returns fewer bytes if the object ends within the requested range.
 
         Raises:
             DataError: The object has another version than the given one.
@@ -251,7 +251,7 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _remove(self, bucket: str, keys: Names) -> None:
-        """Removes a page of objects, and ignores missing objects. May make several calls."""
+        """Removes a page of objects and ignores missing objects. May make several calls."""
 
     @abc.abstractmethod
     def _abandon_uploads(self, folder: str) -> None:

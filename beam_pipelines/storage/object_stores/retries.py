@@ -128,7 +128,7 @@ def persist(
     patience: float | None = None,
     min_attempts: int = 1,
 ) -> Any:
-    """Sends a request, and retries it after `Transient` errors.
+    """Sends a request and retries it after `Transient` errors.
 
     Delays between retries grow exponentially, with random jitter, so that workers do not retry at the same time.
 

@@ -19,7 +19,7 @@ class Upload(abc.ABC):
         self._buffer = bytearray()
 
     def write(self, data: bytes) -> int:
-        """Buffers bytes, and sends full chunks to the store. Returns the number of bytes in `data`."""
+        """Buffers bytes and sends full chunks to the store. Returns the number of bytes in `data`."""
         view = memoryview(data)
         for start in range(0, len(view), CHUNK_BYTES):
             self._buffer += view[start : start + CHUNK_BYTES]
@@ -44,4 +44,4 @@ class Upload(abc.ABC):
 
     @abc.abstractmethod
     def abandon(self) -> None:
-        """Aborts the upload, and removes the chunks that have been sent."""
+        """Aborts the upload and removes the chunks that have been sent."""
