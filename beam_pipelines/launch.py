@@ -246,9 +246,7 @@ def _absolute(path: str, make: Any) -> str:
 
 @contextlib.contextmanager
 def _progress_directory(job: PrepareJob, engine: Engine, is_submitted: bool) -> Iterator[str]:
-    """Context manager for a directory in which workers store progress counts. It yields "" if the job is only
-    submitted.
-    """
+    """Context manager for a directory in which workers store progress counts. For a submitted job, it yields ""."""
     if is_submitted:
         yield ""
     elif is_remote(job.output) and engine.is_local:

@@ -22,8 +22,7 @@ from beam_pipelines.splits.find_near_duplicates import FindNearDuplicates
 
 
 def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """Adds the steps of `recordmill prepare` to a Beam pipeline: list inputs, assign splits, plan and write shards,
-    publish.
+    """Adds the steps of `recordmill prepare` to a Beam pipeline.
 
     Args:
         root: The pipeline.

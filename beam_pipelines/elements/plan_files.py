@@ -83,9 +83,7 @@ def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[D
 
 
 def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
-    """Returns the path of the file with a completed shard's dead letters. Without dead letters, the file does not
-    exist.
-    """
+    """Returns the path of the file with a completed shard's dead letters. It exists only if there are dead letters."""
     return f"{config.done_directory}/{address}.dead_letters.jsonl"
 
 
@@ -130,8 +128,7 @@ def num_done(config: OutputPaths) -> int:
 
 
 def find_problems(directory: str, info: ShardInfo) -> dict[str, str]:
-    """Returns a mapping from each missing or corrupt file of a shard to the problem. In object stores, only sizes are
-    checked."""
+    """Maps each missing or corrupt file of a shard to the problem. In object stores, only sizes are checked."""
     problems = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"

@@ -103,9 +103,7 @@ class ShuffleQualities:
             self._features.setdefault(name, _Joined()).add(sequence)
 
     def to_json(self) -> dict[str, Any] | None:
-        """Returns the shuffle quality of each class feature in the format of `statistics.json`, or None without
-        features.
-        """
+        """Returns the shuffle quality of each class feature, as in `statistics.json`. Returns None without features."""
         return {name: self._features[name].to_json() for name in sorted(self._features)} or None
 
 

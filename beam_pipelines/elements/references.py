@@ -135,9 +135,7 @@ class References:
         return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """Yields the references in packed chunks of `CHUNK_REFERENCES`, each preceded by its size and number of
-        references.
-        """
+        """Yields packed chunks of `CHUNK_REFERENCES`, each preceded by its size and its number of references."""
         stop = len(self) if stop is None else stop
         for first in range(start, stop, CHUNK_REFERENCES):
             chunk = self.slice(first, min(first + CHUNK_REFERENCES, stop))

@@ -18,8 +18,7 @@ from tf_input.dataset_format import ShardInfo, decode_index
 
 
 def index_lines(directory: str, info: ShardInfo) -> Iterator[bytes]:
-    """Yields the lines of a shard's DALI index. The offsets are read from the shard's own index, without reading
-    records.
+    """Yields the lines of a shard's DALI index. Offsets are read from the shard's own index, not from its records.
 
     Raises:
         DataError: The index is corrupt.

@@ -33,8 +33,7 @@ class ExportedExample(NamedTuple):
     reader: ExampleReader
 
     def value(self, feature: Feature) -> Any:
-        """Returns the value of a feature: the bytes of a file, a string, a list of strings, or an array (0-d for a
-        scalar).
+        """Returns the value of a feature: the bytes of a file, a string, a list of strings, or an array.
 
         Raises:
             BadExampleError: The values do not match the schema. The message has one line and names the record.

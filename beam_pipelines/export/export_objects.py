@@ -49,7 +49,7 @@ class ExportedValues:
             )
 
     def of(self, feature: Feature, example: ExportedExample) -> Any:
-        """Returns the value of a feature, as `ExportedExample.value` does. Boxes are float64 [num_objects, 4] in
+        """Returns the value of a feature. Unlike in `ExportedExample.value`, boxes are float64 [num_objects, 4] in
         pixels.
 
         Raises:

@@ -37,8 +37,7 @@ def array_record_file(name: str, split: str, shard_index: int, num_shards: int) 
 
 
 def array_record_chunks(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """Yields the bytes of an ArrayRecord file, in chunks. The file is first written to a temporary directory, because
-    the library `array_record` cannot write to memory."""
+    """Yields the bytes of an ArrayRecord file, in chunks. The library `array_record` requires a temporary file."""
     check_array_record(f"--to={ARRAY_RECORD}")
     from array_record.python.array_record_module import ArrayRecordWriter
 

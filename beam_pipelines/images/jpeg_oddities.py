@@ -49,8 +49,7 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
 
 
 def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
-    """Removes the bytes after the last pixel of a JPEG. Returns None if they may be pixels, or did not cause the
-    warning.
+    """Removes the bytes after the last pixel. Returns None if they may be pixels or did not cause the warning.
 
     Args:
         data: The bytes of the JPEG after `tidy_header`.

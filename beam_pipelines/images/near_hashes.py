@@ -125,8 +125,7 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """Returns the number of differing bits of two hashes, uint8 [...]. Either image may be flipped to reduce the
-    number.
+    """Returns the number of differing bits of two hashes, uint8 [...]. Either image may be flipped.
 
     Args:
         differing: The exclusive or of the two hashes, uint64 [...].

@@ -144,8 +144,7 @@ class TaskWindow:
         self._reserved_bytes = 0
 
     def run(self, function: Callable[..., Any], *args: Any, memory_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task and yields the results of earlier tasks that have finished. Waits if too many tasks are
-        running.
+        """Starts a task and yields the results of finished tasks. Waits if too many tasks are running.
 
         Args:
             function: A module-level function with picklable arguments.

@@ -75,8 +75,7 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
 
 
 def show_clusters(leaks: Leaks, sample: Sample, album: Album) -> Iterator[ClusterList]:
-    """Yields near-duplicate clusters with pictures: clusters that span splits, clusters with conflicting labels, then
-    the rest."""
+    """Yields near-duplicate clusters: those that span splits, those with conflicting labels, then all others."""
     detected, now = leaks.facts["detected"], leaks.facts["remaining"]
     apart = [[NearDuplicate(str(key), str(split)) for key, split in zip(pair, item["parts"])] for item in now["across_splits"] for pair in item["first"]]
     has_several = len(detected["num_conflicts_of"]) > 1

@@ -87,9 +87,7 @@ class Sample:
         return list(self.manifest.splits)
 
     def labels(self, feature: Feature) -> Labels | None:
-        """Returns the classes of the sampled examples for a feature, or None if the catalogs do not contain the
-        feature.
-        """
+        """Returns the classes of the sampled examples for a feature. Returns None if the catalogs do not contain it."""
         name = _column_names(self.manifest)[feature.name]
         if name not in self.table.column_names:
             return None

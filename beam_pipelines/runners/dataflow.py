@@ -155,9 +155,7 @@ class _DataflowRunner(TidyRunner, DataflowRunner):
 
 
 def _check_credentials() -> None:
-    """Checks that Google credentials exist. Otherwise, Beam would search for 20 seconds and continue without
-    credentials.
-    """
+    """Checks that Google credentials exist. Without credentials, Beam would search for 20 seconds and then continue."""
     try:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError

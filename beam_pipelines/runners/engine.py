@@ -221,8 +221,7 @@ class Engine:
         yield
 
     def stop(self, result: PipelineResult | None) -> None:
-        """Stops a job and waits until it ends. If it is uncertain whether the job has ended, raises an exception of any
-        class.
+        """Stops a job and waits until it ends. Raises any exception if it is uncertain whether the job has ended.
 
         Args:
             result: The result of the submission, or None if the submission did not complete.

@@ -117,8 +117,7 @@ class Flink(Engine):
 
     @property
     def _worker_logs(self) -> str:
-        """The part of a message that tells where to find out why a Python worker does not start. Flink does not know
-        why.
+        """A phrase that tells where to find out why a Python worker does not start, because Flink does not report it.
         """
         if self.environment == "EXTERNAL":
             return (

@@ -73,9 +73,7 @@ class EngineJobs:
         return any(result.name == job for result in self._engine.find_jobs(output))
 
     def end_others(self, output: str) -> None:
-        """Cancels all active jobs that write to the output directory, because the commands that started them were
-        killed.
-        """
+        """Cancels all active jobs that write to the output directory. The commands that started them were killed."""
         if jobs := self._engine.find_jobs(output):
             print_message(f"canceling {', '.join(job.name for job in jobs)}, because the command that started it was killed")
             self._engine.cancel_jobs(jobs)

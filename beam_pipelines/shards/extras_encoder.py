@@ -206,9 +206,7 @@ class ExtrasEncoder:
         return read_mask(self._read(value, files, spool))
 
     def _make_image(self, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
-        """Checks and encodes an additional image like the main image. Returns the bytes to store and the image's
-        properties.
-        """
+        """Checks and encodes an additional image. Returns the bytes to store and the image's properties."""
         data = self._read(part, files, spool)
         checked = self._check_image(part, data)
         if checked is None:

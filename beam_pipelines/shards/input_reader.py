@@ -207,9 +207,7 @@ class InputReader:
         return self._reject_content(image, data, error)
 
     def _reject_file(self, image: InputRecord, error: OSError) -> DeadLetter:
-        """Returns the dead letter of an input whose file cannot be read. Raises `RunError` if the file did not cause
-        the error.
-        """
+        """Returns the dead letter of an unreadable file. Raises `RunError` if the file did not cause the error."""
         root = self._context.listing.root
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
         reason = describe_fact(error, path)

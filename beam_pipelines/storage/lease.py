@@ -227,8 +227,7 @@ def _keep_on_disk(directory: str, lease: Lease, end: threading.Event) -> None:
 
 
 def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
-    """Renews a lease. Returns False if another command has taken over. Disk errors are ignored, because they must not
-    end the run."""
+    """Renews a lease, ignoring disk errors. Returns False if another command has taken over."""
     with contextlib.suppress(OSError, StorageError):
         current = read_lease(directory)
         if current is None or current.holder != lease.holder:

@@ -12,8 +12,7 @@ _NUM_THREADS = 32
 
 
 class PinnedFiles:
-    """Reads byte ranges of input files and raises an error if a file has changed since it was listed. Implements
-    `Files`.
+    """An implementation of `Files` that raises an error if an input file has changed since it was listed.
 
     Args:
         files: The underlying `Files`.

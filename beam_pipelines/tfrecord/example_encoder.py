@@ -46,8 +46,7 @@ Value = int | float | bytes | Sequence[int] | Sequence[float]
 
 
 def is_core(feature: Feature, has_image: bool = True) -> bool:
-    """Returns whether a feature's value is a column of the references, such as the key, or is derived from the image.
-    The values of all other features are encoded separately."""
+    """Returns whether a feature is a column of the references, such as the key, or is derived from the image."""
     is_known = (feature.name, feature.kind) in (*_CORE, *(_OF_IMAGE if has_image else ()))
     return is_known and (not feature.shape or feature.name in _IMAGE_NAMES)
 

@@ -74,9 +74,7 @@ class ExampleReader:
                 self._read_features(*_message(wire_type, start, end))
 
     def spans(self, name: str) -> list[tuple[int, int]]:
-        """Returns the offset and the size of each value of a bytes feature. The list is empty if the feature is
-        missing.
-        """
+        """Returns the offset and the size of each value of a bytes feature. A missing feature has no values."""
         kind, lists, only = self.features.get(name, _NO_LIST)
         if kind not in ("", "bytes"):
             raise BadExampleError(f"feature {name!r} is a list of {kind}; it must be bytes")

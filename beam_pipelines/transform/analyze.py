@@ -133,8 +133,7 @@ class Analysis:
         return sum(map(self.manifest.num_examples, self.config.splits))
 
     def trace(self, temporary_directory: str) -> Traced:
-        """Calls the preprocessing function once before the analysis. Raises `UserError` if it fails or its outputs are
-        invalid."""
+        """Calls the preprocessing function once. Raises `UserError` if it fails or its outputs are invalid."""
         schema, targets = self.manifest.schema, self.manifest.targets
         file = None if isinstance(self.preprocessing, DefaultPreprocessing) else self.preprocessing.file
         try:
@@ -184,8 +183,7 @@ class Analysis:
             raise self._failure(failure, traced) from None
 
     def check(self, graph: TransformGraph, traced: Traced) -> None:
-        """Applies the written graph to a few records. Raises an error if the graph fails, or if an output does not have
-        one row per example."""
+        """Applies the graph to a few records. Raises an error if it fails or does not return one row per record."""
         try:
             try_graph(graph, self._reader(), [feature.name for feature in traced.schema])
         except tf.errors.OpError as error:
@@ -218,9 +216,7 @@ class Analysis:
         return TransformInfo(digest, self.config.splits, self.num_examples, schema, traced.targets, channels)
 
     def publish(self, info: TransformInfo, working: str, run_id: str) -> None:
-        """Publishes the analysis. Raises `RunError` if the dataset has changed or another run has taken over the
-        directory.
-        """
+        """Publishes the analysis. Raises `RunError` if the dataset has changed or another run has taken over."""
         with open(f"{working}/complete/{TRANSFORM}", "w", encoding="utf-8") as file:
             file.write(info.to_json())
         if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:

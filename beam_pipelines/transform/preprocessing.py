@@ -88,8 +88,7 @@ class DefaultPreprocessing:
         return any(feature.name == IMAGE for feature in self.schema)
 
     def describe(self, output: Feature) -> Feature:
-        """Returns the feature that describes an output. Object features are not changed by the preprocessing, except
-        that boxes are cropped with their image."""
+        """Returns the feature that describes an output. Object features are unchanged, except that boxes are cropped."""
         known = {feature.name: feature for feature in self.schema}
         return known[output.name] if output.name.startswith(f"{OBJECTS}/") else output
 
@@ -182,7 +181,5 @@ def _count_classes(feature: Feature, labels: tf.Tensor | tf.RaggedTensor) -> Non
 
 
 def vocabulary_name(feature: str) -> str:
-    """Returns the name of the asset file with class counts. Each line has a count and a class name, most frequent
-    first.
-    """
+    """Returns the name of the asset file with class counts. Each line has a count and a class name, in this order."""
     return feature.replace("/", "-")

@@ -149,9 +149,7 @@ class ObjectStore(abc.ABC):
             yield from page
 
     def pages_from(self, folder: str, first: str = "") -> Iterator[Sizes]:
-        """Yields the pages of a listing from the relative path `first`. The first page may also contain earlier
-        objects.
-        """
+        """Yields the pages of a listing from the relative path `first`. The first page may begin earlier."""
         start = len(split_path(_as_folder(folder))[1])
         for page in self._pages(folder, first=first):
             yield [(key[start:], size) for key, size in page.objects if not _is_marker(key)]
@@ -224,9 +222,7 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
-        """Returns the bytes and the version of an object. Both are empty if the range begins after the end of the
-        object.
-        """
+        """Returns the bytes and the version of an object. If the range begins after the end, both are empty."""
 
     @abc.abstractmethod
     def _head(self, bucket: str, key: str) -> FileStat: ...
