@@ -218,8 +218,10 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
     if is_open and (reading := opened.choose_class_folders()):
         print_message(f"--class_folder_depth={reading.depth}, because {reading.why}")
         config = dataclasses.replace(config, source=dataclasses.replace(config.source, class_folder_depth=reading.depth))
-    if result := getattr(opened, "guess", ""):  # Only for TFRecord sources.
+    if result := getattr(opened, "guess", ""):  # Only for TFRecord sources and tables.
         print_message(result)
+    if resolved := getattr(opened, "resolved", None):  # only for tables
+        config = dataclasses.replace(config, source=resolved)
     return config
 
 

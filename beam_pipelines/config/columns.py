@@ -31,7 +31,7 @@ import re
 from typing import Collection
 
 from beam_pipelines.errors import UserError, did_you_mean, printable
-from tf_input.dataset_format import LABEL, MASK, TENSOR_DTYPES, Feature
+from tf_input.dataset_format import LABEL, MASK, OBJECTS, TENSOR_DTYPES, Feature
 
 _MAX_CLASSES = 1_000_000  # Limit for multi_hot columns.
 LIST_KINDS = ("float", "integer", "text")
@@ -159,6 +159,7 @@ def parse_labels(texts: list[str]) -> tuple[Column, ...]:
     """Parses the values of `--label`.
 
     The feature of a single label is called `label`, or `mask` if the label is a mask. Several labels keep their names.
+    `objects=COLUMN` names the column with the classes of boxes.
 
     Raises:
         UserError: A value is not a valid column, or the values contradict each other.
@@ -168,7 +169,7 @@ def parse_labels(texts: list[str]) -> tuple[Column, ...]:
             raise UserError("--label=none cannot be used with other labels. Omit it, or the other labels.")
         return ()
     columns = tuple(parse_column("--label", text, "class") for text in texts)
-    if len(columns) == 1:
+    if len(columns) == 1 and columns[0].name != OBJECTS:
         name = MASK if columns[0].kind == "mask" else LABEL
         if _COLUMN.fullmatch(texts[0].strip())["feature"] not in (None, name):
             raise UserError(f"--label={texts[0]}: a single label is always called {name!r}. Omit {columns[0].name}=.")

@@ -28,6 +28,7 @@ BAD_BOXES = ("reject", "clip")
 DRAWN_ON = ("file", "upright")
 BOX_FORMATS = ("xywh", "xyxy", "cxcywh")
 BOX_UNITS = ("pixels", "relative")
+ROWS = ("images", "boxes", "values")
 
 DUPLICATES = ("keep", "group", "drop")
 MAX_DUPLICATE_DISTANCE = 8  # Of 64 bits. Images with a greater distance are often different pictures.
@@ -64,6 +65,8 @@ class SourceConfig:
         kind: The kind of the source, one of `SOURCES`. None detects the kind.
         has_images: Whether each example has an image. If the kind `may_omit_images`, opening the source can change True
             to False.
+        rows: The meaning of a row of a table, one of `ROWS`: an image, a box of an image, or one of several values of an
+            image. Rows of boxes and values are grouped by image. None detects the meaning.
         column_names: The names of the columns of a table without a header. Empty if the table has a header.
         image_root: The base folder of relative paths. None selects the folder of the table or the annotations.
         image_suffix: The suffix to append to image names in a list or a table. Empty if names are complete.
@@ -89,7 +92,7 @@ class SourceConfig:
             orientation, `upright` applies EXIF. None selects `upright` if the image size in the annotations proves it,
             and `file` otherwise.
         box_format: The meaning of the four numbers of a box in a table or a sample, one of `BOX_FORMATS`. None selects
-            `xywh` unless the numbers make it unlikely.
+            the format that the names of columns state, and otherwise `xywh` unless the numbers make it unlikely.
         box_unit: The unit of these numbers, one of `BOX_UNITS`. None selects pixels unless the numbers cannot be
             pixels.
         has_masks: Whether to draw masks from the outlines in the source.
@@ -105,6 +108,7 @@ class SourceConfig:
 
     kind: str | None = None
     has_images: bool = True
+    rows: str | None = None
     column_names: tuple[str, ...] = ()
     image_root: str | None = None
     image_suffix: str = ""
@@ -139,7 +143,7 @@ class SourceConfig:
         require(depth is None or DEPTH_PATTERN.fullmatch(depth), "--class_folder_depth", depth, "a number from 1 to 9, last, or all")
         require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
         require(self.drawn_on is None or self.drawn_on in DRAWN_ON, "--drawn_on", self.drawn_on, f"one of {', '.join(DRAWN_ON)}")
-        for option, values in (("box_format", BOX_FORMATS), ("box_unit", BOX_UNITS)):
+        for option, values in (("box_format", BOX_FORMATS), ("box_unit", BOX_UNITS), ("rows", ROWS)):
             value = getattr(self, option)
             require(value is None or value in values, f"--{option}", value, f"one of {', '.join(values)}")
         for split in self.divide:
@@ -151,7 +155,7 @@ class SourceConfig:
         for option in ("header_bytes", "footer_bytes", "skip_lines"):
             require(getattr(self, option) >= 0, f"--{option}", getattr(self, option), "0 or more")
         columns = [*(self.labels or ()), *self.features]
-        names = [column.name for column in columns if column.names != (OBJECTS,)]
+        names = [column.name for column in columns if OBJECTS not in (column.name, *column.names)]
         for name in names:
             require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
             check_reserved_names(name, has_images=False)

@@ -13,6 +13,7 @@ from beam_pipelines.config.prepare_config import (
     DRAWN_ON,
     DUPLICATES,
     MAX_DUPLICATE_DISTANCE,
+    ROWS,
     PrepareConfig,
     SourceConfig,
     check_of_duplicates,
@@ -199,6 +200,15 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         metavar="NAME,...",
         help="Column names of CSV files without a header. Only for table. Default: the first line is the header.",
     )
+    add(
+        "--rows",
+        choices=ROWS,
+        help="Meaning of a row of the table. images: each row is an example. boxes: each row is a box, such as "
+        "filename,class,xmin,ymin,xmax,ymax, and --label names the column with the class. values: each row is one of "
+        "several values of an image, such as a caption (--label caption:text[]). Rows of boxes and of values are "
+        "grouped by the image column. Only for table. Default: boxes if the columns have names of boxes and --label "
+        "does not name a column; otherwise images.",
+    )
     for column, meaning in _COLUMNS.items():
         add(f"--{column}_column", metavar="COLUMN", help=meaning)
     add(
@@ -221,8 +231,8 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         "--box_format",
         choices=BOX_FORMATS,
         help="Meaning of the four numbers of a box. xywh: x, y, width, height. xyxy: xmin, ymin, xmax, ymax. cxcywh: "
-        "x and y of the center, width, height. Only for table and webdataset. Default: xywh, with a warning if all "
-        "boxes could be xyxy.",
+        "x and y of the center, width, height. Only for table and webdataset. Default: the format that the names of "
+        "columns state, such as xmin; otherwise xywh, with a warning if all boxes could be xyxy.",
     )
     add(
         "--box_unit",
@@ -539,6 +549,7 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
     return SourceConfig(
         kind=arguments.source,
         has_images=arguments.image != "none",
+        rows=arguments.rows,
         column_names=tuple(name.strip() for name in arguments.column_names.split(",")) if arguments.column_names is not None else (),
         image_root=arguments.image_root,
         image_suffix=arguments.image_suffix,

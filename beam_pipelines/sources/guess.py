@@ -30,7 +30,7 @@ _FILES = {
 # Kind -> patterns of names in a folder, in order of precedence. One match is enough.
 _FOLDERS = {
     "tfrecord": ("dataset_info.json", "manifest.json", *_FILES["tfrecord"]),
-    "table": ("metadata.csv", "metadata.jsonl", "*.parquet"),
+    "table": ("metadata.csv", "metadata.jsonl", "_annotations.csv", "*.parquet"),
     "webdataset": _FILES["webdataset"],
     "coco": ("_annotations.coco.json",),
     "arrays": ("*.npz", "images.npy", "x.npy", "x_train.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin"),

@@ -44,8 +44,10 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     except OSError as error:
         raise listing_error(error, config.input, f"--input={printable(config.input)}: {error.strerror or error}") from error
     has_images = config.source.has_images and (not config.source.can.may_omit_images or opened.has_images)
+    names = [feature.name for feature in opened.features]
     for column in (*(config.source.labels or ()), *config.source.features):
-        if column.names != (OBJECTS,):
+        is_objects = column.names == (OBJECTS,) or (column.name == OBJECTS and column.name not in names)  # `objects=COLUMN`
+        if not is_objects:
             check_reserved_names(column.name, has_images)
     if not has_images:
         for feature in opened.features:

@@ -57,6 +57,7 @@ CONFIG = PrepareJob(
     has_report=False,
     source=SourceConfig(
         kind="table",
+        rows="boxes",
         column_names=("a", "b", "c"),
         image_suffix=".jpg",
         image_root="/images",

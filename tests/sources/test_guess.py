@@ -29,6 +29,7 @@ FOLDERS = {
         ["rows.jsonl.gz"],
         ["train/part-0.csv", "test/part-0.csv.gz"],
         ["images/1.jpg", "rows.csv"],
+        ["train/_annotations.csv", "train/1.jpg", "valid/_annotations.csv", "valid/2.jpg"],
     ],
     "voc": [
         ["Annotations/1.xml", "JPEGImages/1.jpg", "ImageSets/Main/train.txt"],

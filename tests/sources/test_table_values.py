@@ -164,33 +164,18 @@ BOX_COLUMNS = [
 ]
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("names", BOX_COLUMNS)
-def test_table_with_box_columns_needs_an_explicit_label(tmp_path: pathlib.Path, capsys, names: str) -> None:
+def test_label_of_a_table_with_box_columns_keeps_one_class_per_row(tmp_path: pathlib.Path, capsys, names: str) -> None:
     columns = names.split(",")
     data = make_csv("class", *columns, row=lambda index: ["a" if index % 2 else "b", *range(1, len(columns) + 1)])
     write_files(write_pictures(tmp_path), {"labels.csv": data})
-    assert prepare(tmp_path, "labels.csv") == 2
-    reported = capsys.readouterr().err
-    assert "--label class" in reported and "objects" in reported and all(name in reported for name in columns)
-    assert prepare(tmp_path, "labels.csv", "--label", "class") == 0  # follows the advice of the error
-    assert f" {', '.join(sorted(columns))}\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("names, form", [("xmin,ymin,xmax,ymax", "xyxy"), ("x,y,w,h", "xywh"), ("cx,cy,w,h", "cxcywh")])
-def test_several_rows_of_boxes_per_image_must_be_grouped(tmp_path: pathlib.Path, capsys, names: str, form: str) -> None:
-    once = make_csv("Class", *names.split(","), row=lambda index: ["a", 1, 2, 3, 4])
-    twice = once + b"3.png,b,1,2,3,4\n"
-    write_files(tmp_path, {"once.csv": once, "twice.csv": twice})
-    assert prepare(tmp_path, "twice.csv") == 2
-    reported = capsys.readouterr().err
-    assert "'3.png'" in reported and "--label Class" not in reported and f"--label objects --box_format {form}" in reported
-    assert prepare(tmp_path, "once.csv", "--label", "objects") == 2
-    assert "--label Class" in capsys.readouterr().err
-    write_pictures(tmp_path)
-    objects = {"bbox": [[4, 4, 8, 8], [5, 5, 8, 6]], "category": ["a", "b"]}
-    grouped = [json.dumps({"file_name": f"{index}.png", "Class": "a", "objects": objects}) for index in range(NUM)]
-    write_files(tmp_path, {"rows.jsonl": "\n".join(grouped).encode()})
-    assert prepare(tmp_path, "rows.jsonl", "--label", "objects", "--box_format", form) == 0  # as advised
+    assert prepare(tmp_path, "labels.csv", "--label", "class") == 0
+    captured = capsys.readouterr()
+    assert "--rows=images" in captured.err and all(name in captured.err for name in columns)
+    assert f" {', '.join(sorted(columns))}\n" in captured.out
+    assert prepare(tmp_path, "labels.csv", "--label", "class", "--rows", "images", "--overwrite") == 0
+    assert "--rows" not in capsys.readouterr().err
 
 
 @pytest.mark.slow(1)
@@ -375,10 +360,3 @@ def test_default_in_a_layout_replaces_missing_features(tmp_path: pathlib.Path, v
     opened = tf_input.open_tfrecords(str(path), layout=layout, **options)
     read = opened.batches("train", batch_size=NUM, shuffle=False, image_size=(16, 24))
     assert next(iter(read))[1].numpy().tolist() == [expected[index][0] for index in range(NUM)]
-
-
-def test_rejects_label_objects_for_a_table_with_box_columns(tmp_path: pathlib.Path, capsys) -> None:
-    data = make_csv("class", "xmin", "ymin", "xmax", "ymax", row=lambda index: ["a", 1, 2, 3, 4])
-    write_files(write_pictures(tmp_path), {"labels.csv": data})
-    assert prepare(tmp_path, "labels.csv", "--label", "objects") == 2
-    assert "xmin" in (reported := capsys.readouterr().err) and "bbox" in reported

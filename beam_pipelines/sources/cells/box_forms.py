@@ -68,10 +68,10 @@ class BoxForms:
         if not self.num:
             return
         if source.box_unit is None and self.num_relative == self.num:
+            choice = "" if source.box_format else f" and --box_format (one of {', '.join(NUMBERS)})"
             raise UserError(
                 f"The numbers of all {self.num:,} boxes are between 0 and 1, so they are probably not pixels. Pass "
-                f"--box_unit relative and --box_format (one of {', '.join(NUMBERS)}), or --box_unit pixels if they "
-                "are pixels."
+                f"--box_unit relative{choice}, or --box_unit pixels if they are pixels."
             )
         if source.box_unit == "relative" and not self.num_relative:
             problem = f"none of the {self.num:,} boxes has all its numbers between 0 and 1"

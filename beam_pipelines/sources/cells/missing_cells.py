@@ -9,11 +9,11 @@ from beam_pipelines.errors import UserError, did_you_mean, printable
 
 def fill_row(row: Mapping[str, Any], defaults: Mapping[str, str]) -> Mapping[str, Any]:
     """Replaces missing cells in a row by the default values of the columns."""
-    missing = {name: value for name, value in defaults.items() if _is_missing(row.get(name))}
+    missing = {name: value for name, value in defaults.items() if is_missing(row.get(name))}
     return {**row, **missing} if missing else row
 
 
-def _is_missing(cell: Any) -> bool:
+def is_missing(cell: Any) -> bool:
     """Returns whether a cell is empty, blank or NaN, which pandas writes for missing cells."""
     if isinstance(cell, (str, bytes)):
         return not cell.strip()

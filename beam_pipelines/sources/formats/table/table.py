@@ -36,6 +36,7 @@ from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_i
 from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.missing_cells import check_defaults
+from beam_pipelines.sources.cells.row_boxes import RowBoxes
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import given_already, reject_options
@@ -43,10 +44,14 @@ from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.sizes import add_sizes
 from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.rows.row_files import RowFiles
+from beam_pipelines.sources.rows.row_groups import MAX_MEMORY
 from beam_pipelines.sources.rows.row_mapper import RowMapper
-from beam_pipelines.sources.formats.table.table_columns import choose_columns, has_names, names_of_integers
+from beam_pipelines.sources.formats.table.image_rows import ImageRows
+from beam_pipelines.sources.formats.table.table_columns import choose_columns, describe_rows, has_names, names_of_integers
 from beam_pipelines.sources.rows.table_files import METADATA, TableFile
 from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, read_first_row, read_head, read_rows, show_columns
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
 from tf_input.dataset_format import IMAGE, OBJECTS
 
@@ -55,6 +60,9 @@ _FILES = ("image", "mask")  # kinds whose bytes may be in the table itself, like
 # References to spooled images that wait until their spool is complete, so that all listed images can be read.
 _SPOOL_IMAGES = 16_384
 
+# The memory for rows that are grouped by image, as a multiple of the size of the text file.
+_GROUPED_SHARE = 4
+
 # Extensions of CSV files that are requested by name or pattern. In a folder, such files are not tables.
 _TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
 
@@ -62,7 +70,7 @@ Listed = InputRecord | DeadLetter
 
 _OPTIONS = (
     *("image_column", "key_column", "split_column", "group", "weight_column"),
-    *("has_images", "column_names", "defaults", "labels", "features", "label_names", "label_separator"),
+    *("has_images", "rows", "column_names", "defaults", "labels", "features", "label_names", "label_separator"),
     *("image_root", "image_suffix", "bad_boxes", "drawn_on", "box_format", "box_unit", "skip_lines", "comment"),
 )
 
@@ -105,6 +113,11 @@ class Table(RowFiles):
                 "--column_names."
             )
         columns = choose_columns(head, source, first)
+        if columns.boxes:
+            box_format, box_unit = columns.boxes.box_format or None, columns.boxes.box_unit or None
+            source = dataclasses.replace(source, box_format=source.box_format or box_format, box_unit=source.box_unit or box_unit)
+        self.guess = describe_rows(columns, source, head, first)
+        self.resolved = source = dataclasses.replace(source, rows=columns.rows if self.guess else source.rows)
         roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
         self._columns = columns = dataclasses.replace(columns, roles=roles)
         self.has_images = columns.image is not None
@@ -123,14 +136,20 @@ class Table(RowFiles):
         if columns.objects and not source.names_of(OBJECT_LABEL):
             classes += [f"{OBJECTS}/{field}" for field in head.object_fields]
         self._known_names = {name: head.class_names.get(name, ()) for name in classes}
-        self._objects, self.unused_fields, self.boxes = None, UnusedFields(), BoxForms()
+        self._objects: ObjectsColumn | RowBoxes | None = None
+        self.unused_fields, self.boxes = UnusedFields(), BoxForms()
+        if columns.boxes:
+            classes += [columns.boxes.label] if columns.boxes.label and not source.names_of(OBJECT_LABEL) else []
+            self._known_names = {name: head.class_names.get(name, ()) for name in classes}
+            self._objects = RowBoxes(columns.boxes, source, head.class_names.get(columns.boxes.label or "", ()))
+            self.boxes = self._objects.boxes
         if columns.objects:
             names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
             self._objects = ObjectsColumn(head.object_fields, source, names)
             self.unused_fields, self.boxes = self._objects.unused_fields, self._objects.boxes
         for option in ("box_format", "box_unit"):
             if getattr(source, option) and not self._objects:
-                problem = f"--{option}: no column {OBJECTS!r} with boxes is used"
+                problem = f"--{option}: no boxes are read, neither from a column {OBJECTS!r} nor from rows of boxes"
                 raise UserError(f"{printable(first.name)}: {problem}. Omit --{option}, or pass --label {OBJECTS}.")
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
@@ -142,6 +161,8 @@ class Table(RowFiles):
         self._mapper = self._make_mapper(root)
         self.features, self.targets = self._mapper.features, self._mapper.targets
         self._other_files = tuple(feature.name for feature in self.features if feature.kind in _FILES)
+        if columns.are_grouped and columns.image in head.has_bytes:
+            raise UserError(f"{printable(first.name)}: --rows={columns.rows}: rows can be grouped only by the paths of images, not by bytes.")
         self._needed = tuple(dict.fromkeys((*columns.names, *self._mapper.value_names, *self._mapper.part_names)))
         check_defaults(source.defaults, self._needed)
 
@@ -181,7 +202,29 @@ class Table(RowFiles):
     def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:
         root = self._root_of(file)
         read = functools.partial(self._read_row, file, root, self._make_mapper(root))
-        return self._read_rows(file, read_rows(file, self._config.source, self._needed, self._known_names, self.unused_fields), read)
+        rows = read_rows(file, self._config.source, self._needed, self._known_names, self.unused_fields)
+        if not self._columns.are_grouped:
+            return self._read_rows(file, rows, read)
+        of_images = ImageRows(self._columns, (*self._labels, *self._features), self._needed, self._config.source.defaults)
+        grouped = of_images.group(rows, self._spool_directory)
+        return self._read_rows(file, grouped, lambda number, some: read(number, of_images.combine(some)))
+
+    def memory_bytes(self, part: str) -> int:
+        """Returns the estimated memory in bytes for grouping the rows of a file. Rows that are not grouped take a
+        constant amount of memory.
+
+        Raises:
+            UserError: The file does not exist or cannot be read.
+        """
+        file = self._files[part]
+        if not self._columns.are_grouped:
+            return 0
+        try:
+            num_bytes = files_at(file.path).size(file.path)
+        except OSError as error:
+            raise listing_error(error, file.path, f"{printable(file.name)}: cannot be read: {error.strerror or error}") from error
+        is_compressed = file.format == "parquet" or file.path.lower().endswith(".gz")
+        return MAX_MEMORY if is_compressed else min(MAX_MEMORY, _GROUPED_SHARE * num_bytes)
 
     def _read_row(self, file: TableFile, root: Root, mapper: RowMapper, number: int, row: Mapping[str, Any]) -> InputRecord | _Embedded:
         """Converts a row to an input. Raises `InvalidInput` if a cell is invalid for its column."""

@@ -7,32 +7,16 @@ from typing import Iterable, Mapping, Sequence
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.sources.cells.box_columns import BoxColumns, find_box_columns
 from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.rows.table_files import TableFile
 from beam_pipelines.sources.formats.table.table_rows import TableHead, find_repeated, show_columns
 from tf_input.dataset_format import LABEL, OBJECTS
 
 IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
+# If several rows belong to an image, the column that they share.
+_SHARED_IMAGE_COLUMNS = (*IMAGE_COLUMNS, "image_name", "image_filename", "imagename", "img_path", "img", "image_id", "imageid")
 LABEL_COLUMNS = ("label", "labels", "class", "category")
-
-# Columns that together form one box, by lower-case names without punctuation and without a prefix such as `bbox_`.
-_BOX_COLUMNS = {
-    "xyxy": (
-        *(("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("x0", "y0", "x1", "y1")),
-        ("left", "top", "right", "bottom"),
-    ),
-    "xywh": (
-        *(("x", "y", "w", "h"), ("x", "y", "width", "height")),
-        *(("left", "top", "width", "height"), ("xmin", "ymin", "width", "height")),
-    ),
-    "cxcywh": tuple(
-        (x, y, w, h)
-        for x, y in (("xc", "yc"), ("xcenter", "ycenter"), ("cx", "cy"))
-        for w, h in ("wh", ("width", "height"))
-    ),
-}
-_BOX_PREFIX = re.compile("(bounding_?box|bbox|bndbox|box)_?(?=.)")
-_BOX_COLUMN = ("bbox", "box", "bndbox", "boundingbox")
 
 # Numbers are never column names, but cells of a row.
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
@@ -47,18 +31,32 @@ class TableColumns:
         image: The column with image paths, or with image bytes in Parquet; None if examples have no image.
         roles: The columns with key, split, group and weight.
         objects: The column with boxes and their classes, in the format of Hugging Face's libraries.
+        boxes: The columns of a table in which each row is a box.
         labels: The columns that a model predicts, without objects.
+        rows: The meaning of a row, one of `ROWS`.
     """
 
     image: str | None
     roles: RowRoles
     objects: str | None
+    boxes: BoxColumns | None
     labels: tuple[Column, ...]
+    rows: str
+
+    @property
+    def are_grouped(self) -> bool:
+        """Whether several rows can belong to an image."""
+        return self.rows != "images"
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether there are boxes."""
+        return bool(self.objects or self.boxes)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all columns except labels."""
-        names = (self.image, *self.roles.names, self.objects)
+        names = (self.image, *self.roles.names, self.objects, *(self.boxes.names if self.boxes else ()))
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -74,21 +72,25 @@ def choose_columns(head: TableHead, config: SourceConfig, file: TableFile) -> Ta
         UserError: There is no image or label column, a requested column is missing, or examples would be empty.
     """
     chooser = _Chooser(head.columns, file.name)
-    image = chooser.choose("--image_column", config.image_column, IMAGE_COLUMNS) if config.has_images else None
+    rows = _choose_rows(head, config, chooser, file)
+    usual_images = IMAGE_COLUMNS if rows == "images" else _SHARED_IMAGE_COLUMNS
+    image = chooser.choose("--image_column", config.image_column, usual_images) if config.has_images else None
+    if image is None and rows != "images":
+        advice = "Name the column of images with --image_column" if config.has_images else "Omit --image=none"
+        raise chooser.error(f"--rows={rows}: rows are grouped by the image column, but there is none", advice)
     if image is None and not config.features:
         keep = "add --feature COLUMN:KIND for each column to keep, such as height:float"
         if not config.has_images:
             raise chooser.error("--image=none leaves examples without features", f"A{keep[1:]}")
         advice = f"Name the column of images with --image_column. For examples without images, {keep}"
         raise chooser.error(f"has none of the columns {', '.join(IMAGE_COLUMNS)}", advice)
+    boxes = _choose_boxes(chooser, config, image) if rows == "boxes" and config.labels != () else None
     labels = config.labels
     if labels is None:
-        labels = _usual_labels(head, chooser)
-        if labels[0].names != (OBJECTS,):
-            _refuse_boxes(head, config, file, image, labels[0].names[0])
+        labels = () if boxes else _usual_labels(head, chooser)
+    elif boxes:
+        labels = tuple(column for column in labels if OBJECTS not in (column.name, *column.names) and column.names != (boxes.label,))
     for column in (*labels, *config.features):
-        if column.names == (OBJECTS,) and OBJECTS not in head.columns:
-            _refuse_boxes(head, config, file, image, chooser.choose("--label", None, LABEL_COLUMNS))
         for name in column.names:
             chooser.choose("--label or --feature", name, ())
     has_objects = any(_means_objects(column, head) for column in labels)
@@ -103,6 +105,8 @@ def choose_columns(head: TableHead, config: SourceConfig, file: TableFile) -> Ta
             may_omit_group=not config.group,
         ),
         objects=OBJECTS if has_objects else None,
+        boxes=boxes,
+        rows=rows,
         labels=tuple(column for column in labels if not _means_objects(column, head)),
     )
 
@@ -119,37 +123,79 @@ def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
     )
 
 
-def find_box_columns(columns: Sequence[str]) -> tuple[list[str], str]:
-    """Returns the columns whose names show that they form a box together, and the corresponding `--box_format`.
+def _choose_rows(head: TableHead, config: SourceConfig, chooser: "_Chooser", file: TableFile) -> str:
+    """Returns the meaning of a row, one of `ROWS`."""
+    if config.rows:
+        return config.rows
+    image = chooser.choose("--image_column", config.image_column, _SHARED_IMAGE_COLUMNS) if config.has_images else None
+    if image is None or OBJECTS in head.columns:
+        return "images"
+    asks_for_boxes = config.labels is None or any(OBJECTS in (column.name, *column.names) for column in config.labels)
+    if asks_for_boxes and find_box_columns(head.columns, image):
+        return "boxes"
+    collects = any(column.kind == "text" and column.shape == (None,) for column in (*(config.labels or ()), *config.features))
+    return "values" if collects and find_repeated(file, config, image) else "images"
 
-    Without such columns, both are empty. If a single column contains boxes, the format is empty.
-    """
-    plain = {_BOX_PREFIX.sub("", re.sub(r"[^a-z0-9]", "", name.lower())): name for name in reversed(columns)}
-    several = ((names, form) for form, known in _BOX_COLUMNS.items() for names in known if set(names) <= plain.keys())
-    names, form = next(several, ([name for name in _BOX_COLUMN if name in plain][:1], ""))
-    return [name for name in columns if name in {plain[item] for item in names}], form
 
-
-def _refuse_boxes(head: TableHead, config: SourceConfig, file: TableFile, image: str | None, label: str | None) -> None:
-    """Raises an error for tables with one box per row, because the boxes would be lost.
+def _choose_boxes(chooser: "_Chooser", config: SourceConfig, image: str | None) -> BoxColumns:
+    """Returns the columns of a box. A label named `objects`, or the only class label, names the column with classes.
 
     Raises:
-        UserError: There are columns of a box.
+        UserError: There are no columns with usual names, or it is unclear which label is the class of a box.
     """
-    columns, form = find_box_columns(head.columns)
-    if not columns:
-        return
-    many = "columns" if len(columns) > 1 else "column"
-    advice = f"To read one class for each image, without boxes, pass --label {printable(label or 'COLUMN')}."
-    repeated = image and find_repeated(file, config, image)
-    if repeated:
-        advice = f"Image {printable(repeated)!r} is in several rows. First group the rows by image."
-    raise UserError(
-        f"{printable(file.name)}: each row seems to be one box: {many} {show_columns(columns)}. {advice} "
-        f"For boxes, write a row for each image in JSON Lines or Parquet, with a column {OBJECTS}: "
-        '{"bbox": [[…], …], "category": [name, …]}, and pass '
-        f"--label {OBJECTS} --box_format {form or 'FORMAT (xywh, xyxy or cxcywh)'}."
-    )
+    boxes = find_box_columns(chooser.columns, image)
+    if boxes is None:
+        names = "--skip_lines 1 --column_names NAME,…, with the names xmin, ymin, xmax, ymax or x, y, width, height"
+        raise chooser.error(f"--rows={config.rows}: no columns are named like the sides of a box", f"Rename them, or pass {names}")
+    labels = config.labels or ()
+    named = [column for column in labels if OBJECTS in (column.name, *column.names)]
+    if not named and len(labels) == 1 and labels[0].kind == "class":
+        named = [*labels]
+    if len(named) != 1 and labels:
+        some = ", ".join(printable(column.name) for column in labels)
+        raise chooser.error(
+            f"--rows=boxes: --label names {some}", f"Name the column with the class of each box: --label {OBJECTS}=COLUMN"
+        )
+    if named and (named[0].kind != "class" or len(named[0].names) > 1):
+        raise chooser.error(f"--label={OBJECTS}: the class of a box is one column of the kind class", f"Pass --label {OBJECTS}=COLUMN")
+    if named and named[0].names != (OBJECTS,):
+        boxes = boxes._replace(label=chooser.choose("--label", named[0].names[0], ()))
+    return boxes
+
+
+def describe_rows(columns: TableColumns, source: SourceConfig, head: TableHead, file: TableFile) -> str:
+    """Returns a message about the meaning of the rows, or an empty string if each row clearly is an image.
+
+    Args:
+        columns: The columns of the table.
+        source: The options, including the detected format and unit of boxes.
+        head: The existing columns.
+        file: The table, for the message.
+
+    Raises:
+        UserError: Images are in several rows of a table of boxes, and each row would be read as an image.
+    """
+    name, boxes = printable(file.name), columns.boxes
+    grouped = f"Rows are grouped by the column {printable(columns.image or '')}"
+    if boxes:
+        details = [f"{show_columns(boxes.box)} as {source.box_format or 'xywh'} in {source.box_unit or 'pixels'}"]
+        details.append(f"class {printable(boxes.label)}" if boxes.label else "no column with classes: all boxes are of one class")
+        details += [f"image size {show_columns(boxes.size)}"] if boxes.size else []
+        details += [f"flags {show_columns([*boxes.flags])}"] if boxes.flags else []
+        return f"{name}: each row is a box ({'; '.join(details)}). {grouped} (--rows=boxes)."
+    if columns.are_grouped:
+        return f"{name}: each row is one of several values of an image. {grouped} (--rows={columns.rows})."
+    found = None if source.rows or columns.has_objects or columns.image is None else find_box_columns(head.columns, columns.image)
+    if found is None:
+        return ""
+    sides = show_columns(found.box)
+    if repeated := find_repeated(file, source, columns.image):
+        label = f" --label {printable(source.labels[0].names[0])}" if source.labels else ""
+        raise UserError(
+            f"{name}: image {printable(repeated)!r} is in several rows, and each row seems to be one box ({sides}). To group "
+            f"the rows by image, pass --rows boxes{label}."
+        )
+    return f"{name}: each row is an image (--rows=images), because of --label. The boxes in {sides} are not read."
 
 
 def _means_objects(column: Column, head: TableHead) -> bool:
@@ -168,29 +214,29 @@ def has_names(column: Column) -> bool:
 
 class _Chooser:
     def __init__(self, columns: Sequence[str], table: str) -> None:
-        self._columns = columns
+        self.columns = columns
         self._table = table
 
     def choose(self, option: str, given: str | None, usual: Sequence[str]) -> str | None:
         """Returns the requested column, or the first column that has a usual name (ignoring case), or None."""
         if given is not None:
-            if given and given not in self._columns:
-                nearest = did_you_mean(given, self._columns)
+            if given and given not in self.columns:
+                nearest = did_you_mean(given, self.columns)
                 raise self.error(f"has no column {printable(given)!r} ({option}){nearest}", "Choose one of them")
             return given or None
-        by_name = {name.lower(): name for name in reversed(self._columns)}
-        return next((name if name in self._columns else by_name[name] for name in usual if name in by_name), None)
+        by_name = {name.lower(): name for name in reversed(self.columns)}
+        return next((name if name in self.columns else by_name[name] for name in usual if name in by_name), None)
 
     def choose_key(self, given: str | None) -> tuple[str, ...]:
         """Returns the columns of the key. A key can consist of several columns, which are separated by commas in the
         option."""
-        names = [given] if given is None or given in self._columns else given.split(",")
+        names = [given] if given is None or given in self.columns else given.split(",")
         chosen = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
         return tuple(name for name in chosen if name)
 
     def error(self, problem: str, advice: str) -> UserError:
-        names = f"Its columns are {show_columns(self._columns)}" if self._columns else "It has no columns"
-        if any(map(_NUMBER.fullmatch, self._columns)):
+        names = f"Its columns are {show_columns(self.columns)}" if self.columns else "It has no columns"
+        if any(map(_NUMBER.fullmatch, self.columns)):
             names += " (if it has no header, name the columns with --column_names)"
         end = "" if problem.endswith("?") else "."
         return UserError(f"{printable(self._table)}: {problem}{end} {names}. {advice}.")

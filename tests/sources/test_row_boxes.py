@@ -1,0 +1,300 @@
+"""Tests tables in which each row is a box: the rows of an image become one example."""
+
+import csv
+import io
+import json
+import pathlib
+from collections import defaultdict
+from typing import Any, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.columns import parse_labels
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.errors import InvalidInput
+from beam_pipelines.sources.formats.table.table import Table
+from beam_pipelines.sources.rows import row_groups
+from made_images import encode, noise, write_files
+from test_table_values import read_records
+
+HEIGHT, WIDTH = 32, 48
+
+
+def write_images(root: pathlib.Path, names: Iterable[str]) -> pathlib.Path:
+    return write_files(root, {name: encode(noise(index, HEIGHT, WIDTH), "PNG") for index, name in enumerate(names)})
+
+
+def write_csv(path: pathlib.Path, header: str, rows: Sequence[Sequence[Any]], delimiter: str = ",") -> pathlib.Path:
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter)
+    writer.writerows([header.split(","), *rows] if header else rows)
+    write_files(path.parent, {path.name: text.getvalue().encode()})
+    return path
+
+
+def list_table(path: pathlib.Path, labels: list[str] | None = None, **options: Any) -> tuple[Table, list[Any], list[DeadLetter]]:
+    source = SourceConfig(kind="table", labels=None if labels is None else parse_labels(labels), **options)
+    table = Table(PrepareConfig(input=str(path), output="out", name="boxes", source=source))
+    listed = [item for part in table.parts() for item in table.list(part)]
+    images = [item for item in listed if not isinstance(item, DeadLetter)]
+    return table, images, [item for item in listed if isinstance(item, DeadLetter)]
+
+
+def prepare(path: pathlib.Path, *options: str) -> int:
+    return main(["prepare", "--input", str(path), "--output", str(path.parent / "out"), *options])
+
+
+def stored_boxes(root: pathlib.Path) -> dict[str, set[tuple[Any, ...]]]:
+    """Returns the boxes of each example in pixels, as (xmin, ymin, xmax, ymax, label)."""
+    boxes = {}
+    for record in read_records(root):
+        sides = np.array(record["objects/bbox"]).reshape(-1, 4)[:, [1, 0, 3, 2]] * (WIDTH, HEIGHT, WIDTH, HEIGHT)
+        rows = zip(np.round(sides, 3).tolist(), record["objects/label"])
+        boxes[record["key"][0].decode()] = {(*box, label) for box, label in rows}
+    return boxes
+
+
+# (xmin, ymin, xmax, ymax) of random boxes, in pixels, of 12 images. Rows of an image are not adjacent.
+_RANDOM = np.random.default_rng(0)
+_CORNERS = np.sort(_RANDOM.permuted(np.tile(np.arange(0, 32), (60, 1)), axis=1)[:, :4].reshape(60, 2, 2), axis=1).reshape(60, 4)
+BOXES = [(f"{index % 12}.png", *map(int, corners), ("cat", "dog", "owl")[index % 3]) for index, corners in enumerate(_CORNERS)]
+EXPECTED: Mapping[str, set] = defaultdict(set)
+for _name, *_box in BOXES:
+    EXPECTED[_name].add((*map(float, _box[:4]), ("cat", "dog", "owl").index(_box[4])))
+
+FORMS = {
+    "TensorFlow tutorials": (
+        "filename,width,height,class,xmin,ymin,xmax,ymax",
+        lambda name, x0, y0, x1, y1, label: [name, WIDTH, HEIGHT, label, x0, y0, x1, y1],
+        [],
+    ),
+    "sizes of boxes": (
+        "image_id,x,y,w,h,label",
+        lambda name, x0, y0, x1, y1, label: [name.removesuffix(".png"), x0, y0, x1 - x0, y1 - y0, label],
+        ["--image_suffix=.png"],
+    ),
+    "centers": (
+        "image,x_center,y_center,width,height,class_name",
+        lambda name, x0, y0, x1, y1, label: [name, (x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0, label],
+        [],
+    ),
+    "one cell": (
+        "image_id,width,height,bbox,category",
+        lambda name, x0, y0, x1, y1, label: [name, WIDTH, HEIGHT, [float(x0), y0, x1 - x0, y1 - y0], label],
+        [],
+    ),
+    "sizes of boxes and of images": (
+        "image_name,image_width,image_height,bbox_x,bbox_y,bbox_width,bbox_height,label_name",
+        lambda name, x0, y0, x1, y1, label: [name, WIDTH, HEIGHT, x0, y0, x1 - x0, y1 - y0, label],
+        [],
+    ),
+    "Open Images": (
+        "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside",
+        lambda name, x0, y0, x1, y1, label: [
+            *(name.removesuffix(".png"), "xclick", label, 1, x0 / WIDTH, x1 / WIDTH, y0 / HEIGHT, y1 / HEIGHT),
+            *(-1, 0, int(label == "owl"), 0, 1),
+        ],
+        ["--image_suffix=.png"],
+    ),
+    "RetinaNet": (
+        "",
+        lambda name, x0, y0, x1, y1, label: [name, x0, y0, x1, y1, label],
+        ["--column_names=path,x1,y1,x2,y2,class"],
+    ),
+    "unusual class column": (
+        "file,x0,y0,x1,y1,species,class",
+        lambda name, x0, y0, x1, y1, label: [name, x0, y0, x1, y1, label, "animal"],
+        ["--label=objects=species"],
+    ),
+    "requested rows of boxes": (
+        "file,x0,y0,x1,y1,species,class",
+        lambda name, x0, y0, x1, y1, label: [name, x0, y0, x1, y1, label, "animal"],
+        ["--rows=boxes", "--label=species"],
+    ),
+    "contradicting option": (
+        "file,xmin,ymin,xmax,ymax,class",
+        lambda name, x0, y0, x1, y1, label: [name, x0 / WIDTH, y0 / HEIGHT, (x1 - x0) / WIDTH, (y1 - y0) / HEIGHT, label],
+        ["--box_format=xywh", "--box_unit=relative"],
+    ),
+}
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_of_an_image_become_one_example_with_exact_boxes(tmp_path: pathlib.Path, capsys, form: str) -> None:
+    header, row, options = FORMS[form]
+    write_images(tmp_path, EXPECTED)
+    write_csv(tmp_path / "boxes.csv", header, [row(*box) for box in BOXES])
+    assert prepare(tmp_path / "boxes.csv", *options, "--splits=train=1") == 0
+    assert stored_boxes(tmp_path) == EXPECTED
+    reported = capsys.readouterr().err
+    assert "--rows=boxes" in reported
+    if form == "Open Images":
+        flags = {record["key"][0].decode(): record for record in read_records(tmp_path)}
+        assert "in relative" in reported
+        assert all(set(item["objects/is_occluded"]) == {-1} and set(item["objects/is_inside"]) == {1} for item in flags.values())
+        assert all(item["objects/is_group_of"] == [int(label == 2) for label in item["objects/label"]] for item in flags.values())
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_each_table_format_gives_the_same_boxes(tmp_path: pathlib.Path, suffix: str) -> None:
+    rows = [dict(zip(("filename", "xmin", "ymin", "xmax", "ymax", "class"), box)) for box in BOXES]
+    rows += [{"filename": "empty.png", "xmin": None, "ymin": None, "xmax": None, "ymax": None, "class": None}]
+    path = tmp_path / f"boxes.{suffix}"
+    if suffix == "csv":
+        write_csv(path, ",".join(rows[0]), [["" if cell is None else cell for cell in row.values()] for row in rows])
+    elif suffix == "jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    _, images, dead_letters = list_table(path)
+    assert not dead_letters and len(images) == 13
+    actual = {image.key: {(x0, y0, x1, y1) for y0, x0, y1, x1 in image.values["objects"].boxes} for image in images}
+    assert actual == {name: {box[:4] for box in boxes} for name, boxes in EXPECTED.items()} | {"empty.png": set()}
+    assert all(image.values["objects"].image_size is None for image in images)
+
+
+@pytest.mark.slow(2)
+def test_tables_in_split_folders_are_detected(tmp_path: pathlib.Path, capsys) -> None:
+    root = tmp_path / "in"
+    for folder in ("train", "valid", "test"):
+        names = [f"{folder}{index}.png" for index in range(4)]
+        write_images(root / folder, names)
+        rows = [[name, WIDTH, HEIGHT, "cat", 1, 2, 11, 12] for name in (*names, *names[:2])]
+        write_csv(root / folder / "_annotations.csv", "filename,width,height,class,xmin,ymin,xmax,ymax", rows)
+    assert prepare(root) == 0
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert [*manifest["splits"]] == ["train", "validation", "test"]
+    assert "--source=table" in capsys.readouterr().err
+
+
+BAD_ROWS = {
+    "another split": ("split", ["a.png", 1, 2, 3, 4, "cat", 9, 9, "test"], "row_conflict", ["'train'", "'test'", "row 2", "row 3"]),
+    "another width": ("split", ["a.png", 1, 2, 3, 4, "cat", 9, 8, "train"], "row_conflict", ["'9'", "'8'", "width"]),
+    "not a number": ("split", ["a.png", 1, "two", 3, 4, "cat", 9, 9, "train"], "bad_value", ["row 3", "'two'", "ymin"]),
+    "a side is missing": ("split", ["a.png", 1, "", 3, 4, "cat", 9, 9, "train"], "bad_value", ["row 3", "ymin"]),
+    "a huge number": ("split", ["a.png", 1, "1e30", 3, 4, "cat", 9, 9, "train"], "bad_objects", ["row 3", "1e+30"]),
+    "not finite": ("split", ["a.png", 1, "nan", 3, 4, "cat", 9, 9, "train"], "bad_value", ["row 3", "'nan'"]),
+    "no class": ("split", ["a.png", 1, 2, 3, 4, "", 9, 9, "train"], "bad_label", ["row 3", "class"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_invalid_row_rejects_its_image(tmp_path: pathlib.Path, case: str) -> None:
+    column, row, reason, parts = BAD_ROWS[case]
+    good = ["a.png", 1, 2, 3, 4, "cat", 9, 9, "train"]
+    other = ["b.png", 1, 2, 3, 4, "cat", 9, 9, "test"]
+    write_csv(tmp_path / "boxes.csv", f"filename,xmin,ymin,xmax,ymax,class,height,width,{column}", [good, row, other])
+    _, images, (letter,) = list_table(tmp_path / "boxes.csv")
+    assert [image.key for image in images] == ["b.png"]
+    assert (letter.path, letter.reason) == ("boxes.csv:2", reason)
+    assert all(part in letter.message for part in parts), letter.message
+
+
+def test_row_without_an_image_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
+    write_csv(tmp_path / "boxes.csv", "filename,xmin,ymin,xmax,ymax,class", [["", 1, 2, 3, 4, "a"], ["a.png", 1, 2, 3, 4, "a"], ["a.png"]])
+    _, (image,), letters = list_table(tmp_path / "boxes.csv")
+    assert image.key == "a.png" and sorted((item.path, item.reason) for item in letters) == [
+        ("boxes.csv:2", "bad_value"),
+        ("boxes.csv:4", "bad_row"),
+    ]
+
+
+def test_values_of_an_image_are_kept_beside_its_boxes(tmp_path: pathlib.Path) -> None:
+    rows = [["a.png", 1, 2, 3, 4, "cat", "sun", 0.5], ["a.png", 5, 6, 7, 8, "dog", "sun", 0.25]]
+    write_csv(tmp_path / "boxes.csv", "filename,xmin,ymin,xmax,ymax,class,weather,score", rows)
+    table, (image,), _ = list_table(tmp_path / "boxes.csv", ["objects", "weather"])
+    assert table.targets == ("weather", "objects") and image.values["weather"] == "sun"
+    assert image.values["objects"].labels == ("cat", "dog")
+    table, (image,), _ = list_table(tmp_path / "boxes.csv", ["objects=class", "score:float[]"])
+    assert image.values["score"] == (0.5, 0.25)
+
+
+def test_boxes_without_a_class_column_have_one_class(tmp_path: pathlib.Path) -> None:
+    write_csv(tmp_path / "boxes.csv", "image_id,width,height,bbox,source", [["a.png", 48, 32, "[1.0, 2.0, 3.0, 4.0]", "x"]])
+    table, (image,), _ = list_table(tmp_path / "boxes.csv")
+    assert image.values["objects"].labels == ("object",) and image.values["objects"].image_size == (32, 48)
+    assert "one class" in table.guess
+
+
+REFUSED = {
+    "rows are images although an image has several": (["--label", "class"], "--rows boxes --label class"),
+    "two labels": (["--rows", "boxes", "--label", "class", "--label", "weather"], "--label objects=COLUMN"),
+    "the class is a number": (["--label", "objects=class:float"], "objects=COLUMN"),
+    "no such column": (["--label", "objects=clas"], "'class'"),
+    "no image": (["--image", "none", "--rows", "boxes"], "--image=none"),
+    "boxes that are not read": (["--rows", "images", "--label", "class", "--box_format", "xyxy"], "--box_format"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_contradicting_options_fail_with_advice(tmp_path: pathlib.Path, capsys, case: str) -> None:
+    options, part = REFUSED[case]
+    rows = [["a.png", 1, 2, 3, 4, "cat", "sun"], ["a.png", 5, 6, 7, 8, "dog", "sun"]]
+    write_csv(tmp_path / "boxes.csv", "filename,xmin,ymin,xmax,ymax,class,weather", rows)
+    assert prepare(tmp_path / "boxes.csv", *options) == 2
+    assert part in capsys.readouterr().err
+
+
+def test_table_without_box_columns_cannot_have_rows_of_boxes(tmp_path: pathlib.Path, capsys) -> None:
+    write_csv(tmp_path / "rows.csv", "filename,a,b,c,d,class", [["a.png", 1, 2, 3, 4, "cat"]])
+    assert prepare(tmp_path / "rows.csv", "--rows", "boxes") == 2
+    assert "--column_names" in capsys.readouterr().err
+    options = ["--rows", "boxes", "--skip_lines", "1", "--column_names", "filename,x,y,width,height,class"]
+    write_images(tmp_path, ["a.png"])
+    assert prepare(tmp_path / "rows.csv", *options, "--splits=train=1") == 0  # as advised
+
+
+def test_relative_numbers_in_a_pixel_format_are_refused(tmp_path: pathlib.Path, capsys) -> None:
+    write_images(tmp_path, ["a.png", "b.png"])
+    rows = [[name, 0.25, 0.25, 0.75, 0.75, "cat"] for name in ("a.png", "a.png", "b.png")]
+    write_csv(tmp_path / "boxes.csv", "filename,xmin,ymin,xmax,ymax,class", rows)
+    assert prepare(tmp_path / "boxes.csv") == 2
+    reported = capsys.readouterr().err
+    assert "--box_unit relative" in reported and "--box_format" not in reported.partition("--box_unit relative")[2]
+    assert prepare(tmp_path / "boxes.csv", "--box_unit", "relative", "--splits=train=1") == 0
+    assert stored_boxes(tmp_path)["b.png"] == {(12.0, 8.0, 36.0, 24.0, 0)}
+
+
+# Grouping in bounded memory
+
+COLUMNS = ("a", "b")
+
+
+def made_rows(num_rows: int, num_keys: int) -> list[tuple[str, int, Mapping[str, Any]]]:
+    return [(f"key{index * 7919 % num_keys}", index + 1, {"a": index, "b": "x" * (index % 50)}) for index in range(num_rows)]
+
+
+def grouped(rows: Iterable[Any], max_bytes: int, directory: str | None = None) -> dict[int, Any]:
+    return dict(row_groups.group_rows(rows, COLUMNS, directory, max_bytes))
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 30, 10_000, 3_000])
+def test_groups_do_not_depend_on_the_memory_limit(tmp_path: pathlib.Path, max_bytes: int) -> None:
+    rows = made_rows(400, 150)
+    expected = defaultdict(list)
+    for key, number, row in rows:
+        expected[key].append((number, row))
+    actual = grouped(rows, max_bytes, str(tmp_path / "scratch"))
+    assert actual == {some[0][0]: some for some in expected.values()}
+    assert not (tmp_path / "scratch").exists() or not [*(tmp_path / "scratch").iterdir()]
+
+
+def test_key_with_too_many_rows_is_rejected_once(tmp_path: pathlib.Path) -> None:
+    rows = [row for index, row in enumerate(made_rows(900, 300)) for row in [row, ("large", 10_000 + index, {"a": 1, "b": "y" * 90})]]
+    actual = grouped(rows, 20_000)
+    errors = {number: some for number, some in actual.items() if isinstance(some, InvalidInput)}
+    assert [*errors] == [10_000] and errors[10_000].reason == "too_large"
+    assert len(actual) == 301 and all(len(some) == 3 for number, some in actual.items() if number not in errors)
+
+
+def test_rows_with_errors_are_passed_on(tmp_path: pathlib.Path) -> None:
+    bad = [("", 5000 + index, InvalidInput("bad_row", "x")) for index in range(50)]
+    for max_bytes in (1 << 30, 5_000):
+        actual = grouped([*made_rows(200, 100), *bad, *made_rows(0, 1)], max_bytes)
+        assert sum(isinstance(some, InvalidInput) for some in actual.values()) == 50 and len(actual) == 150
