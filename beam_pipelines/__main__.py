@@ -181,7 +181,7 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     if beam_flags:  # Options for object stores.
         _use_for_stores(beam_flags, "repair")
     for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # A slow import of pyarrow.
-        if config.is_dry or not log.is_quiet():  # a dry run prints corrupt files even with --quiet
+        if config.is_dry or not log.is_quiet():  # A dry run prints corrupt files even with --quiet.
             _print(line)
 
 
@@ -274,7 +274,7 @@ def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
     """Runs `recordmill benchmark`: measures the read speed of a dataset, and prints how to increase it."""
     from tf_input.benchmark import (
-        benchmark,  # imported here, because machines that write datasets may lack TensorFlow
+        benchmark,  # Imported here, because machines that write datasets may lack TensorFlow.
     )
 
     options = {name: getattr(arguments, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
@@ -417,7 +417,7 @@ def run() -> NoReturn:
         code = 1
     interrupts.restore_handlers()
     if code:
-        interrupts.end(code)  # threads may still wait for an object store or an engine
+        interrupts.end(code)  # Threads may still wait for an object store or an engine.
     if "duckdb" in sys.modules:  # duckdb prints a line for each object that is not collected.
         sys.exit(code)
     gc.freeze()  # Saves a quarter of a second in the interpreter's final garbage collection.

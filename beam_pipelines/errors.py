@@ -228,7 +228,7 @@ def _find_in_text(text: str) -> UserError | RunError | None:
     for number, line in enumerate(lines, start=1):
         name, _, message = line.partition(": ")
         if cls := _CLASSES.get(name.removeprefix(f"{__name__}.")):
-            path, is_of_path, _ = message.partition(" could not be ")  # the form of messages in `storage`
+            path, is_of_path, _ = message.partition(" could not be ")  # The format of messages in `storage`.
             items = itertools.takewhile(lambda item: item.startswith("  - "), lines[number:])
             return cls("\n".join([message, *items]), path if is_of_path else None)
     return None

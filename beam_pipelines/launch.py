@@ -103,7 +103,7 @@ def _name_run(job: PrepareJob, left: ResumableRun | None) -> PrepareJob:
     if left:
         run_id = left.run_id
         if left.plan and is_remote(job.output):
-            is_output_new = left.plan.config.is_output_new  # an object store cannot rename files
+            is_output_new = left.plan.config.is_output_new  # An object store cannot rename files.
     return dataclasses.replace(job, run_id=run_id, holder=uuid.uuid4().hex, is_output_new=is_output_new)
 
 
@@ -152,7 +152,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        stage = log.stage()  # while the progress files still exist
+        stage = log.stage()  # Read before the progress files are removed.
         log.set_run(job.run_id, lambda: stage)
         raise
     log.set_run(job.run_id, lambda: "done")
@@ -200,7 +200,7 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
     source = config.source
     if source.kind is None:
         source = dataclasses.replace(source, kind=guess_source(config.input))
-        if source.kind != DEFAULT_SOURCE:  # the default is not logged
+        if source.kind != DEFAULT_SOURCE:  # The default is not logged.
             print_message(f"--source={source.kind}, detected from the names in {printable(config.input)}")
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))

@@ -37,7 +37,7 @@ def without_optional_parts() -> Iterator[None]:
         import numpy as np
         import pyarrow as pa
 
-        for values in (np.zeros(1), [None, "a"]):  # pyarrow looks for pandas only the first time
+        for values in (np.zeros(1), [None, "a"]):  # pyarrow looks for pandas only the first time.
             pa.array(values)
     finally:
         sys.meta_path.remove(finder)

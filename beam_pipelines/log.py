@@ -141,7 +141,7 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
     except OSError as failure:
         with contextlib.suppress(OSError):
             os.unlink(f"{path}.tmp")
-        if not message.startswith("--error_json="):  # otherwise, the error itself says so
+        if not message.startswith("--error_json="):  # Otherwise, the message is about this file.
             print_message(f"--error_json={printable(path)} could not be written: {failure.strerror}", "warning")
 
 

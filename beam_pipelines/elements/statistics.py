@@ -213,7 +213,7 @@ class ImageStatistics:
         images: A mapping from each image feature, including `image`, to the statistics of its images.
         dead_letters: The number of dead letters, and the first few.
         mask_values: The range of the pixel values of masks.
-        mask_bits: The range of the bits per pixel of masks.
+        mask_bits: The range of the number of bits per mask pixel.
         num_black_white_masks: The number of masks that contain only the values 0 and 255.
         num_class_masks: The number of masks that contain other values.
         num_dropped_boxes: The number of dropped boxes.

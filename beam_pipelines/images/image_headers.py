@@ -83,7 +83,7 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
                 _check_sampling(data[position + 10 : position + 2 + length], frame[3])
             elif marker == 0xFFDA:
                 break
-            elif marker == 0xFFFF:  # padding
+            elif marker == 0xFFFF:  # A padding byte.
                 position += 1
                 continue
             elif marker in _LONE_MARKERS:
@@ -139,7 +139,7 @@ def exif_orientation(tiff: bytes) -> int:
                 if tag == 0x0112:
                     return value if (kind, count) == (3, 1) and 1 <= value <= 8 else 1
         except struct.error:
-            pass  # cameras write truncated blocks for valid images
+            pass  # Some cameras write truncated blocks.
     return 1
 
 
@@ -155,13 +155,13 @@ def check_gif_size(data: bytes) -> int:
         width, height, flags = struct.unpack_from("<HHB", data, 6)
         position += _color_table_bytes(flags)
         while data[position] != 0x3B:  # The trailer.
-            if data[position] == 0x2C:  # an image
+            if data[position] == 0x2C:  # An image.
                 left, top, frame_width, frame_height, flags = struct.unpack_from("<HHHHB", data, position + 1)
                 if not num_frames:  # Pillow's canvas grows with the first frame
                     width, height = max(width, left + frame_width), max(height, top + frame_height)
                 num_frames += 1
                 position += 11 + _color_table_bytes(flags)
-            elif data[position] == 0x21:  # an extension
+            elif data[position] == 0x21:  # An extension.
                 position += 2
             else:
                 position += 1

@@ -40,7 +40,7 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
     if (jfif := head.find(b"JFIF\0")) >= 0:
         head[jfif + 5] = 1
     if header.has_adobe and head[(transform := head.index(b"Adobe") + 11)] > 2:
-        head[transform] = 2 if header.num_components == 4 else 1  # the default of libjpeg
+        head[transform] = 2 if header.num_components == 4 else 1  # libjpeg's default.
     scan = bytearray(data[header.num_bytes :])
     if header.marker in _SEQUENTIAL_MARKERS:
         end = 2 + int.from_bytes(scan[2:4])
@@ -105,7 +105,7 @@ def _skip_block(bits: str, position: int, block: _Block) -> int | None:
         elif size or run == 15:
             index += run + 1
         else:
-            return position  # end of block
+            return position  # End of the block.
     return position if index == 64 else None
 
 

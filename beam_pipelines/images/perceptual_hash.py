@@ -140,7 +140,7 @@ def _shrink(images: np.ndarray) -> np.ndarray:
     return np.floor(cells * _GREY_UNITS / (height * width))
 
 
-@functools.lru_cache(maxsize=64)  # photographs of a dataset usually have few sizes
+@functools.lru_cache(maxsize=64)  # Photographs in a dataset usually have few distinct sizes.
 def _cells(size: int) -> np.ndarray:
     """Returns how much each grid cell overlaps each pixel of a side, in units of 1/_SIDE, float64 [_SIDE, size]."""
     pixels = _SIDE * np.arange(size + 1)

@@ -22,7 +22,7 @@ def in_turn(num_pixels: int) -> Iterator[None]:
     path = os.path.join(tempfile.gettempdir(), f"recordmill-large-image-{os.getuid()}.lock")
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a lock per open file, and therefore between threads too
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Each open file has its own lock, so threads exclude each other, too.
         yield
     finally:
         os.close(lock)

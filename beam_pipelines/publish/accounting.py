@@ -104,7 +104,7 @@ def _coordinate_warnings(images: ImageStatistics, listing: Listing) -> Iterator[
         has_name = has_name_of_coordinates(feature)
         if facts.num_rotated and (has_name or facts.are_pixels(has_name)):
             rotated[feature.name] = facts.num_rotated
-        if facts.num_resized and facts.are_pixels(has_name):  # fractions of the sides stay right
+        if facts.num_resized and facts.are_pixels(has_name):  # Relative coordinates stay valid.
             resized[feature.name] = facts.num_resized
     if resized:
         yield (

@@ -81,7 +81,7 @@ class Dataflow(Engine):
         try:
             # Beam's client cannot list jobs, but its API client has the endpoint and the credentials for the request.
             jobs = list(self._client._jobs_client.list_jobs(request))
-        except Exception as error:  # the Google API, gRPC and requests each raise their own classes
+        except Exception as error:  # The Google API, gRPC and requests each raise their own classes.
             raise EngineError(f"the active Dataflow jobs could not be listed: {_first_line(error)}") from None
         return [Job(job.id, job.name, job.current_state.name.removeprefix("JOB_STATE_"), self._page(job.id)) for job in jobs]
 

@@ -20,7 +20,7 @@ from beam_pipelines.runners.job_servers import TidyRunner
 from beam_pipelines.storage.files import is_remote
 
 _STOP_SECONDS = 300
-_DIGEST_LENGTH = 8  # hex digits
+_DIGEST_LENGTH = 8  # Hex digits.
 
 
 class JobOptions(PipelineOptions):
@@ -146,7 +146,7 @@ class Engine:
     def find_jobs(self, output: str) -> list[Job]:
         """Returns all active Recordmill jobs that write to an output directory, including jobs of other processes.
 
-        If jobs always end with their client, the list is empty.
+        The list is empty for engines whose jobs end with their client.
 
         Raises:
             RunError: The engine did not list its jobs.

@@ -56,9 +56,9 @@ class _DirectFile(io.RawIOBase):
             self._size, self._position = os.fstat(descriptor).st_size, 0
             self._num_blocks = -(-self._size // _BLOCK_BYTES)
             num_buffers = max(1, min(self._num_blocks, 1 + _NUM_AHEAD))
-            self._buffers = [memoryview(mmap.mmap(-1, _BLOCK_BYTES)) for _ in range(num_buffers)]  # page-aligned
+            self._buffers = [memoryview(mmap.mmap(-1, _BLOCK_BYTES)) for _ in range(num_buffers)]  # Aligned to pages.
             self._number, self._block = -1, self._buffers[0][:0]
-            self._following: deque[Future[memoryview]] = deque()  # reads of the next blocks
+            self._following: deque[Future[memoryview]] = deque()  # Reads of the next blocks.
             self._read_ahead()
         except BaseException:
             self.close()
@@ -130,7 +130,7 @@ class _DirectFile(io.RawIOBase):
                 if error.errno not in _UNSUPPORTED or not self._leave_direct():
                     raise
                 continue
-            if not num_read:  # the file was truncated
+            if not num_read:  # The file was truncated.
                 break
             num_bytes += num_read
         return buffer[:num_bytes]

@@ -69,7 +69,7 @@ def files_at(path: str) -> Files:
     """
     if not is_remote(path):
         return _LOCAL
-    from beam_pipelines.storage.object_stores.open_object_store import open_object_store  # imports Beam
+    from beam_pipelines.storage.object_stores.open_object_store import open_object_store  # Imports Beam.
 
     return open_object_store(path)
 

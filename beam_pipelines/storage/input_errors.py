@@ -19,7 +19,7 @@ _FACTS = frozenset(
         errno.ELOOP,
         errno.ENAMETOOLONG,
         errno.EFBIG,
-        errno.ENXIO,  # a socket
+        errno.ENXIO,  # A socket.
         errno.ENODEV,
     )
 )

@@ -123,7 +123,7 @@ def describe_process(number: int) -> str:
         return str(number)
     try:
         state, *others = pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-        return "" if state == "Z" else f"{others[18]} {boot_id()}"  # a zombie process has ended
+        return "" if state == "Z" else f"{others[18]} {boot_id()}"  # A zombie process has ended.
     except OSError:
         return ""
 

@@ -36,7 +36,7 @@ def is_owned(directory: str) -> bool:
         return not names and not os.path.islink(directory)
     with open(mark, "rb") as file:
         text = file.read(len(MARKER_TEXT) + 1)
-    return text == MARKER_TEXT or (names == [MARKER] and MARKER_TEXT.startswith(text))  # an incomplete marker
+    return text == MARKER_TEXT or (names == [MARKER] and MARKER_TEXT.startswith(text))  # An incomplete marker.
 
 
 def check_is_owned(directory: str, message_start: str) -> None:
@@ -103,7 +103,7 @@ def exclusive_directory(
     except OSError as error:
         raise UserError(f"{message_start}: {printable(directory)}: {error.strerror}") from None
     try:
-        if not _lock(descriptor) or not is_same(descriptor, directory):  # another run uses, renames or removes it
+        if not _lock(descriptor) or not is_same(descriptor, directory):  # Another run uses, renames or removes it.
             raise BusyError(f"{message_start}: {busy}")
         check_elsewhere(directory, message_start)
         if not resumes:
@@ -119,7 +119,7 @@ def exclusive_directory(
             is_resumable = isinstance(error, StillRunningError) or stays(error)
             raise
         finally:
-            if not is_resumable and is_same(descriptor, directory):  # unless renamed
+            if not is_resumable and is_same(descriptor, directory):  # Not if it was renamed.
                 remove_directory(directory)
     finally:
         os.close(descriptor)

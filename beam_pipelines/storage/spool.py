@@ -143,7 +143,7 @@ class SpoolReader:
                 raise ValueError(f"{path}: the reader is closed")
             file = self._open.pop(spool, None) or _OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
             self._open[spool] = file
-            if len(self._open) > MAX_OPEN:  # a large cluster has as many spools as worker processes
+            if len(self._open) > MAX_OPEN:  # A large cluster has as many spools as worker processes.
                 self._open.pop(next(iter(self._open)))
             return file
 

@@ -241,7 +241,7 @@ class Hashes(NamedTuple):
 
 
 def repeated(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
-    """Yields the pairs of shards that contain the same key. Both can be the same shard."""
+    """Yields pairs of shards that contain the same key. A pair can name one shard twice."""
     hashes, shards = _join(list(parts), "shard")
     same = np.flatnonzero(hashes[1:] == hashes[:-1])
     yield from sorted({(int(shards[item]), int(shards[item + 1])) for item in same})

@@ -46,7 +46,7 @@ _BROKEN_OFF = (
     requests.ConnectionError,
     requests.Timeout,
     requests.exceptions.ChunkedEncodingError,
-    requests.exceptions.JSONDecodeError,  # the page of a proxy
+    requests.exceptions.JSONDecodeError,  # The response is a web page of a proxy.
     urllib3.exceptions.HTTPError,
 )
 
@@ -159,7 +159,7 @@ class GcsStore(ObjectStore):
 
     def _os_error(self, path: str, error: Exception) -> OSError:
         status = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
-        if self._anonymous and (status in (401, 403) or isinstance(error, InvalidOperation)):  # missing credentials
+        if self._anonymous and (status in (401, 403) or isinstance(error, InvalidOperation)):  # No credentials.
             bucket, _ = split_path(path)
             message = f"no Google credentials were found, and bucket '{bucket}' is not public"
             return OSError(errno.EACCES, message, path)

@@ -187,7 +187,7 @@ class ObjectStore(abc.ABC):
         with ThreadPoolExecutor(NUM_THREADS) as pool:
             items = (item for item in self.list(source) if item[0] != last)
             while batch := [*itertools.islice(items, 1000)]:
-                for _ in pool.map(copy, batch):  # an error cancels the remaining copies
+                for _ in pool.map(copy, batch):  # An error cancels the remaining copies.
                     pass
         copy((last, last_size))
 

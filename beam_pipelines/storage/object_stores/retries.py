@@ -76,7 +76,7 @@ class Breaker:
     def note_failure(self, began: float, reason: str) -> None:
         """Call this method after a failed attempt, with the monotonic time at which the attempt began."""
         with self._lock:
-            has_paused = began - self._last_failure > 2 * _LONGEST_DELAY and not self._is_open  # no requests
+            has_paused = began - self._last_failure > 2 * _LONGEST_DELAY and not self._is_open  # No requests were sent.
             if self._silent_since is None or has_paused:
                 self._silent_since = max(began, self._last_answer)
             self._last_failure, self._reason = time.monotonic(), reason

@@ -51,7 +51,7 @@ _BROKEN_OFF = (
     exceptions.IncompleteReadError,
     exceptions.FlexibleChecksumError,
     exceptions.MetadataRetrievalError,
-    parsers.ResponseParserError,  # a truncated listing, or the page of a proxy
+    parsers.ResponseParserError,  # The listing is truncated, or the response is a web page of a proxy.
 )
 _NO_CREDENTIALS = (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)
 
@@ -247,7 +247,7 @@ def _check_page(response: Mapping[str, Any], num_results: int) -> None:
 def _just_before(key: str) -> str:
     """Returns a key that sorts shortly before the given key."""
     before = ord(key[-1]) - 1
-    before = 0xD7FF if 0xD800 <= before < 0xE000 else before  # skips surrogates
+    before = 0xD7FF if 0xD800 <= before < 0xE000 else before  # Skips surrogates.
     return key[:-1] + (f"{chr(before)}\U0010fffd" if before > 0 else "")
 
 

@@ -14,7 +14,7 @@ class Upload(abc.ABC):
     """
 
     def __init__(self, write_entire: Callable[[bytes], None]):
-        self.num_bytes = 0  # sent so far
+        self.num_bytes = 0  # The number of bytes that have been sent.
         self._write_entire = write_entire
         self._buffer = bytearray()
 
@@ -23,7 +23,7 @@ class Upload(abc.ABC):
         view = memoryview(data)
         for start in range(0, len(view), CHUNK_BYTES):
             self._buffer += view[start : start + CHUNK_BYTES]
-            if len(self._buffer) > CHUNK_BYTES:  # keeps at least a byte for the last chunk
+            if len(self._buffer) > CHUNK_BYTES:  # Keeps at least a byte for the last chunk.
                 self._send_chunk(bytes(self._buffer[:CHUNK_BYTES]), is_last=False)
                 del self._buffer[:CHUNK_BYTES]
         return len(view)
