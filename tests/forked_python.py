@@ -331,7 +331,7 @@ def _show(command: list[str]) -> None:
 @contextlib.contextmanager
 def _quick_end() -> Iterator[None]:
     """Context manager that ends the process after waiting for threads, running exit functions and flushing output.
-    Destroying all imported objects would take ten times as long as a small program."""
+    Destroying all imported objects would take ten times as long as running a small program."""
     codes: list[int] = []
 
     def leave() -> None:

@@ -16,7 +16,7 @@ from beam_pipelines.sources.listing import part_listing  # noqa: F401
 class Forked:
     """Replaces `subprocess.Popen` for `WorkerProcess`.
     Args:
-        command: Command line of a worker process, of which only the names of modules are used.
+        command: Command line of a worker process. Only the names of modules in it are used.
     Attributes:
         pid: Process ID.
         stdin, stdout: Pipes.

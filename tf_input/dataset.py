@@ -62,7 +62,8 @@ class PreparedDataset(Mapping[str, Examples]):
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None = None) -> None:
         self.files = files = DatasetFiles(directory, manifest, source, fold)
         self.directory, self.manifest, self.fold = files.directory, manifest, fold
-        # TensorFlow never frees generator functions, which refer to the store. So the files are closed with the dataset.
+        # TensorFlow never frees generator functions, which refer to the store. Therefore the files are closed together
+        # with the dataset, and are opened again if reading continues.
         weakref.finalize(self, files.store.close).atexit = False
         self.mapped: collections.deque[MappedBatches] = collections.deque(maxlen=_NUM_MAPPED)
         self._readers: dict[str, SplitReader] = {}

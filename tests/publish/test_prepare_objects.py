@@ -392,7 +392,7 @@ def test_second_attempt_completes_publishing_that_failed_at_any_step(server, las
 
 
 def fail_at_step(function: Callable[..., Any], calls: Iterator[int], step: int) -> Callable[..., Any]:
-    """Returns a wrapper of `function` that raises `WorkerKilled` if its next number from `calls` equals `step`."""
+    """Returns a wrapper of `function` that raises `WorkerKilled` in call number `step`. `calls` counts the calls."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         if next(calls) == step:

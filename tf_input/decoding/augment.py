@@ -142,8 +142,8 @@ def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor
     """Changes the colors of each image at random.
 
     Args:
-        images: The images, uint8 [batch, height, width, channels], with known height and width. Grayscale images have
-            no saturation or hue.
+        images: The images, uint8 [batch, height, width, 3 or 1], with known height and width. With one channel
+            (grayscale), saturation and hue have no effect.
         augmentation: The augmentation options. Without color changes, the images are returned unchanged.
         seed: The seed, int64 or int32 [2]. Equal seeds give equal color changes, independently of crops and flips.
         slots: The indices of these images in the global batch. Default: None, 0 to batch - 1.

@@ -161,10 +161,10 @@ def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int,
     """Assigns the examples of a batch to slots, so that the examples of each component are spread evenly.
 
     The distance between the slots of consecutive examples is a stride that is coprime to the batch size. If n hosts
-    divide the batch, any n consecutive examples are therefore on different hosts. If the continued fraction of stride /
-    batch size has small terms, as that of the golden ratio, every range of slots has nearly the same proportions of
-    components as the whole batch. See Niederreiter, Random Number Generation and Quasi-Monte Carlo Methods, chapter 5,
-    https://doi.org/10.1137/1.9781611970081.
+    divide the batch, any n consecutive examples are therefore on different hosts. If stride / batch size is near the
+    golden ratio, or has another continued fraction with small terms, every range of slots has nearly the same
+    proportions of components as the whole batch. See Niederreiter, Random Number Generation and Quasi-Monte Carlo
+    Methods, chapter 5, https://doi.org/10.1137/1.9781611970081.
     """
     return (ranks * strides + steps) % sizes
 

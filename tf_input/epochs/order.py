@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 # Rounds of TensorFlow's permutation cipher, for up to 2 ** 16 values and for more. With 4 rounds, as in
-# tf.random.experimental.index_shuffle, adjacent records rarely stay close together. With these numbers, no statistical
-# test that we tried distinguishes the result from a shuffled table.
+# tf.random.experimental.index_shuffle, the new positions of adjacent records are correlated. With these numbers, no
+# statistical test that we tried distinguishes the result from a shuffled table.
 _NUM_ROUNDS, _NUM_ROUNDS_OF_MANY = 8, 16
 _TABLE_SIZE = 1024  # up to this size a table is faster, because the cipher draws from at least 65536 values
 _PURPOSE = 3  # makes the permutation independent of other uses of the key

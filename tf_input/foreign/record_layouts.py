@@ -100,7 +100,7 @@ class _FirstRecords:
     """The layout of records, and the values in the first records.
 
     Attributes:
-        message_start: The beginning of messages about their contents.
+        message_start: The beginning of messages about the records, as in `find_layout`.
         layout: The layout of the records.
         examples: The stored features of each record.
         seen: The values of each feature in all records, by feature name.

@@ -38,7 +38,8 @@ class DecodeErrors(abc.ABC):
         """Decodes the inputs of a batch. If `on_error` is "skip", undecodable examples are left out.
 
         Raises:
-            ValueError, OSError: An example can't be decoded, no example is left, or the batch contains a packed error.
+            ValueError, OSError: An example can't be decoded, no example is left, or the inputs are from
+                `packing.pack_error`.
             tf.errors.InvalidArgumentError: An operation fails for a reason other than an undecodable example.
         """
         for decodes_each in (False, True):

@@ -99,7 +99,7 @@ def unpack(packed: tf.Tensor, are_cached: Sequence[bool]) -> tuple[tf.Tensor, li
         int64 [n].
 
     Raises:
-        tf.errors.InvalidArgumentError: An error was packed. Raised when the tensors are computed.
+        tf.errors.InvalidArgumentError: The tensor is from `pack_error`. Raised when the tensors are computed.
     """
     # The indices are static, because a mask would make up a fourth of the graph of a batch.
     of_records, of_cached = (

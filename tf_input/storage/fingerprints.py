@@ -99,7 +99,7 @@ class Fingerprints:
 
 def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardInfo], int]) -> str:
     """Returns an error message if a file is not the expected shard of this dataset. Returns "" if it is the expected
-    shard, even if its records are corrupt, which is detected when they are read.
+    shard, even if it contains corrupt records.
     """
     actual = read_fingerprint(read, shard.num_bytes)
     if actual is None or actual == shard.fingerprint:
