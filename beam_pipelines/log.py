@@ -2,8 +2,7 @@
 
     default     recordmill: warning: sky: 1 class has a number and no example
     text        2026-11-22T22:01:07Z 1a2b3c4d write warning: sky: 1 class has a number and no example
-    json        {"time": "2026-11-22T22:01:07Z", "run_id": "1a2b…", "stage": "write", "level": "warning", "message":
-    "sky: …"}
+    json        {"time": "…", "run_id": "1a2b…", "stage": "write", "level": "warning", "message": "sky: …"}
 """
 
 import contextlib

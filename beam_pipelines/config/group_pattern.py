@@ -1,6 +1,6 @@
 """Extracts the group of an example, such as a patient number, from its key with a regular expression.
 
-Patterns are matched by RE2 (through pyarrow), which takes a time that is linear in the length of the key.
+Patterns are matched by RE2 (through pyarrow), whose run time is linear in the length of the key.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Reads and writes files on local disks, and objects in object stores (`gs://` and `s3://`).
 
-Files are written atomically: completely or not at all. Failures raise an `OSError`. The module `input_errors` tells
-invalid inputs from temporary errors of a disk or an object store.
+Files are written atomically: completely or not at all. Failures raise an `OSError`. The module `input_errors`
+distinguishes invalid inputs from temporary errors of a disk or an object store.
 """
 
 from tf_input.regular_files import MAX_FILE_READ_BYTES

@@ -1,4 +1,4 @@
-"""Tells invalid inputs from temporary errors of a disk or an object store.
+"""Distinguishes invalid inputs from temporary errors of a disk or an object store.
 
 An input with a permanent error (called a "fact" in the code) becomes a dead letter. A temporary error must not create a
 dead letter, because the input may be readable later. Instead, it raises an error, and the Beam runner may retry.

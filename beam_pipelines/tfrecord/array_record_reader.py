@@ -3,11 +3,10 @@
 An ArrayRecord file consists of chunks of records, which can be compressed, and a footer with the offsets of the chunks
 (https://github.com/google/array_record).
 
-    corrupt part             effect
-    a chunk                  one `BadRecord` per record of the chunk; reading continues after the chunk
-    1,048,577 records        `NoRecordsError`, because a corrupt footer can claim billions of records
-    in a row
-    the footer or the end    `NoRecordsError`, because the offsets are unknown
+    corrupt part                     effect
+    a chunk                          one `BadRecord` per record of the chunk; reading continues after the chunk
+    over 1,048,576 records in a row  `NoRecordsError`, because a corrupt footer can claim billions of records
+    the footer or the end            `NoRecordsError`, because the offsets are unknown
 """
 
 import contextlib
