@@ -182,8 +182,7 @@ def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
-    """Returns a text with the estimated output size and duration of a run. Raises `UserError` if the input is invalid.
-    """
+    """Returns a text with the estimated output size and duration. Raises `UserError` if the input is invalid."""
     beam.io.filesystems.FileSystems.set_options(options)
     check_input(config.input)
     engine = choose_engine(options)
@@ -226,8 +225,7 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
 
 
 def resolve_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
-    """Completes a configuration with absolute paths, the source kind and the number of processes, but without a run ID.
-    """
+    """Completes a configuration with absolute paths, the source kind and the number of processes. Sets no run ID."""
     config = resolve_source(config)
     is_plain = not any_remote(config.input, config.output, config.source.image_root)  # Object stores need Beam.
     return PrepareJob.of(

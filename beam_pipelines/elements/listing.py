@@ -105,8 +105,7 @@ _USUAL = ("train", "validation", "test")
 
 
 def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
-    """Sorts split names for display: train, validation, test, then all other names. Names in sets are sorted by name.
-    """
+    """Sorts split names for display: train, validation, test, then all others. Names in sets are sorted by name."""
     others = [name for some in names for name in (sorted(some) if isinstance(some, (set, frozenset)) else some)]
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 

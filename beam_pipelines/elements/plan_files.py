@@ -109,8 +109,7 @@ def with_checksum(data: bytes, others: bytes = b"") -> bytes:
 
 
 def check_and_strip_checksum(data: bytes, others: bytes = b"") -> bytes:
-    """Returns the contents of a file without its last line, the checksum. Raises ValueError if the checksum is wrong.
-    """
+    """Returns the contents of a file without its checksum line. Raises `ValueError` if the checksum is wrong."""
     contents, _, _ = data.rpartition(b"\n")
     if data != with_checksum(contents, others):
         raise ValueError("its checksum does not match")

@@ -201,8 +201,7 @@ def drop_alpha(image: "Image.Image") -> "Image.Image":
 
 
 def composite_over(image: "Image.Image", grey: int | None) -> "Image.Image":
-    """Composites an image over a gray background. Without an alpha channel or background, returns the image unchanged.
-    """
+    """Composites an image over a gray background. Without an alpha channel or background, the image stays unchanged."""
     from PIL import Image
 
     if grey is None or image.mode[0] == "I" or not image.has_transparency_data:

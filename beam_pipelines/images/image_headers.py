@@ -120,7 +120,7 @@ def _check_sampling(components: bytes, num_components: int) -> None:
 
 
 def _check_num_scans(data: bytes, first: int) -> None:
-    """Raises `InvalidInput` if a JPEG has too many scans, because a small malicious file could take minutes to decode.
+    """Raises `InvalidInput` if a JPEG has too many scans, because decoding a small malicious file could take minutes.
     """
     end = data.find(_END_OF_IMAGE, first)
     if (num_scans := data.count(_START_OF_SCAN, first, None if end < 0 else end)) > _MAX_SCANS:

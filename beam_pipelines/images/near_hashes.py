@@ -63,8 +63,7 @@ class Band(NamedTuple):
 
 
 def search_parts(num_hashes: int) -> list[SearchPart]:
-    """Divides a search among hashes into parts for several processes. Each pair of hashes is found by exactly one part.
-    """
+    """Divides a search among hashes into parts for several processes. Each pair is found by exactly one part."""
     num_parts = -(-num_hashes // _PART_HASHES) or 1
     bits = min(_BAND_BITS, max(_MIN_BITS, num_hashes.bit_length() + _SPARE_BITS))
     return [SearchPart(band, part, num_parts, bits) for band in range(len(_BANDS)) for part in range(num_parts)]

@@ -155,8 +155,7 @@ def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTa
 
 
 def _reject_prepared(root: str, names: Iterable[str]) -> None:
-    """Raises `UserError` if TFRecord files belong to a prepared dataset, so that its directory must be given instead.
-    """
+    """Raises `UserError` if TFRecord files belong to a prepared dataset. Its directory must be given instead."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
         path = os.path.join(root, folder, MANIFEST)
         # Other tools can also have files with this name.

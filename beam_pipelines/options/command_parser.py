@@ -37,8 +37,7 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raises a `UserError`. If a required option is missing, the message names misspelt options that may be meant.
-        """
+        """Raises a `UserError`. If a required option is missing, the message names options that may be misspelt."""
         if "arguments are required" in message:
             message = "".join(f"unknown option {option}{near}; " for option, near in self._misspelt()) + message
         raise UserError(f"{message} (see `{self.prog} --help`)")

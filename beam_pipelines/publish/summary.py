@@ -152,8 +152,7 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
 
 
 def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
-    """Yields, for each class feature, a line with the classes that have the smallest and largest share in each split.
-    """
+    """Yields a line for each class feature with the classes of the smallest and the largest share in each split."""
     for feature, shares in classes.items():
         if shares and len(splits) > 1:
             ends = [[choose(shares, key=lambda name: shares[name][split]) for choose in (min, max)] for split in splits]

@@ -156,8 +156,7 @@ def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: 
 def _rebuild_here(
     directory: str, manifest: Manifest, config: PrepareJob, corrupt: Sequence[CorruptShard]
 ) -> Iterator[tuple[CorruptShard, list[str]]]:
-    """Rebuilds and replaces the files of shards. Yields each shard with the reasons why it cannot be rebuilt, if any.
-    """
+    """Rebuilds and replaces the files of shards. Yields each shard with the reasons why it cannot be rebuilt."""
     yield from ((shard, [_LOST]) for shard in corrupt if shard.is_lost)
     corrupt = [shard for shard in corrupt if not shard.is_lost]
     if not corrupt:

@@ -27,8 +27,7 @@ class FeatureRow(NamedTuple):
 
 
 def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the name and value of image properties, such as the number of images per format, for each image feature.
-    """
+    """Yields the name and value of properties of each image feature, such as the number of images per format."""
     facts_by_name = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
     for name, facts in list(facts_by_name.items())[:_MAX_IMAGES]:
         for key in ("formats", "channels", "reencoded"):

@@ -94,8 +94,7 @@ def _first_of_splits(sample: Sample, num: int) -> np.ndarray:
 
 
 def _at_end(sample: Sample, title: str, note: str, rows: np.ndarray, values: np.ndarray, tell: Callable[[int], str]) -> Iterator[Odd]:
-    """Yields the rows with the smallest values, unless all values are equal. `tell` returns the caption for an index.
-    """
+    """Yields the rows with the smallest values, unless all are equal. `tell` returns the caption for an index."""
     order = np.argsort(values, kind="stable")[:_NUM_SHOWN].tolist()
     if len(rows) and values.min() < values.max():
         keys = sample.texts("key", rows[order])

@@ -1,5 +1,4 @@
-"""Reads the first examples of each split from the catalogs. They are a uniform sample, because examples are shuffled.
-"""
+"""Reads the first examples of each split from the catalogs. They are a uniform sample, as examples are shuffled."""
 
 import dataclasses
 import itertools
@@ -198,7 +197,7 @@ def read_keys(directory: str, info: ShardInfo) -> list[str]:
 
 
 def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[str]) -> pa.Table:
-    """Reads the first rows of a catalog, and the given columns if they exist. Returns an empty table without a catalog.
+    """Reads the first rows of a catalog, with the given columns if they exist. Without a catalog, the table is empty.
     """
     if not info.catalog:
         return pa.table({})

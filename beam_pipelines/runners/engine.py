@@ -182,7 +182,7 @@ class Engine:
             time.sleep(self.poll_seconds)
 
     def _list_jobs(self) -> list[Job]:
-        """Returns all active jobs of the engine, including jobs of other users. Raises `RunError` if the engine fails.
+        """Returns all active jobs of the engine, including those of other users. Raises `RunError` if the engine fails.
         """
         return []
 

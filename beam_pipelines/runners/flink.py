@@ -117,7 +117,7 @@ class Flink(Engine):
 
     @property
     def _worker_logs(self) -> str:
-        """A phrase that tells where to find out why a Python worker does not start, because Flink does not report it.
+        """A phrase that tells where to find out why a Python worker does not start. Flink does not report the reason.
         """
         if self.environment == "EXTERNAL":
             return (

@@ -94,8 +94,7 @@ def _end_with_client(server: SubprocessJobServer, folder: str) -> None:
 
 @contextlib.contextmanager
 def _temporary_files_in(folder: str) -> Iterator[None]:
-    """Context manager in which this process creates all temporary files in a given folder. Beam has no option for this.
-    """
+    """Context manager in which this process creates all temporary files in a given folder."""
     saved, tempfile.tempdir = tempfile.tempdir, folder
     try:
         yield

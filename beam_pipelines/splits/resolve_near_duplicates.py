@@ -121,8 +121,7 @@ class ResolvedNearDuplicates:
         return [self._keys[start] for start in self._starts.tolist()]
 
     def _unite(self) -> tuple[list[bytes], dict[bytes, bytes]]:
-        """Returns the group of each cluster, and the renamed groups. Groups with images in the same cluster are merged.
-        """
+        """Returns the group of each cluster, and the renamed groups. Groups that share a cluster are merged."""
         names, codes = codes_of(self._candidates.groups.take(self.members))
         num = len(self._starts)
         has_group = np.array([bool(name) for name in names], bool)[codes]

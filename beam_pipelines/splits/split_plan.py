@@ -216,8 +216,7 @@ class _Planner:
                 yield stratum, self.followers[group], num
 
     def _open_groups(self) -> tuple[list[int], Iterator[WaitingGroup]]:
-        """Returns the indices of all groups without a known split, and the groups themselves, from largest to smallest.
-        """
+        """Returns the indices of the groups without a known split, and the groups themselves, largest group first."""
         numbers, starts = np.unique(self._open[:, 0], return_index=True)
         stops = np.append(starts[1:], len(self._open))
         names = self._facts.groups.take(pa.array(numbers, pa.int64())).to_pylist()

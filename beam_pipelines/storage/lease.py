@@ -95,8 +95,7 @@ class Lease:
 
 
 def boot_id() -> str:
-    """Returns the boot ID of this machine, which is equal in all its containers. Without Linux, returns the host name.
-    """
+    """Returns the boot ID of this machine, which all its containers share. Without Linux, returns the host name."""
     try:
         return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -111,8 +110,7 @@ def _namespace() -> str:
 
 
 def describe_process(number: int) -> str:
-    """Returns a string that identifies a process by its start time and the boot ID. Returns "" for a missing process.
-    """
+    """Identifies a process by its start time and the boot ID. Returns an empty string for a missing process."""
     if not os.path.exists("/proc/self/stat"):  # Without Linux, only the process ID is known.
         try:
             os.kill(number, 0)

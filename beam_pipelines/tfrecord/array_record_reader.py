@@ -152,8 +152,7 @@ def _problem(reader: Any) -> str:
 
 
 def _read_through(path: str) -> None:
-    """Reads the whole file, so that a disk failure raises `OSError`. The library would report a corrupt file instead.
-    """
+    """Reads the whole file, so that a disk failure raises `OSError`. The library reports a corrupt file instead."""
     with open_file(path) as file:
         while file.read(_READ_BYTES):
             pass

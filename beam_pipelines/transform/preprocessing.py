@@ -133,8 +133,7 @@ class DefaultPreprocessing:
 
 @functools.lru_cache(maxsize=1)
 def _traced_preprocessing(preprocessing: DefaultPreprocessing) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns a graph function, so that TensorFlow Transform, which calls the preprocessing often, traces it only once.
-    """
+    """Returns a graph function, so that TensorFlow Transform traces the preprocessing only once."""
     return tf.function(preprocessing._crop_dependent_features, autograph=False)
 
 

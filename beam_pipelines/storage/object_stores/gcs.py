@@ -244,7 +244,7 @@ class _GcsUpload(Upload):
         return blob.create_resumable_upload_session(content_type=_TYPE, checksum=None, **self._store.once)
 
     def _send_rest(self, bucket: str, key: str, chunk: bytes, end: int, is_last: bool) -> None:
-        """Sends the missing part of a chunk. After an attempt without a response, first asks which bytes have arrived.
+        """Sends the missing part of a chunk. If the last attempt had no response, first asks which bytes have arrived.
         """
         if not self._is_known:
             self._note(self._put(b"", "bytes */*"), end)

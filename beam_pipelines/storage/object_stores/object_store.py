@@ -172,8 +172,7 @@ class ObjectStore(abc.ABC):
                 self._remove(bucket, keys)
 
     def abandon_uploads(self, folder: str) -> None:
-        """Aborts all unfinished uploads in a folder, which killed runs may have left behind. Current uploads fail, too.
-        """
+        """Aborts all unfinished uploads in a folder, which killed runs may have left. Current uploads fail, too."""
         self._abandon_uploads(_as_folder(folder))
 
     def copy_all(self, source: str, target: str, last: str) -> None:
