@@ -121,7 +121,7 @@ def check_image(
     Args:
         data: The bytes of an image file.
         check: The level of checks: `strict`, `decode` or `header`.
-        full_scale: Whether to decode at full scale and return the pixels. Not possible with the check `header`.
+        full_scale: Whether to decode at full scale and return the pixels. Has no effect with the check `header`.
         images: The requested size, format and encoding. The encoding `raw` stores uint8 [height, width, 3].
         is_checked: Whether the image has already been checked at this level, so that it is decoded only if necessary.
 

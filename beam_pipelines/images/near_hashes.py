@@ -20,7 +20,7 @@ FLIPPED_BITS = 0xFFFFFFFF_00000000
 
 _BAND_BITS = 21
 _BANDS = (1, 22, 43)  # The first bit of each band. Bit 0 is equal in all hashes.
-# For few hashes, fewer bits and smaller tables suffice. With 14 bits, two changed bits never look like a flipped band.
+# For few hashes, fewer bits and smaller tables suffice. With 14 or more, two changed bits never look like a flip.
 _MIN_BITS, _SPARE_BITS = 14, 3
 
 # Number of hashes in a part of a search, and in a lookup block, which fits into a processor's cache.

@@ -2,7 +2,7 @@
 
     python until_client_ends.py FOLDER PROGRAM ARGUMENT ...
 
-When the client ends, even by SIGKILL, the system closes the pipe to which the program writes. This script then ends the
+When the client ends, even by SIGKILL, the system closes the client's end of the pipe. This script then ends the
 program and deletes FOLDER, which contains the client's temporary files. The script does not import Recordmill.
 """
 

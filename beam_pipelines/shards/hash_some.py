@@ -25,7 +25,7 @@ class HashedPart(NamedTuple):
         first: The index in the run of the first image.
         num_inputs: The number of images.
         rows: The `HASH_ROW`s of the accepted images, as bytes.
-        rejected: The indices of the rejected images in the chunk.
+        rejected: The indices of the rejected images, counted from the first image.
         dead_letters: The dead letters of the rejected images.
     """
 
