@@ -21,7 +21,9 @@ from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
 from beam_pipelines.sources.listing.groups_and_strata import GroupReader, StrataReader
-from beam_pipelines.sources.listing.listed_part import ListedPart, list_part, make_listing
+from beam_pipelines.sources.listing.list_part import list_part
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
+from beam_pipelines.sources.listing.make_listing import make_listing
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.source import memory_bytes
 from beam_pipelines.sources.source import other_images
@@ -123,14 +125,14 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     """
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
-    all_listed, first = ListedPart(), []
+    all_listed, first = ListedFacts(), []
     source = open_source(config, with_sizes=True)
     others = other_images(source)
     groups, strata = GroupReader(config), StrataReader(source.features, config)
     parts = source.parts()
     part_memory = [memory_bytes(source, part) for part in parts]
     for part in parts:
-        in_part = ListedPart()
+        in_part = ListedFacts()
         for listed in list_part(source, part, in_part):
             if isinstance(listed, DeadLetter):
                 continue
@@ -149,7 +151,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     if not listing.has_images:
         example_bytes = _measure(first, listing, config)
         num_bytes = Counter({split: count * example_bytes for split, count in num_examples.items()})
-    elif not all_listed.num_bytes:
+    elif not all_listed.counts.num_bytes:
         num_bytes = Counter({split: count * ASSUMED_BYTES for split, count in num_examples.items()})
     per_image, per_byte = _UNCHECKED if config.check in ("header", "none") else _CHECKED
     num_reads = 2 if config.duplicates else 1
@@ -161,9 +163,9 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         num_bytes=dict(num_bytes),
         num_shards=choose_num_shards(config, num_examples, num_bytes),
         num_classes=max((len(feature.label_names) for feature in listing.schema), default=0),
-        num_dead_letters=all_listed.dead_letters.num,
+        num_dead_letters=all_listed.problems.dead_letters.num,
         core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
-        has_sizes=bool(all_listed.num_bytes) or not listing.has_images,
+        has_sizes=bool(all_listed.counts.num_bytes) or not listing.has_images,
         has_images=listing.has_images,
         num_reads=num_reads,
         memory_bytes=max(*part_memory, min(sum(part_memory), MAX_TASK_BYTES)),

@@ -22,7 +22,8 @@ from beam_pipelines.shuffle.collisions import Collisions
 from beam_pipelines.shuffle.global_shuffle import cut_shards, join_shard, route_to_blocks
 from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
 from beam_pipelines.sources.listing.list_images import join_listings
-from beam_pipelines.sources.listing.listed_part import ListedPart, list_part
+from beam_pipelines.sources.listing.list_part import list_part
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.part_listing import ReferenceMaker, list_in_batches, open_to_list
 from beam_pipelines.sources.source import Source
 from tf_input.dataset_format import Feature
@@ -39,14 +40,14 @@ def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
 def make_references(images: Sequence[InputRecord], config: PrepareJob, features: Sequence[Feature] = ()) -> References:
     """Returns the references that the listing stage creates for the given inputs and features."""
     with value_writer(config.spool_directory) as values:
-        return ReferenceMaker(config, features).make(images, values, ListedPart())
+        return ReferenceMaker(config, features).make(images, values, ListedFacts())
 
 
-def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord | DeadLetter], ListedPart]:
-    """Lists parts of a source. Returns the inputs of all parts, and the merged `ListedPart`."""
-    inputs, merged = [], ListedPart()
+def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord | DeadLetter], ListedFacts]:
+    """Lists parts of a source. Returns the inputs of all parts, and the merged `ListedFacts`."""
+    inputs, merged = [], ListedFacts()
     for part in parts:
-        actual = ListedPart()
+        actual = ListedFacts()
         for listed in list_part(source, part, actual):
             inputs += listed if isinstance(listed, list) else [listed]
         merged.merge(actual)
@@ -55,11 +56,11 @@ def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord |
 
 def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], Listing]:
     """Lists the input of a run in the same way as workers, but without Beam."""
-    batches, dead_letters, merged = [], [], ListedPart()
+    batches, dead_letters, merged = [], [], ListedFacts()
     source = open_to_list(config)
     for part in source.parts():
         for listed in list_in_batches(source, part, config):
-            if isinstance(listed, ListedPart):
+            if isinstance(listed, ListedFacts):
                 merged.merge(listed)
             else:
                 (batches if isinstance(listed, References) else dead_letters).append(listed)

@@ -10,7 +10,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.references import References
 from beam_pipelines.errors import printable
 from beam_pipelines.shards.shard_writer import list_again
-from beam_pipelines.sources.listing.listed_part import label_collectors
+from beam_pipelines.sources.listing.list_part import label_collectors
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.spool import SpoolReader

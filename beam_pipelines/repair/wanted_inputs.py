@@ -159,7 +159,7 @@ def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequenc
                 listed_runs.merge(listed)
         for listed in tasks.drain():
             listed_runs.merge(listed)
-        listed_runs.facts.reject_unexpected_files(source)
+        listed_runs.facts.problems.reject_unexpected_files(source.root)
     except UserError as error:
         raise RunError(f"the inputs of the dataset cannot be listed again: {error}") from error
     listed_runs.write_rest()

@@ -129,8 +129,8 @@ def test_promise_2_bytes_are_equal_without_worker_processes(source, prepared, tm
 def test_promise_2_batch_size_does_not_change_the_bytes(source, prepared, tmp_path, monkeypatch):
     """Because of small limits, the run sorts its inputs in many blocks and writes its shards in many parts."""
     for name, size in (
-        ("sources.listed_part.BATCH_IMAGES", 7),
-        ("sources.listed_runs.RUN_REFERENCES", 20),
+        ("sources.listing.list_part.BATCH_IMAGES", 7),
+        ("sources.listing.listed_runs.RUN_REFERENCES", 20),
         ("elements.references.CHUNK_REFERENCES", 5),
         ("elements.reference_runs.CHUNK_REFERENCES", 5),
         ("shuffle.ranks.BLOCK_REFERENCES", 9),
@@ -206,7 +206,7 @@ LOSSES = {
         "7 of 8 shards",
     ),
     "input": (
-        "sources.list_images.join_listings",
+        "sources.listing.list_images.join_listings",
         lambda finish: lambda *arguments: dataclasses.replace(finish(*arguments), num_inputs=203),
         "203 inputs .*202 examples and 0 ",
     ),
@@ -220,7 +220,7 @@ def test_promise_3_run_fails_if_an_input_is_lost(source, tmp_path, monkeypatch, 
     name = f"beam_pipelines.{name}"
     module = importlib.import_module(name.rpartition(".")[0])
     monkeypatch.setattr(name, lose(getattr(module, name.rpartition(".")[2])))
-    for limit, size in (("sources.listed_part.BATCH_IMAGES", 5), ("sources.listed_runs.RUN_REFERENCES", 5), ("shuffle.ranks.BLOCK_REFERENCES", 50)):
+    for limit, size in (("sources.listing.list_part.BATCH_IMAGES", 5), ("sources.listing.listed_runs.RUN_REFERENCES", 5), ("shuffle.ranks.BLOCK_REFERENCES", 50)):
         monkeypatch.setattr(f"beam_pipelines.{limit}", size)
     monkeypatch.setattr(local, "num_cores", lambda: 0)  # worker processes would not see the patched sizes
     assert prepare(source, tmp_path / "out", "--num_shards", "8") == 1

@@ -256,7 +256,7 @@ def test_listed_references_are_sorted_in_chunks(prepared_folder, monkeypatch):
     for shard in shards_of(output):
         delete(output / shard.name)
     monkeypatch.setattr(listed_runs, "RUN_REFERENCES", 5)
-    monkeypatch.setattr("beam_pipelines.sources.listing.listed_part.BATCH_IMAGES", 4)
+    monkeypatch.setattr("beam_pipelines.sources.listing.list_part.BATCH_IMAGES", 4)
     monkeypatch.setattr("beam_pipelines.repair.repair.num_cores", lambda: 0)  # no worker processes
     assert repair(output) == 0
     assert contents(output) == expected

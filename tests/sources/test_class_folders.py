@@ -12,7 +12,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.formats.image_folder.class_folders import label_of, read_class_folders
 from beam_pipelines.sources.formats.image_folder.image_folder import ImageFolder
-from beam_pipelines.sources.listing.listed_part import make_listing
+from beam_pipelines.sources.listing.make_listing import make_listing
 from made_images import encode, jpeg, noise, write_files
 from made_references import list_parts
 

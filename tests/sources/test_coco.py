@@ -29,7 +29,9 @@ from beam_pipelines.images.class_masks import draw_regions
 from beam_pipelines.sources.formats.coco.coco import Coco
 from beam_pipelines.sources.formats.coco.json_sections import read_sections
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.sources.listing.listed_part import ListedPart, list_part, make_listing
+from beam_pipelines.sources.listing.list_part import list_part
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
+from beam_pipelines.sources.listing.make_listing import make_listing
 from made_images import jpeg, write_files
 
 IMAGE = b"not looked at"
@@ -214,9 +216,9 @@ def test_unused_parent_category_is_not_a_class(categories, used, expected, tmp_p
         content = instances(annotations=[annotation(category_id=item) for item in category_ids], categories=categories)
         write_json(tmp_path / f"annotations/instances_{name}.json", content)
     config = PrepareJob(os.fspath(tmp_path), "out", "made", source=SourceConfig("coco"))
-    actual = ListedPart()
+    actual = ListedFacts()
     for part in Coco(config).parts():
-        listed, source = ListedPart(), Coco(config)
+        listed, source = ListedFacts(), Coco(config)
         list(list_part(source, part, listed))
         actual.merge(listed)
     listing = make_listing(config, Coco(config), actual)

@@ -36,7 +36,7 @@ class Listing:
     def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
         self.source = ImageFolder(PrepareJob(input=os.fspath(root), output="out", name="flowers", **options))
         actual, self.part = list_parts(self.source, self.source.parts())
-        self.part.reject_unexpected_files(self.source)
+        self.part.problems.reject_unexpected_files(self.source.root)
         self.images = sorted(image for image in actual if isinstance(image, InputRecord))
         self.dead_letters = {letter.path: letter for letter in actual if isinstance(letter, DeadLetter)}
         assert len(self.images) + len(self.dead_letters) == len(actual)
@@ -77,8 +77,8 @@ def test_class_folders_give_labels(tmp_path):
         InputRecord("cat/2.jpg", "cat/2.jpg", "cat", None),
         InputRecord("dog/1.jpg", "dog/1.jpg", "dog", None),
     ]
-    assert listed.part.known_labels["label"] == {"cat", "dog"}
-    assert listed.part.num_ignored == 0
+    assert listed.part.schema.known_names("label") == {"cat", "dog"}
+    assert listed.part.counts.num_ignored == 0
 
 
 def test_nested_folders_are_classes_named_by_their_path(tmp_path):
@@ -110,7 +110,7 @@ def test_folders_named_like_splits_are_splits(tmp_path):
             InputRecord(f"{name}/animals/dog/1.jpg", f"{name}/animals/dog/1.jpg", "animals/dog", split),
             InputRecord(f"{name}/cat/1.jpg", f"{name}/cat/1.jpg", "cat", split),
         ], name
-        assert listed.part.known_labels["label"] == {"cat", "animals/dog"}, name
+        assert listed.part.schema.known_names("label") == {"cat", "animals/dog"}, name
 
 
 def test_folders_of_the_same_split_are_merged(tmp_path):
@@ -186,7 +186,7 @@ def test_keys_and_classes_are_in_nfc_and_paths_are_unchanged(tmp_path):
     make_folder(tmp_path, [f"{NFD}/{NFD}.jpg"])
     listed = Listing(tmp_path)
     assert listed.images == [InputRecord(f"{NFC}/{NFC}.jpg", f"{NFD}/{NFD}.jpg", NFC, None)]
-    assert listed.part.known_labels["label"] == {NFC}
+    assert listed.part.schema.known_names("label") == {NFC}
     assert (tmp_path / listed.images[0].path).read_bytes() == b"not looked at"
 
 
@@ -194,7 +194,7 @@ def test_class_in_two_unicode_forms_is_a_single_class(tmp_path):
     make_folder(tmp_path, [f"{NFD}/1.jpg", f"{NFC}/2.jpg"])
     listed = Listing(tmp_path)
     assert [(image.key, image.label) for image in listed.images] == [(f"{NFC}/1.jpg", NFC), (f"{NFC}/2.jpg", NFC)]
-    assert listed.part.known_labels["label"] == {NFC}
+    assert listed.part.schema.known_names("label") == {NFC}
 
 
 def test_names_in_two_unicode_forms_are_listed_with_the_same_key(tmp_path):
@@ -250,7 +250,7 @@ def test_class_names_may_be_in_any_language(tmp_path):
     ]
     for case, name in names:
         root = make_folder(tmp_path / case, [f"{name}/1.jpg"])
-        assert Listing(root).part.known_labels["label"] == {unicodedata.normalize("NFC", name)}, case
+        assert Listing(root).part.schema.known_names("label") == {unicodedata.normalize("NFC", name)}, case
 
 
 # Links, pipes and devices
@@ -320,7 +320,7 @@ def test_link_to_a_class_folder_is_a_dead_letter(tmp_path):
         (root / name).symlink_to(target)
     listed = Listing(root)
     assert list(listed.labels) == ["cat/1.jpg"]
-    assert listed.part.known_labels["label"] == {"cat"}
+    assert listed.part.schema.known_names("label") == {"cat"}
     assert {path.rstrip("/"): letter.reason for path, letter in listed.dead_letters.items()} == dict.fromkeys(
         ["copy", "out", "itself"], "symlink"
     )
@@ -332,7 +332,7 @@ def test_label_none_makes_links_to_folders_dead_letters(tmp_path):
     for name, target in targets.items():
         (root / name).symlink_to(target)
     listed = Listing(root, source=SourceConfig("image_folder", labels=()))
-    assert (set(listed.splits), listed.part.num_ignored) == ({"a/1.jpg", "2.jpg"}, 1)
+    assert (set(listed.splits), listed.part.counts.num_ignored) == ({"a/1.jpg", "2.jpg"}, 1)
     assert {path: letter.reason for path, letter in listed.dead_letters.items()} == dict.fromkeys(["loop", "gone.jpg", "folder"], "symlink")
 
 
@@ -408,8 +408,8 @@ def test_hidden_and_system_files_are_ignored_and_counted(tmp_path):
     ]
     make_folder(tmp_path, ["cat/1.jpg", *ignored])
     listed = Listing(tmp_path)
-    assert (list(listed.labels), listed.dead_letters, listed.part.known_labels["label"]) == (["cat/1.jpg"], {}, {"cat"})
-    assert listed.part.num_ignored == len(ignored) - 1, "a folder counts as one"
+    assert (list(listed.labels), listed.dead_letters, listed.part.schema.known_names("label")) == (["cat/1.jpg"], {}, {"cat"})
+    assert listed.part.counts.num_ignored == len(ignored) - 1, "a folder counts as one"
 
 
 def test_files_that_match_ignore_are_ignored_and_counted(tmp_path):
@@ -422,7 +422,7 @@ def test_files_that_match_ignore_are_ignored_and_counted(tmp_path):
     ]
     for case, ignore, images, num_ignored in cases:
         listed = Listing(tmp_path, ignore=tuple(ignore))
-        assert (set(listed.labels), listed.part.num_ignored) == (images, num_ignored), case
+        assert (set(listed.labels), listed.part.counts.num_ignored) == (images, num_ignored), case
     # A folder without images could be an empty class, so the user has to decide.
     assert_rejected("every file in a folder", tmp_path, ["'cat/raw'"], ignore=("*.txt", "*.cr2", "LICENSE", "*.md"))
     assert_rejected("every image of a class", tmp_path, ["'dog'"], ignore=("*.txt", "raw", "dog/*", "*.md"))
@@ -500,7 +500,7 @@ def test_advised_ignore_pattern_excludes_only_the_unknown_file(tmp_path, name):
     advice = str(caught.value).partition("--ignore='")[2].partition("'")[0]
     assert advice
     listed = Listing(tmp_path, ignore=(advice,))
-    assert (list(listed.labels), listed.part.num_ignored) == (["cat/1.jpg"], 1)
+    assert (list(listed.labels), listed.part.counts.num_ignored) == (["cat/1.jpg"], 1)
 
 
 def test_all_unexpected_files_are_reported_at_once(tmp_path):
@@ -512,7 +512,7 @@ def test_all_unexpected_files_are_reported_at_once(tmp_path):
     ]
     assert_rejected("all", root, [f"--input={root}: ", *expected])
     listed = Listing(root, ignore=("*.done", "*.md", "test/owl", "val"))
-    assert (set(listed.labels), listed.part.num_ignored) == ({"train/cat/1.jpg", "train/dog/1.jpg"}, 5)
+    assert (set(listed.labels), listed.part.counts.num_ignored) == ({"train/cat/1.jpg", "train/dog/1.jpg"}, 5)
 
 
 def test_report_of_unexpected_files_has_a_limited_length(tmp_path):
@@ -535,10 +535,10 @@ def test_readme_license_and_checksum_files_are_ignored_and_counted(tmp_path):
     images = ["cat/1.jpg", "cat/README.jpg", "dog/license.png"]
     root = make_folder(tmp_path / "classes", [*images, *NOTES, *(f"cat/{name}" for name in NOTES)])
     listed = Listing(root)
-    assert (set(listed.labels), listed.part.num_ignored) == (set(images), 2 * len(NOTES))
+    assert (set(listed.labels), listed.part.counts.num_ignored) == (set(images), 2 * len(NOTES))
     root = make_folder(tmp_path / "splits", ["train/cat/1.jpg", "test/cat/1.jpg", *NOTES, *(f"train/{name}" for name in NOTES)])
     listed = Listing(root)
-    assert (set(listed.splits.values()), listed.part.num_ignored) == ({"train", "test"}, 2 * len(NOTES))
+    assert (set(listed.splits.values()), listed.part.counts.num_ignored) == ({"train", "test"}, 2 * len(NOTES))
     for name in ("notes.txt", "readme.csv", "readings.md", "checksum.json", "md5", "licensed.txt", "README.npy"):
         assert not is_ignored(name), name
 
@@ -546,7 +546,7 @@ def test_readme_license_and_checksum_files_are_ignored_and_counted(tmp_path):
 def test_class_may_be_named_license(tmp_path):
     images = ["license/1.jpg", "notice/SUMS/1.jpg", "rose/1.jpg"]
     listed = Listing(make_folder(tmp_path / "classes", [*images, "rose/license"]))
-    assert (set(listed.labels.values()), listed.part.num_ignored) == ({"license", "notice/SUMS", "rose"}, 1)
+    assert (set(listed.labels.values()), listed.part.counts.num_ignored) == ({"license", "notice/SUMS", "rose"}, 1)
     (tmp_path / "classes/COPYING").symlink_to(tmp_path / "classes/rose")
     assert [letter.reason for letter in Listing(tmp_path / "classes").dead_letters.values()] == ["symlink"]
     assert not is_ignored("changes-00000-of-00002") and is_ignored("changes-2026")
@@ -572,12 +572,12 @@ def test_rejects_class_folders_without_images(tmp_path):
 def test_class_may_be_empty_in_one_split(tmp_path):
     root = make_folder(tmp_path, ["train/cat/1.jpg", "train/dog/1.jpg", "test/cat/1.jpg"])
     (root / "test" / "dog").mkdir()
-    assert Listing(root).part.known_labels["label"] == {"cat", "dog"}
+    assert Listing(root).part.schema.known_names("label") == {"cat", "dog"}
 
 
 def test_folder_with_only_folders_is_not_a_class(tmp_path):
     make_folder(tmp_path, ["animals/cat/1.jpg"])
-    assert Listing(tmp_path).part.known_labels["label"] == {"animals/cat"}
+    assert Listing(tmp_path).part.schema.known_names("label") == {"animals/cat"}
 
 
 def test_error_names_an_unreadable_folder(tmp_path, monkeypatch):
@@ -639,7 +639,7 @@ def list_in_order(order: Callable[[list[str]], Any], root: pathlib.Path, options
     parts = source.parts()
     order(parts)
     inputs, actual = list_parts(source, parts)
-    actual.reject_unexpected_files(source)
+    actual.problems.reject_unexpected_files(source.root)
     return sorted(map(repr, inputs)), actual
 
 

@@ -38,9 +38,9 @@ def make_job(root: object, **options: object) -> PrepareJob:
 
 def list_source(source: ImageFolder) -> tuple[list, set[str], int]:
     inputs, part = list_parts(source, source.parts())
-    part.reject_unexpected_files(source)
+    part.problems.reject_unexpected_files(source.root)
     actual = sorted((item._replace(num_bytes=0) if isinstance(item, InputRecord) else item for item in inputs), key=str)
-    return actual, part.known_labels["label"], part.num_ignored
+    return actual, part.schema.known_names("label"), part.counts.num_ignored
 
 
 LAYOUTS = {

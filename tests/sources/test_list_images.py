@@ -51,7 +51,7 @@ def read_dead_letters(chunks: list[SpoolRange], config: PrepareJob) -> list[list
 
 @pytest.mark.parametrize("bound", ["RUN_REFERENCES", "RUN_BYTES", None])
 def test_every_input_is_in_a_sorted_run_or_a_dead_letter(tmp_path, monkeypatch, bound):
-    monkeypatch.setattr("beam_pipelines.sources.listing.listed_part.BATCH_IMAGES", 7)
+    monkeypatch.setattr("beam_pipelines.sources.listing.list_part.BATCH_IMAGES", 7)
     monkeypatch.setattr(listed_runs, "_RUN_DEAD_LETTERS", 4)
     if bound:
         monkeypatch.setattr(listed_runs, bound, {"RUN_REFERENCES": 20, "RUN_BYTES": 2000}[bound])
@@ -82,7 +82,7 @@ def test_large_part_has_its_own_runs_and_small_parts_share_runs(tmp_path, monkey
     monkeypatch.setattr(listed_runs, "RUN_REFERENCES", 80)
     monkeypatch.setattr(listed_runs, "_FIRST_SHARE", 1.0)
     config = make_config(tmp_path, input=str(write_class_folders(tmp_path / "in", {"ant": 2, "bee": 95, "cat": 3, "dog": 5, "emu": 11})))
-    monkeypatch.setattr("beam_pipelines.sources.listing.listed_part.BATCH_IMAGES", 8)
+    monkeypatch.setattr("beam_pipelines.sources.listing.list_part.BATCH_IMAGES", 8)
     actual = list_on_runner(config)
     assert sorted(map(len, read_runs(actual, config))) == [10, 11, 15, 80]
     assert sum(int(split_counts.sum()) for split_counts in merge_counts(actual["counts"]).values()) == actual["listing"][0].num_inputs == 116

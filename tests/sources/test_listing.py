@@ -16,7 +16,9 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.listing import group_counts
-from beam_pipelines.sources.listing.listed_part import ListedPart, list_part, make_listing
+from beam_pipelines.sources.listing.list_part import list_part
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
+from beam_pipelines.sources.listing.make_listing import make_listing
 from tf_input.dataset_format import Feature
 
 CLASS = Feature("label", "class_label")
@@ -51,12 +53,12 @@ def list_source(made: MadeSource, **options: Any) -> Listing:
     config = PrepareJob("in", "out", "made", **{"source": SourceConfig("table"), **options})
     parts = []
     for part in made.parts():
-        result = ListedPart()
+        result = ListedFacts()
         listed = [item if isinstance(item, list) else [item] for item in list_part(made, part, result)]
         assert sorted(map(repr, sum(listed, []))) == sorted(map(repr, made._parts[int(part)]))
         parts.append(result)
     random.Random(0).shuffle(parts)
-    merged = ListedPart()
+    merged = ListedFacts()
     for result in parts:
         merged.merge(result)
     return make_listing(config, made, merged)
@@ -189,13 +191,13 @@ def test_text_feature_is_long_if_any_value_exceeds_1024_bytes(monkeypatch):
 
 def test_only_a_few_different_image_sizes_are_kept():
     raws = [RawImage(1 + index, 5, channels, dtype=dtype) for index in range(50) for channels, dtype in ((3, "|u1"), (2, "<f4"))]
-    first, second = ListedPart(), ListedPart()
+    first, second = ListedFacts(), ListedFacts()
     for raw in raws:
-        first.add_raws({raw, None})
+        first.schema.add_raws({raw, None})
     for raw in reversed(raws):
-        second.add_raws({raw})
+        second.schema.add_raws({raw})
     second.merge(first)
-    assert first.raws == second.raws == {None, *raws[:4]}
+    assert first.schema.raws == second.schema.raws == {None, *raws[:4]}
 
 
 def test_group_counts_do_not_depend_on_the_order(monkeypatch):

@@ -26,7 +26,9 @@ from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.sources.cells.cells import read_float, read_integer, read_list, read_text
 from beam_pipelines.sources.cells.class_cells import read_one_class
-from beam_pipelines.sources.listing.listed_part import ListedPart, list_part, make_listing
+from beam_pipelines.sources.listing.list_part import list_part
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
+from beam_pipelines.sources.listing.make_listing import make_listing
 from beam_pipelines.sources.formats.table.table import Table
 from beam_pipelines.sources.formats.text import TextList
 from beam_pipelines.storage.files import files_at
@@ -65,7 +67,7 @@ def store_table(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
     """Returns the schema of a table, and the serialized example of each row."""
     source = SourceConfig("table", has_images=False, labels=(), features=tuple(parse_column("--feature", text, "text") for text in FEATURES))
     job = PrepareJob(str(path), "out", "made", source=source)
-    table, actual = Table(job), ListedPart()
+    table, actual = Table(job), ListedFacts()
     listed = list(itertools.chain.from_iterable(list_part(table, path.name, actual)))
     assert all(isinstance(entry, InputRecord) for entry in listed)
     listing = make_listing(job, table, actual)

@@ -11,7 +11,7 @@ from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.division import join_stratum
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, did_you_mean, printable
-from beam_pipelines.sources.listing.listed_part import ListedPart
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 _KINDS = ("class_label", "integer", "text")
@@ -28,20 +28,20 @@ class GroupReader:
         self._config = config
         self._pattern = None if config.group_pattern is None else GroupPattern(config.group_pattern)
 
-    def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], facts: ListedPart) -> Sequence[bytes]:
+    def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], facts: ListedFacts) -> Sequence[bytes]:
         """Returns the group of each input, or b"" for inputs without a group. Returns an empty tuple if no input has a
         group."""
         if self._pattern is None:
             groups = [image.group.encode() for image in images]
             if self._config.source.can.has_columns:
-                facts.ungrouped.add(image.key for image in images if not image.group)
+                facts.splits.ungrouped.add(image.key for image in images if not image.group)
         else:
             groups = self._pattern.find(keys)
-            facts.unmatched.add(image.key for image, group in zip(images, groups) if not group)
+            facts.splits.unmatched.add(image.key for image, group in zip(images, groups) if not group)
         if not any(groups):
             return ()
         if not self._config.resolves_splits:  # otherwise the stage that assigns splits counts groups
-            facts.groups.add(groups, [image.split for image in images])
+            facts.splits.groups.add(groups, [image.split for image in images])
         return groups
 
 
@@ -75,13 +75,13 @@ class StrataReader:
                 )
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
 
-    def read(self, images: Sequence[InputRecord], facts: ListedPart) -> list[str]:
+    def read(self, images: Sequence[InputRecord], facts: ListedFacts) -> list[str]:
         """Returns the stratum of each input, or an empty list if splits are not stratified."""
         columns = []
         for read, is_text in self._columns:
             columns.append(list(map(read, images)))
             if is_text and "" in columns[-1]:
-                facts.without_stratum.add(image.path for image, value in zip(images, columns[-1]) if not value)
+                facts.splits.without_stratum.add(image.path for image, value in zip(images, columns[-1]) if not value)
         return columns[0] if len(columns) == 1 else [join_stratum(values) for values in zip(*columns)]
 
 

@@ -15,8 +15,9 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
-from beam_pipelines.sources.listing.listed_part import ListedPart, make_listing
+from beam_pipelines.sources.listing.listed_facts import ListedFacts, Versions
 from beam_pipelines.sources.listing.listed_runs import ListedRuns
+from beam_pipelines.sources.listing.make_listing import make_listing
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.listing.part_listing import PartContext, list_shared_part, list_side_by_side, list_entire_part
 from beam_pipelines.sources.source import memory_bytes
@@ -76,9 +77,9 @@ def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
     return [(part, PartFacts(memory_bytes(source, part), {} if number else versions)) for number, part in enumerate(parts)]
 
 
-def join_listings(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob) -> Listing:
+def join_listings(unused: bytes, parts: Iterable[ListedFacts], config: PrepareJob) -> Listing:
     """Merges the facts about all parts into a single `Listing`."""
-    listed = ListedPart()
+    listed = ListedFacts()
     for part in parts:
         listed.merge(part)
     with noting_versions(listed.versions):  # the schema must match the files that were listed
@@ -119,7 +120,7 @@ class _List(ParallelMap):
 
     def process(self, element: tuple[str, Iterable[PartFacts]]) -> Iterator[Any]:
         part, (facts, *_) = element
-        self._listed.add(ListedPart(versions=dict(facts.versions)))
+        self._listed.add(ListedFacts(versions=Versions(facts.versions)))
         if self._config.num_processes:
             return self.run(list_shared_part, self._shared, part, memory_bytes=facts.memory_bytes)
         if self._config.lists_in_threads and self._config.source.can.has_class_folders:

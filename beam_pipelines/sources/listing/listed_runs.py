@@ -4,7 +4,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, SpoolRange, write_dead_letters, write_run
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
-from beam_pipelines.sources.listing.listed_part import ListedPart
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
 
 # Dead letters that are sorted together.
 _RUN_DEAD_LETTERS = 1 << 16
@@ -37,13 +37,13 @@ class ListedRuns:
         self.runs: list[Run] = []
         self.dead_letter_runs: list[SpoolRange] = []
         self.counts = KeyCounts()
-        self.facts = ListedPart()
+        self.facts = ListedFacts()
         self._spool_directory, self._share = spool_directory, share
         self._waiting: list[References] = []
         self._num_waiting = self._num_bytes = self._num_written = 0
         self._dead_letters: list[DeadLetter] = []
 
-    def add(self, listed: References | DeadLetter | ListedPart) -> None:
+    def add(self, listed: References | DeadLetter | ListedFacts) -> None:
         """Adds an item from `list_in_batches`."""
         if isinstance(listed, References):
             self._waiting.append(listed)

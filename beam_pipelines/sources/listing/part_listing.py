@@ -20,7 +20,8 @@ from beam_pipelines.errors import printable
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.sources.listing.groups_and_strata import GroupReader, StrataReader
-from beam_pipelines.sources.listing.listed_part import ListedPart, list_part
+from beam_pipelines.sources.listing.list_part import list_part
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.listed_runs import ListedRuns
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.source import Source
@@ -56,7 +57,7 @@ class ReferenceMaker:
         self._groups = GroupReader(config)
         self._strata = StrataReader(features, config)
 
-    def make(self, images: Sequence[InputRecord], values: ValueWriter, facts: ListedPart) -> References:
+    def make(self, images: Sequence[InputRecord], values: ValueWriter, facts: ListedFacts) -> References:
         """Returns the references of some inputs.
 
         Args:
@@ -91,7 +92,7 @@ class ReferenceMaker:
             _encode_names(strata) if strata else no_texts(len(keys)),
             no_texts(len(keys)),
         )
-        facts.reference_bytes += references.num_bytes
+        facts.counts.reference_bytes += references.num_bytes
         return references
 
     def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -108,9 +109,9 @@ def _encode_names(names: Sequence[str]) -> BinaryColumn:
     return BinaryColumn.of(list(map({name: name.encode() for name in set(names)}.__getitem__, names)))
 
 
-def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:
+def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedFacts]:
     """Lists a part of the source, and yields references, dead letters and, at the end, facts about the part."""
-    facts = ListedPart()
+    facts = ListedFacts()
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
         # The parts of class folders are not files.

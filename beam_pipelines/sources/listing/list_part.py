@@ -1,0 +1,89 @@
+"""Lists the inputs of one part of a source, and collects facts about the inputs."""
+
+import itertools
+from typing import Callable, Collection, Iterator
+
+from beam_pipelines.elements.class_tables import OBJECT_LABEL
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import InputRecord, image_bytes
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
+from beam_pipelines.sources.source import Source, other_images
+from tf_input.dataset_format import LABEL, MAX_CATALOG_TEXT_BYTES, OBJECTS
+
+_ARRAY_ENDS = (".npy", ".NPY")
+
+# Inputs that are processed together.
+BATCH_IMAGES = 4096
+
+_Collector = tuple[str, Callable[[InputRecord], Collection[str]] | None]
+
+
+def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[InputRecord] | DeadLetter]:
+    """Lists one part of a source, yields its inputs in batches of `BATCH_IMAGES`, and records facts in `facts`."""
+    source.num_ignored = 0
+    collect, others = label_collectors(source), other_images(source)
+    texts = [feature.name for feature in source.features if feature.kind == "text" and not feature.shape]
+    for feature, _ in collect:
+        facts.schema.labels.setdefault(feature, set())
+    inputs = source.list(part)
+    while listed := list(itertools.islice(inputs, BATCH_IMAGES)):
+        rejected = [item for item in listed if isinstance(item, DeadLetter)]
+        if rejected:
+            facts.problems.add(rejected)
+        yield from rejected
+        images = [element for element in listed if not isinstance(element, DeadLetter)] if rejected else listed
+        if images:
+            _collect_facts(facts, images, collect, others)
+            facts.schema.long_texts.update(
+                name for name in texts if name not in facts.schema.long_texts and any(_is_long(image.values[name]) for image in images)
+            )
+            yield images
+    facts.counts.num_ignored += source.num_ignored
+    facts.schema.add_known(source.label_names())
+    facts.problems.unexpected_files = getattr(source, "unexpected_files", None)  # only sources of class folders have it
+    if unused_fields := getattr(source, "unused_fields", None):  # only sources of columns, fields or objects have it
+        facts.schema.unused_fields.merge(unused_fields)
+    facts.schema.group_names |= getattr(source, "group_names", frozenset())  # only COCO's categories have groups
+    if boxes := getattr(source, "boxes", None):  # only sources that accept several box formats have it
+        facts.problems.boxes.merge(boxes.take())
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > MAX_CATALOG_TEXT_BYTES or (not text.isascii() and len(text.encode()) > MAX_CATALOG_TEXT_BYTES)
+
+
+def _collect_facts(facts: ListedFacts, batch: list[InputRecord], collect: list[_Collector], others: tuple[str, ...]) -> None:
+    columns = InputRecord(*zip(*batch))
+    facts.counts.num_images += len(batch)
+    sizes = [image_bytes(image, others) for image in batch] if others else columns.num_bytes
+    facts.counts.num_bytes += sum(sizes)
+    facts.counts.num_unsized += sizes.count(0)
+    facts.splits.add(columns.split)
+    facts.schema.add_raws(set(columns.raw))
+    facts.schema.add_arrays([path for path, raw in zip(columns.path, columns.raw) if raw is None and path.endswith(_ARRAY_ENDS)])
+    for feature, names in collect:
+        if names is None:
+            facts.schema.labels[feature].update(columns.label)
+            continue
+        for image in batch:
+            labels = names(image)
+            facts.schema.labels[feature].update(labels)
+            if len(labels) > 1:
+                facts.schema.several_labels.add(feature)
+
+
+def label_collectors(source: Source) -> list[_Collector]:
+    """Returns each class feature with a function that returns an input's class names for this feature."""
+    collectors = []
+    for feature in source.features:
+        if feature.kind != "class_label":
+            continue
+        if feature.name == LABEL and not feature.shape:
+            collectors.append((LABEL, None))
+        elif feature.name == OBJECT_LABEL:
+            collectors.append((OBJECT_LABEL, lambda image: image.values[OBJECTS].labels))
+        elif feature.shape:
+            collectors.append((feature.name, lambda image, name=feature.name: image.values[name]))
+        else:
+            collectors.append((feature.name, lambda image, name=feature.name: (image.values[name],)))
+    return collectors

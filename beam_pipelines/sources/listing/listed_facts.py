@@ -1,0 +1,192 @@
+"""Facts about the inputs that are collected during listing. The facts about all parts of a source are merged, and
+determine the schema, the splits and the warnings of the dataset."""
+
+import dataclasses
+from typing import Collection, Iterable, Mapping
+
+from beam_pipelines.config.prepare_config import MAX_SPLITS
+from beam_pipelines.elements.class_tables import OBJECT_LABEL
+from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount
+from beam_pipelines.elements.first_keys import FirstKeys
+from beam_pipelines.errors import UserError
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.cells.box_forms import BoxForms
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
+from beam_pipelines.sources.files.other_files import UnexpectedFiles
+from beam_pipelines.sources.listing.group_counts import GroupCounts
+from beam_pipelines.sources.listing.merging import Mergeable
+from beam_pipelines.storage.versions import add_version
+
+_MAX_FIRST_ARRAYS = 8  # arrays to keep; at least one must be valid
+_REASONS = (NO_SPLIT, NO_GROUP, BAD_LABEL)
+
+
+@dataclasses.dataclass
+class ListedCounts(Mergeable):
+    """The number and the size of the inputs.
+
+    Attributes:
+        num_images: The number of inputs that were listed, without dead letters.
+        num_bytes: The total size of all images in bytes, as far as it is known.
+        num_unsized: The number of inputs of unknown size.
+        reference_bytes: The size of the references in memory, in bytes.
+        num_ignored: The number of files that were ignored.
+    """
+
+    num_images: int = 0
+    num_bytes: int = 0
+    num_unsized: int = 0
+    reference_bytes: int = 0
+    num_ignored: int = 0
+
+
+@dataclasses.dataclass
+class SchemaEvidence(Mergeable):
+    """The facts that determine the schema of the dataset.
+
+    Attributes:
+        labels: Feature -> class names that occur.
+        several_labels: The features that have more than one class in an input.
+        known_labels: Feature -> class names that the source knows without inputs.
+        known_orders: Feature -> the different orders of these names, if the source knows their order.
+        group_names: Names of categories that only group others. They are classes only if an image has them.
+        long_texts: The features with a text that is too long for the catalog.
+        raws: The layouts of raw images, at most two per kind, which is enough to see that sizes differ. None stands for
+            images with an image format.
+        arrays: The first few paths of images in `.npy` files, from which the image layout is read later.
+        unused_fields: The columns and fields that are not kept.
+    """
+
+    labels: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    several_labels: set[str] = dataclasses.field(default_factory=set)
+    known_labels: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    known_orders: dict[str, set[tuple[str, ...]]] = dataclasses.field(default_factory=dict)
+    group_names: set[str] = dataclasses.field(default_factory=set)
+    long_texts: set[str] = dataclasses.field(default_factory=set)
+    raws: set[RawImage | None] = dataclasses.field(default_factory=set)
+    arrays: set[str] = dataclasses.field(default_factory=set)
+    unused_fields: UnusedFields = dataclasses.field(default_factory=UnusedFields)
+
+    def merge(self, other: "SchemaEvidence") -> None:
+        super().merge(other)
+        self.add_raws(set())
+        self.add_arrays(())
+
+    def add_raws(self, raws: set[RawImage | None]) -> None:
+        """Adds layouts. For a reproducible result, only the two layouts of each kind that sort first are kept."""
+        kinds: dict[tuple, list[RawImage]] = {}
+        for raw in sorted((self.raws | raws) - {None}):
+            kinds.setdefault(raw.kind, []).append(raw)
+        self.raws = {raw for others in kinds.values() for raw in others[:2]} | ({None} & (self.raws | raws))
+
+    def add_arrays(self, paths: Iterable[str]) -> None:
+        """Adds paths. For a reproducible result, only the few paths that sort first are kept."""
+        self.arrays = set(sorted(self.arrays.union(paths))[:_MAX_FIRST_ARRAYS])
+
+    def add_known(self, names: Mapping[str, Collection[str]]) -> None:
+        """Adds the class names of each feature that the source knows without inputs."""
+        for feature, known in names.items():
+            self.known_labels.setdefault(feature, set()).update(known)
+            if isinstance(known, tuple):
+                self.known_orders.setdefault(feature, set()).add(known)
+
+    def known_names(self, feature: str) -> tuple[str, ...] | frozenset[str]:
+        """Returns the known class names of a feature, in order if all parts know the same ordered names."""
+        names, orders = self.known_labels.get(feature, ()), self.known_orders.get(feature, ())
+        return next((order for order in orders if len(orders) == 1 and len(order) == len(names)), frozenset(names))
+
+    def empty_groups(self) -> set[str]:
+        """Returns the supercategories that are not the class of any object."""
+        return self.group_names - self.labels.get(OBJECT_LABEL, set())
+
+
+@dataclasses.dataclass
+class SplitEvidence(Mergeable):
+    """The splits and groups of the inputs.
+
+    Attributes:
+        names: The splits that the source assigns; None stands for inputs without a split.
+        groups: The counts of groups, if no later stage counts them.
+        ungrouped: The inputs without a value in the group column, if groups are optional or there is no group column.
+        unmatched: The inputs for whose keys `--group_pattern` finds no group.
+        without_stratum: The inputs without a value to stratify by.
+    """
+
+    names: set[str | None] = dataclasses.field(default_factory=set)
+    groups: GroupCounts = dataclasses.field(default_factory=GroupCounts)
+    ungrouped: FirstKeys = dataclasses.field(default_factory=FirstKeys)
+    unmatched: FirstKeys = dataclasses.field(default_factory=FirstKeys)
+    without_stratum: FirstKeys = dataclasses.field(default_factory=FirstKeys)
+
+    def merge(self, other: "SplitEvidence") -> None:
+        super().merge(other)
+        self.add(())
+
+    def add(self, splits: Iterable[str | None]) -> None:
+        """Adds splits.
+
+        Raises `UserError` during the listing if there are too many splits, because a complete listing may take hours.
+        """
+        self.names.update(splits)
+        if len(self.names) > MAX_SPLITS:
+            some = ", ".join(sorted(self.names - {None})[:3])
+            raise UserError(
+                f"The inputs name at least {len(self.names):,} splits ({some}, …), and {MAX_SPLITS} is the limit. "
+                "Use --split_column='' to ignore the column. If its values are groups, pass it as --group."
+            )
+
+
+@dataclasses.dataclass
+class Problems(Mergeable):
+    """The inputs and files that were rejected, and facts that may show that the options are wrong.
+
+    Attributes:
+        dead_letters: The inputs that were rejected.
+        missing_values: Reason -> the rejected inputs without a split, a group or a valid class.
+        boxes: The counts of boxes whose format is not declared in their table or sample.
+        unexpected_files: The unexpected files in class folders; None for other sources.
+    """
+
+    dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
+    missing_values: dict[str, DeadLetterCount] = dataclasses.field(
+        default_factory=lambda: {reason: DeadLetterCount() for reason in _REASONS}
+    )
+    boxes: BoxForms = dataclasses.field(default_factory=BoxForms)
+    unexpected_files: UnexpectedFiles | None = None
+
+    def add(self, rejected: list[DeadLetter]) -> None:
+        """Adds dead letters."""
+        self.dead_letters.add(rejected)
+        for reason, missing in self.missing_values.items():
+            missing.add([letter for letter in rejected if letter.reason == reason])
+
+    def reject_unexpected_files(self, root: str) -> None:
+        """Raises UserError if there are unexpected files. Call this method after the facts about all parts have been
+        merged."""
+        if self.unexpected_files:
+            self.unexpected_files.reject(root)
+
+
+class Versions(dict[str, str]):
+    """The path of each opened file -> its version."""
+
+    def merge(self, other: "Versions") -> None:
+        """Adds the versions of the files of one more part. Raises DataError if a file changed between two parts."""
+        for path, version in other.items():
+            add_version(self, path, version)
+
+
+@dataclasses.dataclass
+class ListedFacts(Mergeable):
+    """The facts about the inputs in one or more parts of a source."""
+
+    counts: ListedCounts = dataclasses.field(default_factory=ListedCounts)
+    schema: SchemaEvidence = dataclasses.field(default_factory=SchemaEvidence)
+    splits: SplitEvidence = dataclasses.field(default_factory=SplitEvidence)
+    problems: Problems = dataclasses.field(default_factory=Problems)
+    versions: Versions = dataclasses.field(default_factory=Versions)
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of inputs, including dead letters."""
+        return self.counts.num_images + self.problems.dead_letters.num

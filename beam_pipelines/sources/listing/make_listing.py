@@ -1,0 +1,119 @@
+"""Creates the `Listing` of a run from the facts about all parts of the source, and rejects invalid datasets."""
+
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, sufficient_fraction
+from beam_pipelines.elements.division import Division, largest_groups
+from beam_pipelines.elements.listing import Listing, spanning_groups
+from beam_pipelines.elements.split_hashes import SplitByGroup
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.files.other_files import UnexpectedFiles
+from beam_pipelines.sources.formats.image_folder.class_folders import ALL, read_class_folders
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
+from beam_pipelines.sources.listing.listing_warnings import listing_warnings
+from beam_pipelines.sources.listing.make_schema import make_schema
+from beam_pipelines.sources.listing.name_splits import name_splits
+from beam_pipelines.sources.source import Source
+
+# Reason -> the missing value and the advice, if more inputs lack this value than the run allows.
+_MISSING_VALUES = {
+    NO_SPLIT: ("split", "Use --divide rest to divide them, or --split_column='' to ignore the named splits"),
+    NO_GROUP: ("group", "Give each input a group, or omit --group"),
+    BAD_LABEL: ("valid class", "leave them out with --max_bad_fraction="),
+}
+
+
+def make_listing(config: PrepareJob, source: Source, facts: ListedFacts) -> Listing:
+    """Creates the `Listing` of a run from the facts about all parts of the source.
+
+    Raises:
+        UserError: The inputs do not form a valid dataset.
+    """
+    facts.problems.reject_unexpected_files(source.root)
+    if config.source.can.has_class_folders and config.source.class_folder_depth is None:
+        _check_class_folders(config, source.root, facts.problems.unexpected_files)
+    for reason in (NO_SPLIT, NO_GROUP):
+        _check_column(config, facts, reason)
+    if not facts.counts.num_images:
+        rejected = f" Dead letters:{facts.problems.dead_letters.describe()}" if facts.problems.dead_letters.num else ""
+        expected = "readable image" if config.source.has_images else "example"
+        raise UserError(f"--input={config.input}: contains no {expected}.{rejected}")
+    _check_column(config, facts, BAD_LABEL)
+    facts.problems.boxes.check(config.source)
+    _check_strata(config, facts)
+    splits = name_splits(config, facts)
+    num_spanning, group, in_splits = facts.splits.groups.spanning()
+    if num_spanning:
+        raise spanning_groups(config, num_spanning, group.decode(), in_splits)
+    return Listing(
+        source=config.source.kind,
+        root=source.root,
+        schema=make_schema(config, source, facts),
+        targets=source.targets,
+        listed_labels={
+            feature: frozenset(names).union(facts.schema.known_names(feature) if config.source.can.has_class_folders else ())
+            for feature, names in facts.schema.labels.items()
+        },
+        splits=splits,
+        fractions=config.shares if facts.splits.names == {None} else None,
+        num_inputs=facts.num_inputs,
+        num_bytes=0 if facts.counts.num_unsized else facts.counts.num_bytes,
+        reference_bytes=facts.counts.reference_bytes,
+        num_ignored=facts.counts.num_ignored,
+        dead_letters=facts.problems.dead_letters,
+        unused_fields=tuple(sorted(facts.schema.unused_fields.names)),
+        division=_division_by_hash(config, facts),
+        unused_categories=tuple(sorted(map(printable, facts.schema.empty_groups()))),
+        warnings=tuple(listing_warnings(config, source, facts)),
+        versions=dict(sorted(facts.versions.items())),
+    )
+
+
+def _check_class_folders(config: PrepareJob, root: str, unexpected_files: UnexpectedFiles | None) -> None:
+    """Raises `UserError` if the class of images in nested folders is unclear."""
+    has_layout = unexpected_files and unexpected_files.layout
+    reading = read_class_folders(root, {"": unexpected_files.labels}, config.split_folders) if has_layout else None
+    if reading and reading.depth != ALL:
+        raise UserError(
+            f"--input={printable(root)}: {reading.why}. Use --class_folder_depth={reading.depth} if the folder at "
+            "that depth is the class, "
+            "or --class_folder_depth=all to read each folder as a class."
+        )
+
+
+def _division_by_hash(config: PrepareJob, facts: ListedFacts) -> Division | None:
+    """Describes how groups were divided among splits by their hash. Returns None if there are no groups, or if splits
+    are predefined by the source."""
+    groups, nums = facts.splits.groups.sizes()
+    if not groups or facts.splits.names != {None}:
+        return None
+    by_group = SplitByGroup(config.shares)
+    largest = largest_groups(by_group.names, groups, nums, by_group(groups))
+    return Division((), config.shares, {}, num_groups=len(groups), largest=largest)
+
+
+def _check_column(config: PrepareJob, facts: ListedFacts, reason: str) -> None:
+    """Raises `UserError` if too many inputs have no split, no group or no class."""
+    missing, (column, advice) = facts.problems.missing_values[reason], _MISSING_VALUES[reason]
+    if reason == BAD_LABEL:
+        default = "use --default COLUMN=VALUE for empty cells, " if config.source.can.has_key_column else ""
+        advice = f"Correct them, {default}or {advice}{sufficient_fraction(facts.problems.dead_letters.num, facts.num_inputs)}"
+    if missing.num > config.max_dead_letters(facts.num_inputs):
+        example = missing.first[0]
+        rows = "rows" if config.source.can.has_columns else "inputs"
+        raise UserError(
+            f"--input={config.input}: {missing.num:,} of {facts.num_inputs:,} {rows} have no {column}, for example "
+            f"{printable(example.path)}: {example.message}. {advice}."
+        )
+
+
+def _check_strata(config: PrepareJob, facts: ListedFacts) -> None:
+    if facts.splits.unmatched.num:
+        raise UserError(
+            f"--group_pattern={printable(config.group_pattern)}: does not match {facts.splits.unmatched.num:,} of "
+            f"{facts.counts.num_images:,} keys: {facts.splits.unmatched.describe()}. Change the pattern so that it matches each key."
+        )
+    if facts.splits.without_stratum.num:
+        raise UserError(
+            f"--stratify={','.join(config.stratify)}: {facts.splits.without_stratum.num:,} of {facts.counts.num_images:,} inputs "
+            f"have no value: {facts.splits.without_stratum.describe()}. Add the values, or stratify by another feature."
+        )

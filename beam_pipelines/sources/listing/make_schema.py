@@ -1,0 +1,137 @@
+"""Derives the schema of a dataset from the features of the source and the facts about the inputs."""
+
+import dataclasses
+
+import numpy as np
+
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
+from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
+from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.images.tensor_values import npy_layout
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
+from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.files import read_start
+from beam_pipelines.storage.input_errors import describe_fact
+from tf_input.dataset_format import IMAGE, Feature
+
+
+def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple[Feature, ...]:
+    features = [Feature("key", "text")]
+    if config.source.has_images:
+        features.append(_image_feature(config, source.root, facts))
+        if config.check != "none":  # otherwise image sizes are unknown
+            features += [Feature("height", "integer"), Feature("width", "integer")]
+        _check_follows(config, source, facts)
+    for feature in source.features:
+        if feature.kind == "class_label":
+            names, known = facts.schema.labels[feature.name], facts.schema.known_names(feature.name)
+            if feature.name == OBJECT_LABEL and (empty := facts.schema.empty_groups()):
+                known = type(known)(name for name in known if name not in empty)
+            is_scalar_each = feature.name not in facts.schema.several_labels if feature.shape else None
+            table = make_class_table(config.source, feature.name, names, known, is_scalar_each=is_scalar_each)
+            feature = dataclasses.replace(feature, label_names=table)
+        if feature.name in facts.schema.long_texts:
+            feature = dataclasses.replace(feature, is_long=True)
+        if feature.kind == "image":
+            feature = _other_image(config, feature.name)
+            features += [Feature(f"{feature.name}/{side}", "integer") for side in ("height", "width") if config.check != "none"]
+        features.append(feature)
+    names = sorted(feature.name for feature in features)
+    for name in config.descriptions:
+        if name not in names:
+            raise UserError(
+                f"--describe={name}=…: there is no such feature{did_you_mean(name, names) or '.'} Choose one of "
+                f"{', '.join(names)}."
+            )
+    described = (
+        dataclasses.replace(item, description=config.descriptions.get(item.name, item.description)) for item in features
+    )
+    return tuple(sorted(described, key=lambda feature: feature.name))
+
+
+def _check_follows(config: PrepareJob, source: Source, facts: ListedFacts) -> None:
+    """Raises `UserError` if `--check=none` is combined with options that require image headers."""
+    if config.check != "none":
+        return
+    following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
+    if following:
+        raise UserError(
+            f"--check=none: the size of {following[0]!r} must match the image, but --check=none does not read images. "
+            "Use "
+            "--check=header."
+        )
+    if not config.images.is_kept or facts.schema.raws != {None} or facts.schema.arrays:
+        raise UserError(
+            "--check=none: images that are arrays, or are resized or converted, must be read. Use --check=header or a "
+            "stricter check."
+        )
+
+
+def _image_feature(config: PrepareJob, root: str, facts: ListedFacts) -> Feature:
+    raws = {*facts.schema.raws, *([_first_layout(root, sorted(facts.schema.arrays))] if facts.schema.arrays else [])} - {None}
+    if any(raw.is_tensor for raw in raws):
+        return _image_tensor(config, raws, is_of_files=bool(facts.schema.arrays))
+    if config.images.encoding == "file":
+        return Feature(IMAGE, "image", dtype="uint16" if config.images.keep_depth else "")
+    sizes = {raw and (raw.height, raw.width) for raw in facts.schema.raws}
+    exact = config.images.size if config.images.size and config.images.size[0] == "exact" else None
+    if exact is None and (len(sizes) > 1 or sizes == {None} or config.images.size):
+        raise UserError(
+            "--image_encoding=raw: all images must have the same size. Pass one, for example --image_size=exact=32x32."
+        )
+    height, width = exact[1:] if exact else next(iter(sizes))
+    channels = {raw.num_channels if raw else 3 for raw in facts.schema.raws}
+    if len(channels) > 1:
+        raise UserError(
+            "--image_encoding=raw: some arrays are gray and others have colors. Convert them to the same number of "
+            "channels."
+        )
+    return Feature(IMAGE, "pixels", (height, width, channels.pop()))
+
+
+def _other_image(config: PrepareJob, name: str) -> Feature:
+    if config.images.encoding == "file":
+        return Feature(name, "image", dtype="uint16" if config.images.keep_depth else "")
+    if config.images.size is None or config.images.size[0] != "exact":
+        raise UserError(
+            f"--image_encoding=raw: all images of {name!r} must have the same size. Pass "
+            "--image_size=exact=HEIGHTxWIDTH."
+        )
+    return Feature(name, "pixels", (*config.images.size[1:], 3))
+
+
+def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) -> Feature:
+    """Returns the feature for images that are stored as tensors in arrays. Raises `UserError` unless all arrays have
+    the same dtype and the same number of channels."""
+    kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
+    (dtype, num_channels), *others = kinds
+    if others:
+        types = ", ".join(f"{name} in {number} channels" for name, number in kinds[:3])
+        raise UserError(f"The images are arrays of {types}. Convert them to one type and one number of channels.")
+    if not config.images.is_kept or config.images.keep_depth:
+        raise UserError(
+            "--image_size, --image_format, --image_encoding and --keep_depth are only for image files, but these "
+            f"images are arrays of {dtype} in {num_channels} channels, which are stored unchanged. Omit these "
+            "options; batches(image_size=...) resizes the arrays when they are read."
+        )
+    sizes = {(raw.height, raw.width) for raw in raws}
+    size = sizes.pop() if len(sizes) == 1 and not is_of_files else (None, None)
+    return Feature(IMAGE, "tensor", (*size, num_channels), dtype=dtype)
+
+
+def _first_layout(root: str, paths: list[str]) -> RawImage:
+    """Returns the layout of the first valid image that is stored in a `.npy` file."""
+    problems = []
+    for name in paths:
+        path = f"{root}/{name}"
+        try:
+            return npy_layout(read_start(root, name, MAX_HEADER_BYTES))[0]
+        except OSError as error:
+            problems.append(f"{printable(path)}: {describe_fact(error, path)}")
+        except InvalidInput as error:
+            problems.append(f"{printable(path)}: {error}")
+    raise UserError(
+        f"None of the first .npy files is a readable image: {problems[0]}. Correct them, or exclude them with --ignore."
+    )

@@ -1,0 +1,30 @@
+"""Merges facts about the parts of a source field by field."""
+
+import copy
+import dataclasses
+from typing import Any
+
+
+class Mergeable:
+    """The base class of dataclasses whose fields are numbers to add, sets to unite, dicts of such values, or objects with
+    a method `merge`, or None."""
+
+    def merge(self, other: Any) -> None:
+        """Adds the facts about one more part. The facts about the other part do not change."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, _merged(getattr(self, field.name), getattr(other, field.name)))
+
+
+def _merged(mine: Any, other: Any) -> Any:
+    if mine is None or other is None:
+        return copy.deepcopy(other) if mine is None else mine
+    if isinstance(mine, int):
+        return mine + other
+    if isinstance(mine, set):
+        mine |= other
+    elif hasattr(mine, "merge"):
+        mine.merge(other)
+    else:
+        for key, value in other.items():
+            mine[key] = _merged(mine.get(key, type(value)()), value)
+    return mine

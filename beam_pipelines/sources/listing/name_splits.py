@@ -1,0 +1,62 @@
+"""Names the splits of a dataset, according to the inputs and the options."""
+
+from beam_pipelines.config.prepare_config import REST
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.listing import order_splits
+from beam_pipelines.errors import UserError, did_you_mean
+from beam_pipelines.sources.files.layouts import given_already
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
+
+
+def name_splits(config: PrepareJob, facts: ListedFacts) -> tuple[str, ...]:
+    """Returns the names of the splits, from the source and the options."""
+    given, is_open, divide = facts.splits.names - {None}, None in facts.splits.names, set(config.source.divide)
+    if divide:
+        return _name_divided(config, given, is_open)
+    if not given:
+        return tuple(config.shares)
+    if is_open:
+        raise UserError(
+            f"--input={config.input}: some inputs name their split and others do not. Use --divide {REST} to divide "
+            "the others."
+        )
+    if config.asks_for_shares:
+        raise given_already(config, f"--input={config.input}", _how_to_leave_splits(config), given)
+    names = order_splits(given)
+    if config.stratify or config.splits_from:
+        option = "--stratify" if config.stratify else "--splits_from"
+        raise UserError(
+            f"{option}: the inputs already name their splits ({', '.join(names)}). Use --divide {names[0]} to divide "
+            f"that split, or {_how_to_leave_splits(config)} to ignore them."
+        )
+    return names
+
+
+def _name_divided(config: PrepareJob, given: set[str], is_open: bool) -> tuple[str, ...]:
+    option, divide = f"--divide={','.join(config.source.divide)}", config.source.divide
+    names = ", ".join(order_splits(given))
+    for split in divide:
+        if split != REST and split not in given:
+            known = f"They name {names}." if given else "They name no splits: omit --divide."
+            raise UserError(f"{option}: no input names a split {split!r}{did_you_mean(split, given) or '.'} {known}")
+    if is_open and REST not in divide:
+        raise UserError(
+            f"{option}: some inputs name no split. Use --divide {','.join(divide)},{REST} to divide them too."
+        )
+    if not is_open and not given.intersection(divide):
+        raise UserError(f"{option}: every input names its split. Choose one of them to divide: {names}.")
+    fixed, shares = given.difference(divide), config.shares
+    if (both := sorted(fixed.intersection(shares))) and divide != (REST,):
+        raise UserError(
+            f"{option}: some inputs already name the split {both[0]!r}, and other inputs would be added to it. Choose "
+            f"other names in {'--folds' if config.folds is not None else '--splits'}, or use --divide "
+            f"{','.join([*divide, *both])}."
+        )
+    return order_splits(fixed, shares) if fixed else tuple(shares)
+
+
+def _how_to_leave_splits(config: PrepareJob) -> str:
+    if config.source.split_column:
+        return "--split_column=''"
+    column = " (--split_column='' for a column)" if config.source.can.has_columns else ""
+    return f"--split_folders=no{column}"
