@@ -1,5 +1,4 @@
-"""Configures TensorFlow's logging, enables pytest's assertion messages in helper modules, and distributes tests to
-processes."""
+"""Configures TensorFlow's logging and pytest's assertion messages, and distributes tests to processes."""
 
 import collections
 import gc

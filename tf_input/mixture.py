@@ -293,8 +293,7 @@ class Mixture:
         return fingerprint_mix(identities, config, plan.order.weights, self._stop, self.class_names)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
-        """Returns the plan, which defines the records of each batch. `holds` and errors are as in
-        `SplitReader.plan`."""
+        """Returns the plan, which defines the records of each batch. `holds` is as in `SplitReader.plan`."""
         seed, plans = draw_seed() if config.seed is None else config.seed, []
         if not _have_equal_options(self.batch_decoder(config, False).decoders):
             self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # raises if components differ
@@ -527,8 +526,7 @@ def _have_equal_options(decoders: Sequence[ExampleDecoder]) -> bool:
 
 
 def _renamed(features: Mapping[str, Feature], united: Mapping[str, Feature]) -> dict[str, Feature]:
-    """Returns a component's features with the class names of the mixture, without object features that the mixture
-    lacks."""
+    """Returns a component's features with the mixture's class names, without object features that it lacks."""
     return {
         name: dataclasses.replace(feature, label_names=united[name].label_names) if name in united else feature
         for name, feature in features.items()

@@ -151,8 +151,7 @@ def write(parts: Iterable[Columns], output: str | os.PathLike[str]) -> None:
 
 
 def _write_csv(parts: Iterable[Columns], path: pathlib.Path) -> None:
-    """Writes one column per number. Strings are written unchanged, even if a spreadsheet program would interpret them
-    as formulas."""
+    """Writes one column per number. Strings that a spreadsheet program would treat as formulas are not escaped."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         for part_number, part in enumerate(parts):

@@ -116,8 +116,7 @@ class Examples:
 
 
 def _to_index(index: Any) -> int | None:
-    """Converts an index to a Python integer. Returns None for booleans, arrays and other values that are not
-    integers."""
+    """Converts an index to a Python integer. Returns None for booleans, arrays and other non-integers."""
     try:
         return None if isinstance(index, bool) else operator.index(index)
     except TypeError:

@@ -348,8 +348,7 @@ class ReadConfig:
         _require(is_complete, "service", self.service, "an address with a port, such as grpc://dispatcher:5050")
 
     def _make_plain(self) -> None:
-        """Converts option values to plain Python values, which checkpoints can store. Equivalent values become
-        equal."""
+        """Converts values to plain Python values, which checkpoints can store. Equivalent values become equal."""
         plain: dict[str, Any] = {
             "image_size": _plain_size(self.image_size),
             "class_weight": _plain_weights(self.class_weight),
@@ -423,8 +422,7 @@ class ReadConfig:
         return default if self.targets is None else _names(self.targets)
 
     def order(self, split: str) -> str | None:
-        """Returns the shuffle mode for a split: "window", "exact" or "key"; None if examples are read in shard
-        order."""
+        """Returns the shuffle mode for a split: "window", "exact" or "key"; None for the order of the shards."""
         shuffle = bool(is_training_split(split) or self.augment) if self.shuffle is None else self.shuffle
         return ("window" if shuffle is True else shuffle) or None
 

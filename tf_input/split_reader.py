@@ -124,8 +124,7 @@ class SplitReader:
         return fingerprint(self._files.manifest, self.split, config, {**plan.decoder.resolved_options, **facts}, self._files.fold)
 
     def select(self, config: ReadConfig) -> Selection | None:
-        """Returns the selection of records for an epoch; None if an epoch contains each record once. It raises the
-        errors of `batches`."""
+        """Returns the records of an epoch; None if it contains each record once. It raises the errors of `batches`."""
         if config.shuffle == "key":
             selection = self._select(config) or Selection(np.arange(self.num_examples))
             return selection.ordered_by(self.catalog.example_keys()[selection.numbers].astype(str))

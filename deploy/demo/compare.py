@@ -177,8 +177,7 @@ def expected_labels(counts: collections.Counter[int]) -> float:
 
 
 def _mixing(batches: list[np.ndarray]) -> tuple[str, str]:
-    """Returns two measures of mixing: the mean length of sequences of equal labels, and the mean number of distinct
-    labels per batch."""
+    """Returns the mean length of sequences of equal labels, and the mean number of distinct labels per batch."""
     sequence = LabelSequence.of(np.concatenate(batches))
     num_labels = np.mean([len(np.unique(labels)) for labels in batches])
     return f"{sequence.num_labels / sequence.num_runs:.2f}", f"{num_labels:.1f}"

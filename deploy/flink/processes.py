@@ -35,8 +35,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def end(folder: pathlib.Path, pid: int, how: signal.Signals) -> None:
-    """Sends signals to a process until it has ended. If the process is still running after a time limit, it is
-    killed."""
+    """Sends signals to a process until it has ended, and kills it if it is still running after a time limit."""
     deadline = time.monotonic() + _SECONDS_TO_END
     while belongs_to(folder, pid):
         with contextlib.suppress(ProcessLookupError):

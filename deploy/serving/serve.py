@@ -216,8 +216,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 if the user stopped the server, 1 if the port is not available, 2 for wrong usage or a
-    missing model."""
+    """Returns the exit code: 0 if the user stopped it, 1 if the port is in use, 2 for wrong usage or no model."""
     arguments = make_parser().parse_args(argv)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -68,8 +68,7 @@ class Loop:
         return {**self.results(), "examples": int(self._num_examples.result())}
 
     def results(self) -> dict[str, float]:
-        """Returns the training metrics of all replicas since the epoch started or was resumed. All workers must call
-        this."""
+        """Returns the training metrics since the epoch started or was resumed. All workers must call this method."""
         return {metric.name: float(metric.result()) for metric in self._metrics}
 
     def _train_step(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> None:

@@ -33,8 +33,7 @@ _SIDE = 32
 
 
 def make_tiny(folder: pathlib.Path, num_images: int) -> str:
-    """Writes JPEGs of about a kilobyte into 20 class folders and returns the folder. Each image is different soft
-    noise."""
+    """Writes JPEGs of soft noise, each about a kilobyte, into 20 class folders and returns the folder."""
     random = np.random.default_rng(0)
     for index in range(num_images):
         coarse = Image.fromarray(random.integers(0, 256, (6, 6, 3), dtype=np.uint8))

@@ -138,8 +138,7 @@ def test_every_lock_belongs_to_a_dockerfile():
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch) -> pathlib.Path:
-    """Returns a Git repository in which one base image has no digest, and replaces docker, skopeo and buildah by
-    fakes."""
+    """Returns a Git repository in which a base image has no digest, with fakes for docker, skopeo and buildah."""
     root, tools = tmp_path / "checkout", tmp_path / "tools"
     (root / "deploy/tf_data_service").mkdir(parents=True)
     for name in ("images.py", "tf_data_service/Dockerfile"):

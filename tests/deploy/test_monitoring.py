@@ -83,8 +83,7 @@ def test_counters_are_summed_over_steps_and_named_for_prometheus(monkeypatch):
 
 
 def metrics_page(monkeypatch, names: dict[str, str], **counters: int) -> str:
-    """Returns the metrics page for jobs with the given IDs and names. Flink does not find the job with the ID
-    `gone`."""
+    """Returns the metrics page for jobs with the given IDs and names. Flink does not find the job `gone`."""
     jobs = [{"name": name, "jid": job_id, "end-time": -1, "tasks": {"scheduled": 0}} for job_id, name in names.items()]
 
     def ask(path: str) -> dict:

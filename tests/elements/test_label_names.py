@@ -1,5 +1,4 @@
-"""Tests how class numbers are set by options, taken from an earlier dataset, and compared with a dataset that is
-replaced."""
+"""Tests how class numbers are set by options, and compared with those of an earlier or a replaced dataset."""
 
 import pathlib
 

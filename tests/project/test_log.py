@@ -94,7 +94,7 @@ def test_progress_reports_repeated_requests(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "LOG_SECONDS", 0.05)
     reported, print_message = threading.Event(), log.print_message
     monkeypatch.setattr(log, "print_message", lambda *args, **fields: (print_message(*args, **fields), reported.set()))
-    # As a worker that reads from an object store counts
+    # The counts of a worker that reads from an object store
     counts = progress._COUNTS.pack(*progress.Counts(listed=3, retries=1234))
     write_files(tmp_path / "progress", {"worker": counts, "starting worker": b""})
     with progress.ProgressDisplay(str(tmp_path / "progress")):

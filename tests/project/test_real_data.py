@@ -47,8 +47,7 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> tf_inp
 
 @pytest.fixture(scope="module")
 def raccoons(tmp_path_factory) -> pathlib.Path:
-    """Returns photographs with boxes. The photographs have all eight EXIF orientations, and the boxes fit the rotated
-    images."""
+    """Returns photographs with all eight EXIF orientations, and with boxes that fit the rotated images."""
     folder = unpack("raccoon-voc.tar.xz", tmp_path_factory.mktemp("raccoons"))
     removed = {path.name for index, path in enumerate(sorted((folder / "images").iterdir())) if index % 2}  # for speed
     for path in [*(folder / "annotations").iterdir()]:

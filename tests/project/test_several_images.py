@@ -42,8 +42,7 @@ def write_table(root: pathlib.Path, rows: list[dict[str, Any]], files: Mapping[s
 
 
 def right_files() -> list[bytes]:
-    """Returns the right-hand images of the pairs as JPEG, PNG and BMP files. Each right-hand image is a smaller copy of
-    the left-hand image."""
+    """Returns the right-hand images, which are smaller copies of the left-hand images, as JPEG, PNG and BMP files."""
     rotated = Image.Exif()
     rotated[0x0112] = 6
     files = []
@@ -280,7 +279,7 @@ def num_same(first: tf.Tensor, second: tf.Tensor) -> int:
 def test_augment_together_selects_images_with_equal_augmentation(mixed):
     options = {"batch_size": NUM, "image_size": 16, "augment": Augmentation(brightness=0.5), "seed": 3}
     alone, _ = next(iter(mixed.batches("train", **options)))
-    # False: see the images of other sizes
+    # The test with images of other sizes covers the value False.
     for together, groups in ((True, [NAMES]), (["third", "right"], [("right", "third")])):
         x, _ = next(iter(mixed.batches("train", inputs=NAMES, augment_together=together, **options)))
         for first, second in (("image", "right"), ("image", "third"), ("right", "third")):
@@ -361,8 +360,7 @@ def test_invalid_prepare_options_are_rejected(tmp_path, capsys, options, message
 
 @pytest.mark.slow(4)
 def test_stereo_model_is_trained_and_served(tmp_path):
-    """In examples of the class `near`, the right-hand image is shifted. Only equal crops of both images preserve the
-    shift."""
+    """In the class `near`, the right-hand image is shifted. Only equal crops of both images preserve the shift."""
     keras.utils.set_random_seed(1)
     files, rows = {}, []
     for index in range(48):
@@ -437,8 +435,7 @@ def test_arrays_may_have_several_images(tmp_path, capsys):
 
 @pytest.mark.slow(2)
 def test_records_of_other_programs_may_have_several_images(tmp_path):
-    """The test reads images, a mask and tensors from compressed and uncompressed records with `prepare` and
-    `open_tfrecords`."""
+    """The test reads images, a mask and tensors from compressed and uncompressed records in two ways."""
 
     def record(index: int) -> dict[str, Any]:
         rng = np.random.default_rng(index)

@@ -80,8 +80,7 @@ FOREIGN = {
 @pytest.mark.parametrize("case", FOREIGN)
 @pytest.mark.parametrize("source", ["images", "rubbish"])
 def test_rejects_unexpected_files_and_keeps_them(tmp_path, capsys, monkeypatch, case, source):
-    """Unexpected files are rejected before any input is read, so that corrupt inputs do not change the error
-    message."""
+    """The command rejects unexpected files before it reads inputs, so corrupt inputs do not change the message."""
     name, files, reported = FOREIGN[case]
     write_class_folders(tmp_path / "images", {"a": 2, "b": 2})
     write_files(tmp_path / "rubbish", {"a/1.jpg": b"no image", "b/1.jpg": b"no image"})

@@ -90,8 +90,7 @@ def test_models_can_have_several_inputs_and_outputs(mixed):
 
 
 def test_single_score_for_two_classes_predicts_a_class(tmp_path, caplog):
-    """The decision threshold depends on the loss. If the model is not compiled, the threshold depends on the
-    activation."""
+    """The decision threshold depends on the loss or, if the model is not compiled, on the activation."""
     dataset = tf_input.open(prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 5, "bee": 4}, image_size=SIZE))
     image = keras.Input((*SIZE, 3))
     mean = keras.layers.Rescaling(1 / 255)(keras.layers.GlobalAveragePooling2D()(image))

@@ -1,5 +1,4 @@
-"""Tests that `recordmill repair` either restores the exact bytes of a file or changes nothing and reports the
-reason."""
+"""Tests that `recordmill repair` restores the exact bytes of a file, or changes nothing and reports the reason."""
 
 import csv
 import gzip

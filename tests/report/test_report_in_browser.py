@@ -27,8 +27,7 @@ SCREENS = {
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory) -> pathlib.Path:
-    """Returns the report of a dataset with boxes, masks, dead letters and near-duplicates, whose class names contain
-    HTML."""
+    """Returns a report that shows boxes, masks, dead letters, near-duplicates and class names with HTML."""
     folder = tmp_path_factory.mktemp("page")
     lines = []
     for index in range(60):

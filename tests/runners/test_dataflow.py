@@ -1,5 +1,4 @@
-"""Tests Dataflow jobs with a fake Dataflow service: the job request, the staged files, the results and
-deploy/dataflow."""
+"""Tests Dataflow jobs with a fake service: the job request, the staged files, the results and deploy/dataflow."""
 
 import argparse
 import hashlib

@@ -1,5 +1,4 @@
-"""Tests that commands on a real Flink cluster give the same results as the local runner, even if processes are
-killed."""
+"""Tests that commands on a real Flink cluster give the results of the local runner, even if processes are killed."""
 
 import contextlib
 import json

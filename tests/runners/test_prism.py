@@ -1,5 +1,4 @@
-"""Tests that Prism, which is Beam's runner in Go, writes the same bytes as the local runner. Prism is built from its
-source."""
+"""Tests that Prism, Beam's runner in Go, writes the same bytes as the local runner. Prism is built from source."""
 
 import os
 import pathlib

@@ -137,8 +137,7 @@ def recorded_run(photographs, tmp_path_factory) -> RecordedRun:
 
 
 def trace(source: pathlib.Path, folder: pathlib.Path, *options: str, **environment: str) -> Traced:
-    """Runs `recordmill prepare` with strace and returns the recorded system calls. Each process has a separate trace
-    file."""
+    """Runs `recordmill prepare` with strace, with a trace file per process, and returns the system calls."""
     (folder / "trace").mkdir()
     command = ["strace", "-ff", "-qq", "-y", "-s", "0", "--seccomp-bpf", "-e", f"trace={_CALLS}", "-e", "signal=none"]
     # With -s 0, paths in arguments are truncated. With -y, the path follows the returned file descriptor.

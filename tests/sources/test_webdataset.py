@@ -31,8 +31,7 @@ GOOD = [("a.jpg", JPEG), ("a.cls", b"1")]
 
 
 def make_tar(members: list, tar_format: int = tarfile.PAX_FORMAT) -> bytes:
-    """Returns the bytes of a tar file. Each tar member is given as (name, bytes), as a TarInfo or as (TarInfo,
-    bytes)."""
+    """Returns the bytes of a tar file. Each member is given as (name, bytes), TarInfo or (TarInfo, bytes)."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tar_format) as tar:
         for member in members:

@@ -1,5 +1,4 @@
-"""Tests that the numbers of examples are as near to the requested split fractions as possible, in each stratum and in
-total."""
+"""Tests that the sizes of splits are as near to the requested fractions as possible, in each stratum and in total."""
 
 from hypothesis import given
 from hypothesis import strategies as st

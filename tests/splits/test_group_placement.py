@@ -1,5 +1,4 @@
-"""Tests that no group is divided between splits, and that the splits are as near to the requested fractions as
-possible."""
+"""Tests that no group is divided between splits, and that the sizes of splits are near the requested fractions."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,4 @@
-"""Tests that permanent read errors of one input cause a dead letter, and that disk and object store errors fail the
-run."""
+"""Tests that a permanent read error of an input is a dead letter, and that disk and store errors fail the run."""
 
 import contextlib
 import errno

@@ -1,5 +1,4 @@
-"""Tests that `recordmill transform` writes the same features that are computed during training, in the same order and
-shards."""
+"""Tests that `recordmill transform` writes the features that training computes, in the same order and shards."""
 
 import dataclasses
 import gc

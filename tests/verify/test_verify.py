@@ -186,19 +186,11 @@ def change_statistics(directory: pathlib.Path, changes: dict[str, Any]) -> None:
     (directory / MANIFEST).write_text(dataclasses.replace(manifest, files=files).to_json())
 
 
-# Wrong values by key of `statistics.json`. `--decode` is needed to detect those in the second dictionary.
-WRONG_STATISTICS = {
-    "splits.train.label_counts.ant": 7,
-    "splits.train.label_counts.cow": 1,
-    "splits.train.image_bytes": 5,
-    "splits.train.shuffle.label.mean_run_length": 1.25,
-    "images.num_images": 13,
-    "images.formats.jpeg": 11,
-    "images.reencoded.resized": 1,
-    "images.channels.3": 11,
-    "images.height.max": 17,
-    "images.width.mean": 15.5,
-    "images.bytes.min": 1,
+# Wrong values by key of `statistics.json`. `--decode` is needed to detect the values in the second dictionary.
+WRONG_STATISTICS = { "splits.train.label_counts.ant": 7, "splits.train.label_counts.cow": 1, "splits.train.image_bytes":
+5, "splits.train.shuffle.label.mean_run_length": 1.25, "images.num_images": 13, "images.formats.jpeg": 11,
+"images.reencoded.resized": 1, "images.channels.3": 11, "images.height.max": 17, "images.width.mean": 15.5,
+"images.bytes.min": 1,
 }
 WRONG_PIXELS = {
     "splits.train.pixels.num_images": 11,

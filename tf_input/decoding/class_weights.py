@@ -16,8 +16,7 @@ def class_targets(features: Mapping[str, Feature], targets: Sequence[str]) -> li
 
 
 def weighted_targets(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
-    """Returns the names of the targets that support class weights: masks, and targets with one class label per
-    example."""
+    """Returns the targets that support class weights: masks, and targets with one class label per example."""
     single = class_targets(features, targets)
     return [name for name in targets if name in single or name in features and features[name].kind == "mask"]
 

@@ -116,8 +116,7 @@ def _snap(boxes: tf.Tensor, sizes: tf.Tensor, ratios: tf.Tensor) -> tf.Tensor:
 
 
 def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
-    """Returns the largest (height, width) that fits into `image_size` and has the image's aspect ratio, int32 [batch,
-    2]."""
+    """Returns the largest (height, width) within `image_size` with the image's aspect ratio, int32 [batch, 2]."""
     target, sides = tf.constant(image_size, tf.float32), tf.cast(sizes, tf.float32)
     scale = tf.reduce_min(target / sides, axis=1, keepdims=True)  # [batch, 1]
     return tf.clip_by_value(tf.cast(tf.round(sides * scale), tf.int32), 1, tf.constant(image_size))

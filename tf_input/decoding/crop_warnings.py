@@ -19,8 +19,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class CropWarnings:
-    """Logs warnings about targets outside the crop of `fit="crop"`, and about coordinates that are not adjusted to
-    crops."""
+    """Logs warnings about targets outside the crop of `fit="crop"`, and about coordinates that crops do not adjust."""
 
     def __init__(self) -> None:
         self._logged_messages: set[str] = set()

@@ -60,7 +60,7 @@ def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DTy
 
 
 def _keeps_alpha(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether `tf.io.decode_png` decodes the alpha channel of a PNG correctly. It fails below 8 bits without
+    """Returns whether `tf.io.decode_png` decodes alpha correctly, which fails for PNGs of fewer than 8 bits without
     alpha."""
     depth = tf.strings.substr(encoded, _PNG_DEPTH_OFFSET, 1)
     is_complete = (depth == b"\x08") | (depth == b"\x10")
@@ -139,8 +139,7 @@ def decode_boxes(
 def _decode_box(
     encoded: tf.Tensor, box: tf.Tensor, way: tf.Tensor, ratios: Sequence[int], channels: int, dtype: tf.DType
 ) -> tf.Tensor:
-    """Decodes a box of an image. `way` selects one of the downscaling ratios for JPEGs, or the decoder for all other
-    formats."""
+    """Decodes a box of an image. `way` selects a downscaling ratio for JPEGs, or the decoder for all other formats."""
 
     def decode_jpeg(ratio: int) -> tf.Tensor:
         small_box = box // ratio  # in pixels of the smaller image

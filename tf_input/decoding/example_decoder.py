@@ -196,8 +196,7 @@ class ExampleDecoder:
         return masks
 
     def _weights(self, weight: tf.Tensor, labels: Mapping[str, Any], masks: Mapping[str, tf.Tensor]) -> Any:
-        """Returns example weights in the shape that Keras requires, usually the target's shape without the last
-        dimension."""
+        """Returns example weights in the shape that Keras requires, usually the target's without the last dimension."""
         ranks = {name: self._rank(name) for name in self.targets}
         shaped = {name: tf.reshape(weight, (-1, *[1] * (rank - 1))) for name, rank in ranks.items()}
         for name, table in self.class_weights.items():
@@ -217,8 +216,7 @@ class ExampleDecoder:
 
     @property
     def channels(self) -> int:
-        """The number of channels of images in a batch: the option `channels`, the channels of raw pixels, or the
-        default."""
+        """The number of channels of images in a batch: the option `channels`, or the default for the stored images."""
         return self._channels_of(self.features.get(IMAGE))
 
     def _channels_of(self, feature: Feature | None) -> int:
@@ -278,8 +276,7 @@ class ExampleDecoder:
 
     @property
     def growth(self) -> int:
-        """The largest ratio of the size in memory to the size in records, for lists and strings; 0 without lists and
-        strings."""
+        """The largest ratio of size in memory to size in records, for lists and strings; 0 if there are none."""
         features = [self.features[name] for name in self.feature_names]
         if any(feature.is_ragged and FEATURE_KINDS[feature.kind] != "float" for feature in features):
             return _MOST_GROWTH
@@ -545,8 +542,7 @@ def _dtype(feature: Feature) -> tf.DType:
 
 
 def _value_bytes(feature: Feature) -> int:
-    """Returns the approximate memory in bytes that a feature of one example needs, without the contents of lists and
-    strings."""
+    """Returns the approximate size in bytes of one example's feature, without the contents of lists and strings."""
     size = {"text": _TEXT_BYTES, "float": tf.float32.size, "bbox": tf.float32.size}.get(feature.kind, tf.int64.size)
     return tf.int64.size if None in feature.shape else size * math.prod(feature.shape)
 

@@ -32,8 +32,7 @@ class Iteration(NamedTuple):
         return epoch, step
 
     def after(self, number: int, num_batches: int) -> "Iteration":
-        """Returns the iteration after `number` more iterations, each of which starts where the previous iteration
-        ended."""
+        """Returns the iteration after `number` more iterations, each of which starts where the previous one ended."""
         epoch, step = divmod(self.epoch * num_batches + self.step + number * self.count, num_batches)
         return Iteration(epoch, step, self.count)
 

@@ -139,8 +139,7 @@ class MixedOrder:
         return slots_and_numbers
 
     def component_indices(self, component: int, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Converts a component's examples in an epoch of the mixture to pairs (epoch of the component, index in that
-        epoch)."""
+        """Converts a component's examples in an epoch of the mixture to pairs (component's epoch, index in it)."""
         return np.divmod(epoch * self.counts[component] + numbers, self.sizes[component])
 
     def virtual_shards(self, component: int, component_epoch: int, component_indices: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from tf_input.epochs.runs import Runs
 # digits of a virtual shard's number; with 2, 4, 8 or 16 hosts, the slices of each host are adjacent
 _RADICES = (2, 2, 2, 2, 3, 2, 2)
 NUM_VIRTUAL_SHARDS = int(np.prod(_RADICES))
-_RUNS, _RECORDS, _SLICES = 1, 2, 3  # the purposes of hashes, each of which gives independent numbers
+_RUNS, _RECORDS, _SLICES = 1, 2, 3  # purposes of hashes; hashes with different purposes are independent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +84,7 @@ class WindowOrder:
         return Window(index, start, count, self._order[first:stop], self._chunk_starts[first : stop + 1] - start)
 
     def mix(self, window: Window) -> np.ndarray:
-        """Returns the record at each index of a window, int64 [window.count]. Records are numbered as in
-        `Window.run_starts`."""
+        """Returns the record at each index of a window, int64 [window.count], numbered as in `Window.run_starts`."""
         if self._key is None:
             return np.arange(window.count)
         draws = hashes(self._key, _RECORDS + (window.index << 8), np.arange(window.count))

@@ -170,8 +170,7 @@ class RecordFiles:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The class names of the feature `label`. Without `label`, the class names of `objects`. Empty if they are
-        unknown."""
+        """The class names of the feature `label` or, without `label`, of `objects`; empty if they are unknown."""
         label = self.features.get("label") or self.features.get("objects/label")
         return label.label_names if label else ()
 
@@ -372,8 +371,7 @@ def _find_compression(path: str, compression: str | None) -> str | None:
 
 
 def _check_compression(paths: Sequence[str], compression: str) -> None:
-    """Checks that all files have the same compression. A file is read only if its first bytes suggest a different
-    compression."""
+    """Checks that all files have one compression. Reads a file only if its first bytes suggest another one."""
 
     def check(path: str) -> None:
         with tf.io.gfile.GFile(path, "rb") as file:

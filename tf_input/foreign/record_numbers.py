@@ -136,8 +136,7 @@ class _Stated:
             return tf.identity(data)
 
     def encoder(self, is_planar: bool) -> Callable[..., tf.Tensor]:
-        """Returns a function that encodes raw images of varying size as PNGs, because a batch of raw pixels requires
-        equal sizes."""
+        """Returns a function that encodes raw images of varying size as PNGs. Raw pixels would need equal sizes."""
 
         def encode_one(data_and_shape: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             pixels = tf.reshape(tf.io.decode_raw(data_and_shape[0], tf.as_dtype(self.dtype)), data_and_shape[1])

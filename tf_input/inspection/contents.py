@@ -181,8 +181,7 @@ def _range(side_range: Mapping[str, Any] | None) -> str:
 
 
 def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the name and value of each option. The name of a nested option also contains the names of its parent
-    options."""
+    """Yields the name and value of each option. Names of nested options contain the names of their parents."""
     for name, value in options.items():
         if isinstance(value, dict):
             yield from ((f"{name}.{inner}", item) for inner, item in value.items())

@@ -31,8 +31,7 @@ def source_name(hosts: tuple[int, int]) -> str | None:
 
 
 def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
-    """Marks a dataset as divided among hosts. The method `shard` of the dataset, and of datasets derived from it,
-    raises an error."""
+    """Marks a dataset as divided among hosts. Its method `shard`, and that of derived datasets, raises an error."""
     data.__class__ = _divided_type(type(data))
     data.hosts = hosts
     return data

@@ -27,6 +27,5 @@ def _close_iterators() -> None:
 
 
 def _with_subclasses(kind: type) -> set[type]:
-    """Returns a class and all of its subclasses. Looking up the types of many objects in this set is faster than
-    `isinstance`."""
+    """Returns a class and all of its subclasses. Looking up types in this set is faster than `isinstance`."""
     return {kind}.union(*map(_with_subclasses, kind.__subclasses__()))

@@ -24,8 +24,7 @@ Batch = list[tuple[np.ndarray, np.ndarray]]
 
 
 class Inputs(Protocol):
-    """An interface for reading the inputs of batches in any order. Instances are context managers that release their
-    resources."""
+    """An interface for reading the inputs of batches in any order. Instances are context managers."""
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Reads the inputs of a batch.
@@ -230,8 +229,7 @@ class MixedInputs:
             part.__exit__()
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """Returns the inputs of each component. Some components may have no examples in the batch. The first component
-        provides the padding."""
+        """Returns the inputs of each component, possibly without examples. The first component provides the padding."""
         follows, self._next = not step or self._next in (None, (epoch, step)), (epoch, step + 1)
         wanted = self._order.slots(step, self._hosts)
         padding = -(-self._order.size(step) // self._hosts[0]) - sum(len(slots) for slots, _ in wanted)
@@ -254,8 +252,7 @@ class MixedInputs:
         return batches
 
     def numbers(self, epoch: int, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns the examples of each component in a batch: their indices in the split, int64 [n], and their batch
-        slots."""
+        """Returns each component's examples in a batch: their indices in the split, int64 [n], and batch slots."""
         numbers_and_slots = []
         for component, (inputs, (slots, numbers)) in enumerate(zip(self._components, self._order.slots(step, self._hosts))):
             component_epochs, indices = self._order.component_indices(component, epoch, numbers)
@@ -287,6 +284,5 @@ def run_bytes(read_buffer: int) -> int:
 
 
 def window_bytes(read_buffer: int) -> int:
-    """Returns the size of windows in bytes, so that two windows fit into the read buffer. A window ends with a whole
-    chunk."""
+    """Returns the size of windows in bytes. Two windows, rounded up to whole chunks, fit into the read buffer."""
     return max(1, read_buffer // 2 - run_bytes(read_buffer))

@@ -113,8 +113,7 @@ class Plan:
         return functools.partial(RecordInputs, self.share, self.seed, self.kind, self.reader, read_buffer, virtual_shards=self.virtual_shards)
 
     def look_up(self, inputs: tf.Tensor) -> tf.Tensor | dict[str, Any]:
-        """Returns the features of cached examples, given their indices, int64 [batch]. Serialized examples are
-        unchanged."""
+        """Returns the features of cached examples, given as indices, int64 [batch]. Records are returned unchanged."""
         return inputs if self.cached is None else self.cached.gather(inputs)
 
     def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, slots: Sequence[tf.Tensor] | None) -> Any:

@@ -78,8 +78,7 @@ def _evaluate_where(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray
 
 
 class _Arrays(Mapping[str, np.ndarray]):
-    """A mapping from the names of catalog columns to NumPy arrays. Missing numbers are NaN. Columns of strings or lists
-    are object arrays."""
+    """A mapping from catalog columns to NumPy arrays, with NaN for missing numbers. Strings and lists are objects."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

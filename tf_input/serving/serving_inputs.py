@@ -78,8 +78,7 @@ class ServingInputs:
 
     @property
     def rounding(self) -> int:
-        """The tolerance for differences of pixel values, which is 1 if the order of operations may differ, and
-        otherwise 0."""
+        """The tolerance for differences of pixel values: 1 if the order of operations may differ, otherwise 0."""
         return 0 if self._same_size is None else 1
 
     @property
@@ -133,8 +132,7 @@ class ServingInputs:
 
 
 def _to_lists(values: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Converts padded lists, [batch, n, ...], with their lengths, int64 [batch], to ragged tensors, [batch, None,
-    ...]."""
+    """Converts padded lists, [batch, n, ...], and their lengths, int64 [batch], to a ragged tensor."""
     most = tf.shape(values, tf.int64)[1]
     message = ["lengths must be from 0 to", most, "and are", lengths]
     check = tf.debugging.Assert(tf.reduce_all((lengths >= 0) & (lengths <= most)), message)

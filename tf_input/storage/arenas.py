@@ -95,8 +95,7 @@ def _free_space(num_bytes: int) -> None:
 
 
 def _map(num_bytes: int) -> mmap.mmap:
-    """Allocates memory that is not shared with forked processes. The memory uses huge pages if the system supports
-    them."""
+    """Allocates memory that is not shared with forked processes, with huge pages if the system supports them."""
     memory = mmap.mmap(-1, max(1, num_bytes), access=mmap.ACCESS_COPY)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages

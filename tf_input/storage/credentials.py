@@ -108,8 +108,7 @@ def _is_google_machine() -> bool:
 
 
 def _has_amazon_role() -> bool:
-    """Returns whether this machine is an EC2 instance with a role, whose credentials obstore gets from the metadata
-    server."""
+    """Returns whether this machine is an EC2 instance with a role, for which obstore can get credentials."""
     if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         return False
     host = os.environ.get("AWS_METADATA_ENDPOINT", _METADATA_HOST).rpartition("://")[2].rstrip("/")

@@ -42,8 +42,7 @@ def unframe(chunks: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> li
 
 
 def frame_bytes(header: bytes) -> int | None:
-    """Reads the header of a record's frame and returns the size of the record with its frame in bytes. Returns None if
-    the header is corrupt."""
+    """Returns the size in bytes of a record with its frame, from the header of the frame; None if it is corrupt."""
     length, checksum = header[:LENGTH_BYTES], header[LENGTH_BYTES:HEADER_BYTES]
     if len(checksum) < CHECKSUM_BYTES or int(_checksums([length])[0]) != int.from_bytes(checksum, "little"):
         return None

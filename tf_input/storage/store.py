@@ -104,8 +104,7 @@ class Store:
                 self.files.read_range(path, 0, 1)
 
     def paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
-        """Returns the paths of shards. If `on_error` is "raise", the method first checks that all shards are
-        complete."""
+        """Returns the paths of shards. If `on_error` is "raise", first checks that all shards are complete."""
         if on_error == "raise":
             self.check(shards)
         return [join(self._directory, shard.name) for shard in shards]

@@ -184,8 +184,7 @@ class _Loading:
         self._shifts = self._firsts - (np.cumsum(counts) - counts)  # records of other hosts before each slice
 
     def take(self, indices: np.ndarray) -> np.ndarray:
-        """Waits until the window is read, and returns the records at the given indexes of the epoch. Corrupt records
-        are None."""
+        """Waits until the window is read, and returns the records at the given indexes, or None if they are corrupt."""
         records = self._order[indices - self._start]
         return self._chunks.take(records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1])
 

@@ -154,8 +154,7 @@ class Sequence(keras.utils.PyDataset):
 
     @property
     def epoch(self) -> int:
-        """The number of the current epoch, which is 0 for the first epoch. A batch depends only on the epoch, the seed
-        and the index."""
+        """The number of the current epoch, from 0. A batch depends only on the epoch, the seed and the index."""
         return self.iterator_state.next[0]
 
     def on_epoch_end(self) -> None:

@@ -28,8 +28,7 @@ def street(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def prepare_street(folder: pathlib.Path, *labels: str) -> tf_input.PreparedDataset:
-    """Prepares a dataset of images with two objects each and the given labels. Half of the objects are at the edge of
-    their image."""
+    """Prepares a dataset of images with two objects each. Half of the objects are at the edge of their image."""
     lines = []
     for index in range(NUM_IMAGES):
         mask = np.ones(SIZE, np.uint8)

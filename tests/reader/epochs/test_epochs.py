@@ -1,5 +1,4 @@
-"""Tests that seed, epoch and step determine each batch, that reading resumes exactly, and that splits are cached in
-memory."""
+"""Tests that seed, epoch and step determine each batch, that reading resumes exactly, and that splits are cached."""
 
 import logging
 import sys

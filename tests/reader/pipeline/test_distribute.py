@@ -48,8 +48,7 @@ def test_divide_shards_assigns_whole_shards_to_hosts():
     "shuffle, memory_budget, num_hosts", [(False, 0, 2), ("window", 0, 3), ("exact", 0, 2), (True, MEMORY_BUDGET, 2)]
 )
 def test_hosts_together_read_the_batches_of_a_single_host(dataset, shuffle, memory_budget, num_hosts):
-    """Random crops and random color changes do not depend on the host. The padding examples in the last batch have
-    weight zero."""
+    """Random crops and color changes do not depend on the host. Padding examples in the last batch have weight 0."""
     augment = tf_input.Augmentation(brightness=0.3, hue=0.1)
     options = {"batch_size": 12, "shuffle": shuffle, "seed": 3, "memory_budget": memory_budget, "read_buffer": 30_000}
     options |= {"augment": augment, "image_size": 16, "start_epoch": 1, "start_step": 2}

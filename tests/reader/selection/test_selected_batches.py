@@ -1,5 +1,4 @@
-"""Tests that the same examples are selected from memory and from disk, and that reading selected examples resumes
-exactly."""
+"""Tests that the same examples are selected from memory and from disk, and that reading them resumes exactly."""
 
 import collections
 import json

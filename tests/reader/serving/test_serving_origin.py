@@ -97,8 +97,7 @@ def test_one_of_several_hosts_exports_the_model(tmp_path_factory, tmp_path, monk
 
 @pytest.mark.slow(3)
 def test_serving_resizes_images_as_training_from_memory_or_files(tmp_path):
-    """Images in the memory cache are decoded completely before they are resized. Large images from files are downscaled
-    by the decoder."""
+    """Cached images are decoded completely before resizing. Large images from files are downscaled by the decoder."""
     dataset = tf_input.open(prepare_images(tmp_path, num_images={"ant": 6, "bee": 6, "cow": 6}, image_size=(220, 200)))
     model = make_model([dataset.normalization_layer()])
     for budget in (1 << 30, 0):
@@ -245,8 +244,7 @@ def test_exports_with_mapped_batches_whose_images_are_unchanged(two_classes, tmp
 
 
 def test_batch_normalization_statistics_reveal_another_input_range(two_classes, tmp_path, caplog):
-    """The moving variance of the first BatchNormalization layer shows that the model was trained on values from 0 to
-    1."""
+    """The moving variance of the first BatchNormalization shows that the training values were from 0 to 1."""
     folder, options = tf_input.open(two_classes.directory), {"transform": False, "image_size": (12, 16), "fit": "crop"}
     models = {
         "sequential": plain_model(keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization(), units=2),

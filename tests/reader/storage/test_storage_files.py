@@ -1,5 +1,4 @@
-"""Tests that files are read from local disks, object stores and web servers. The servers run on the loopback
-interface."""
+"""Tests reading files from local disks, and from object stores and web servers on the loopback interface."""
 
 import errno
 import functools

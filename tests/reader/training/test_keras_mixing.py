@@ -57,8 +57,7 @@ def test_mixing_layers_can_be_mapped_over_batches(uniform, location):
 
 
 class Mixing(keras.Model):
-    """A model that mixes the examples of each batch in its training step. The mixing layers and their random state are
-    part of the model."""
+    """A model that mixes the examples of each batch in its training step, with mixing layers in the model."""
 
     def __init__(self, model: keras.Model) -> None:
         super().__init__()

@@ -22,8 +22,7 @@ NAMES = ("red", "green", "blue")
 
 
 def write_row(root: pathlib.Path, index: int) -> dict:
-    """Writes a gray image with up to three colored squares, whose colors and positions are the labels. Returns its
-    row."""
+    """Writes a gray image with up to three colored squares, and returns a row with their colors and positions."""
     random = np.random.default_rng(index)
     pixels = random.integers(100, 130, (24, 24, 3), dtype=np.uint8)
     mask, boxes, labels = np.zeros((24, 24), np.uint8), [], []
