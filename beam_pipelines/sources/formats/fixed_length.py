@@ -1,25 +1,6 @@
-"""Implements the source `fixed_length`, which reads binary files in which all records have the same length.
+"""Source `fixed_length`: binary files in which all records have the same length.
 
 `--record_layout` lists a record's fields in order. For example, CIFAR-10 has `label:uint8,image:uint8[3,32,32]`.
-
-| field in a layout | meaning |
-| --- | --- |
-| `age:float32` | a number: int or uint of 8, 16, 32 or 64 bits, or float of 16, 32 or 64 bits; little-endian |
-| `label:>uint16` | a big-endian number |
-| `flags:uint8[5]` | several numbers |
-| `maps:float32[46,46,5]` | two or more dimensions, which are kept with `--label maps:array` |
-| `image:uint8[28,28]` | the image: `[H,W]`, `[H,W,C]` or `[C,H,W]` with C = 1 or 3; or set `--image_column` |
-| no image field, or `--image none` | examples have only the features of `--feature` |
-| `key:char[16]` | text in UTF-8, padded with zeros |
-| `skip[3]` | unused bytes |
-
-| input | result |
-| --- | --- |
-| one file, or a folder of files | all records of the files; keys `train.bin#000017` |
-| `train.bin` and `test_1.bin`, or folders named like splits | splits |
-| the field `label`, or the fields of `--label` | the labels; `--feature` selects other fields |
-| a file that is not a header, whole records and a footer | the run fails |
-| `.gz` | decompressed once, to a spool file |
 """
 
 import math

@@ -1,15 +1,5 @@
 """Source `masks`: a folder of images and a folder of masks with the same names.
 
-| input | result |
-| --- | --- |
-| `images/` and `masks/` (or `labels/`, `annotations/`, `annotations/trimaps/`) | an image and its mask are an example |
-| `JPEGImages/` and `SegmentationClass/` | the same, for images listed in `ImageSets/Segmentation/` (see `image_sets`) |
-| `train/images/` and `train/masks/`, or `images/train/` and `masks/train/` | splits |
-| `images/a/1.jpg` | its mask is `masks/a/1.png` or `masks/a/1_mask.png`; its key is `images/a/1.jpg` |
-| an image without a mask, or with two masks | dead letter |
-| a mask without an image | dead letter |
-| a file that is not an image | ignored, and counted |
-
 The pixel values of a mask are class ids. Mask files are not checked during listing, but only when they are read. A part
 is a pair of folders. While an image folder is listed, the names of all masks in the corresponding mask folder are kept
 in memory.

@@ -1,22 +1,4 @@
-"""Source `text`: lists of images in text files, with one line `path label` per image.
-
-| input | result |
-| --- | --- |
-| `cat/1.jpg 7`, `cat/1.jpg cat` | path and class; the path, relative to the list or to `--image_root`, is the key |
-| a line with a tab | tabs separate its fields, which may contain blanks; without tabs, blanks separate fields |
-| `--label weather --label ground` | names for the second and third field |
-| `--label x,y:float`, `--label gaze:float[3]` | as many fields as numbers |
-| `--label tags:multi_label`, `--feature ids:integer[]`, as the last | the rest, or one field with `--label_separator` |
-| `--label none` | a line has only a path |
-| `--feature` | fields after the labels |
-| `train.txt`, `val.txt`, `test.txt` in a folder | splits; files of other names have no splits |
-| an empty line, or a line that `--skip_lines` or `--comment` skips | ignored |
-| a line with too many or too few fields, or an invalid field | dead letter |
-| a path that leads outside the root, directly or by a link | dead letter; never opened |
-| an image that matches `--ignore` | ignored, and counted |
-
-Images are checked later, when they are read. The memory use does not depend on the number of lines.
-"""
+"""Source `text`: lists of images in text files, with one line `path label` per image."""
 
 import contextlib
 import functools

@@ -1,16 +1,4 @@
-"""Source `text_lines`: text files in which each line is an example with the feature `text`.
-
-| input | result |
-| --- | --- |
-| a line | the feature `text`, without the line end; the key is the file's name and the line number: `poems.txt:17` |
-| `--label file` | one class per file, named without extensions of text files and `.gz`: `poems.de` for `poems.de.txt` |
-| `--group file` | all lines of a file are one group, named by the file's path |
-| `train.txt`, `val.txt`, `test.txt` in a folder, or folders with such names | splits |
-| a blank line, or a line that `--skip_lines` or `--comment` skips | ignored |
-| a line that is not UTF-8, or too long | dead letter |
-
-Use the source `table` for lines with several fields, with `--column_names` if there is no header.
-"""
+"""Source `text_lines`: text files in which each line is an example with the feature `text`."""
 
 import functools
 import os

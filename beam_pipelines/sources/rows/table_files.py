@@ -1,16 +1,4 @@
-"""Finds the files of a table, or of a list in text files.
-
-| `--input` | files |
-| --- | --- |
-| a file | that file |
-| a folder with `metadata.csv`, `.jsonl` or `.parquet` | that file |
-| a folder of files of one format, `part-0.csv`, `part-1.csv`, … | all of them; splits, if named `train.csv`, … |
-| a folder of such folders | all of their files; splits, if the folders are named `train`, … |
-| a pattern, `data/*.csv`, `data/**/*.parquet`, `part-{0..9}.csv` | the matching files; splits, if all are named so |
-
-Paths in a file are relative to its folder. Hidden files and `--ignore` patterns are skipped. The run fails if a table,
-or the folder that contains the table, is a link that must not be followed.
-"""
+"""Finds the files of a table, or of a list in text files. Paths in a file are relative to its folder."""
 
 import os
 import re

@@ -1,23 +1,4 @@
-"""Source `arrays`: images, labels and other values in array files, as one file or a folder of files.
-
-| input | result |
-| --- | --- |
-| `mnist.npz` with `x_train`, `y_train`, `x_test`, `y_test` | images and labels, with the splits `train` and `test` |
-| `images.npy` and `labels.npy`, or `X_train.npy` and `y_train.npy` | images and labels; names may contain the split |
-| `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-…`, optionally `.gz` | images and labels, in both splits |
-| CIFAR-10's `data_batch_1.bin`, `test_batch.bin`, `batches.meta.txt`; CIFAR-100's | images, class names, both splits |
-| images of `uint8`: `[N,H,W]`, `[N,H,W,C]`, `[N,C,H,W]` with C = 1 or 3 | pixels; keys `mnist.npz/x_train#000017` |
-| images of another dtype or shape, or in Fortran order | the run fails |
-| uncompressed images | read from the input files later |
-| compressed images | decompressed once to spool files, in constant memory |
-| no array of images, but an array called `features` | that feature; examples without images |
-| no array of images, but `--feature`, or `--image none` | examples without images; keys `rows.npz#000017` |
-| labels | read in chunks together with the images |
-| arrays beside the images: `maps:array`, `masks:mask` | read later, like images; two or more dimensions are kept |
-| an array of Python objects, which is a pickle that could run any program | the run fails; pickles are never loaded |
-| a file whose size differs from its header | the run fails |
-| any other file or array | ignored; other files are counted |
-"""
+"""Source `arrays`: images, labels and other values in array files, as one file or a folder of files."""
 
 import dataclasses
 import os

@@ -1,24 +1,5 @@
 """Source `coco`: boxes, and optionally masks, from JSON files in the format of COCO's instances.
 
-| input | result |
-| --- | --- |
-| one JSON file | a dataset |
-| images of `instances_NAME.json` | in `NAME/` or `images/NAME/`, or else in `images/` or beside the file |
-| a JSON file in a folder `annotations` | a dataset; the images are searched from the parent of that folder |
-| `--image_root` with one JSON file | the folder that file names are relative to |
-| `annotations/instances_train2017.json` and others | splits: `train2017` means `train`, `val2017` means `validation` |
-| `train/_annotations.coco.json` and others | splits; the images are in the same folder |
-| an entry of `images` | an example; its key is the file's path; its boxes keep the order of the file |
-| an image without annotations | an example without boxes |
-| a repeated id; a missing id or file name; a size that is not in whole pixels; a link | dead letter |
-| an id written as `7`, `7.0` or `"7"` | the same id |
-| a category without annotations that other categories name as their supercategory | not a class; a warning is logged |
-| an annotation with an unknown category, or without a box of four numbers | the image becomes a dead letter |
-| annotations of an image that is not in `images` | one dead letter per missing image: `FILE#/annotations/POSITION` |
-| two categories with the same id, or with the same name if both have annotations | the run fails |
-| invalid JSON, a repeated field | the run fails |
-| an image file without an entry | ignored: folders are not listed |
-
 With `--masks`, the outlines become a mask. 0 is the background, and the class with label `i` has the value `i + 1`.
 Small regions are drawn over large regions.
 

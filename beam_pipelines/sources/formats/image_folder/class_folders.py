@@ -1,16 +1,4 @@
-"""Decides which folder in the path of an image is its class, if class folders are nested.
-
-| class folders | `--class_folder_depth` |
-| --- | --- |
-| `cat/1.jpg` | not needed: class `cat` |
-| `animals/cat/1.jpg`, `plants/rose/1.jpg` | `all`: the whole path is the class |
-| `cat/session1/1.jpg`, `dog/session1/1.jpg`: inner names repeat, or are numbers | `1`: class `cat`, as in Keras |
-| `train/train/cat/1.jpg`, `test/test/cat/1.jpg`: a folder in each split folder | `2`: class `cat` |
-| `yes/`, `no/`, `copy/yes/`, `copy/no/` | UserError: copies |
-| `seg_train/`, `seg_test/`; `pets/train/`, `pets/test/`; `cat/train/`, `cat/test/` | UserError: splits |
-| `images/`, `masks/`; `images/` alone | UserError: folder roles, not classes |
-| `fold1/cat/`, `fold2/cat/`; `10253/0/`, `10254/0/` | UserError: either folder may be the class |
-"""
+"""Decides which folder in the path of an image is its class, if class folders are nested."""
 
 import itertools
 import posixpath

@@ -1,23 +1,4 @@
-"""Source `image_folder`: class folders (`class/image.jpg`) or split folders (`train/class/image.jpg`).
-
-| input | result |
-| --- | --- |
-| `cat/1.jpg` | key `cat/1.jpg`, class `cat` |
-| `animals/cat/1.jpg` | class `animals/cat`, unless `--class_folder_depth` is set (see `class_folders`) |
-| `train/cat/1.jpg` | split `train`, class `cat`; `val` and `valid` mean `validation`, `testing` means `test` |
-| names in another Unicode form | key and class name are converted to NFC, so that they are the same on every system |
-| a file whose name is not UTF-8 | dead letter |
-| a folder whose name is not UTF-8, or has control characters | the run fails |
-| a link to a file in the folder | read like the file, with its own key |
-| a link to a folder, or to a target outside the input | dead letter; with `--follow_links` read like the target |
-| a link to a folder that contains the link | dead letter; never opened |
-| a broken link, a device | dead letter; never opened |
-| in an object store, a name with an empty part, `.` or `..` | dead letter |
-| with `--label=none`: an image in any folder | key only; folders matter only if they are splits |
-| hidden files and folders, `Thumbs.db`, `desktop.ini`, `__MACOSX`, `--ignore` patterns | ignored, and counted |
-| README, LICENSE and similar names, checksums | ignored, and counted |
-| any other extension, an image beside the class folders, a class without an image | the run fails with a list |
-"""
+"""Source `image_folder`: class folders (`class/image.jpg`) or split folders (`train/class/image.jpg`)."""
 
 import itertools
 import json

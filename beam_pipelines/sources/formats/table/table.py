@@ -1,23 +1,6 @@
-"""Source `table`: one row per example, in CSV, TSV, JSON Lines or Parquet.
+"""Source `table`: one row per example, or one row per box, in CSV, TSV, JSON Lines or Parquet.
 
-| input | result |
-| --- | --- |
-| a row with the path of an image | the path, relative to the table's folder or to `--image_root`, is the key |
-| a column `key`, `split`, `group`, `weight`, or a column that an option names | this role |
-| a row without a group | its own group |
-| a column `label`, `labels`, `class` or `category` | the label, if no label is requested; lists become a multi-label |
-| a column `objects`: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, if there is no label |
-| no column with images, or `--image none` | a row is an example of values without an image; its key is `rows.csv:17` |
-| `--column_names a,b,c` | CSV without a header |
-| images in Parquet, as bytes or `{"bytes", "path"}`, also `.npy` bytes | spooled; the key contains the row's index |
-| other files of such a table | may have paths instead |
-| other images, as `right:image` | the same, below the same root; a row with an invalid image is a dead letter |
-| `metadata.csv` in a folder of images, or in its split folders | like Hugging Face's ImageFolder: see `table_files` |
-| a malformed row, or a cell that is invalid for its column | dead letter |
-| a path that leads outside the root, directly or by a link | dead letter; never opened |
-| an image that matches `--ignore` | ignored, and counted |
-
-Images are checked later, when they are read. The memory use does not depend on the number of rows.
+The memory use does not depend on the number of rows, unless rows are grouped by image.
 """
 
 import dataclasses

@@ -1,25 +1,5 @@
-"""Implements the source `tfrecord` for records of `tf.train.Example` that Recordmill or another tool wrote.
-
-Files are TFRecord or ArrayRecord files. The first bytes of a file determine its format.
-
-| input | result |
-| --- | --- |
-| a file, a pattern (`train-*.tfrecord`), a folder | see `containers` |
-| in a folder: a name that is not like `*.tfrecord*`, `*.record`, `*.array_record*`, `*-00000-of-00010` | ignored |
-| a dataset of TensorFlow Datasets, or our own | its splits, class names and features: see `record_directories` |
-| another layout | `--layout`, or detected from the first 64 records: see `record_layouts` |
-| `--image none`, or records in which `--feature` names all bytes features | examples without images |
-| an image with a format; uint8 pixels | a reference into the file; nothing is copied |
-| a file compressed with GZIP or ZLIB; an ArrayRecord file | its images, masks and arrays are spooled |
-| no key | `FILE#INDEX`, unless `--key_column` names a feature, or the layout has a key |
-| integers for classes | unchanged, unless the dataset or `--label_names` has class names |
-| all files named like splits | the splits, unless `--split_folders=no` |
-| `--split_folders=yes` and files named like splits or shards (`dev-000000`) | the splits |
-| a corrupt record, or a record without a usable image | dead letter `FILE@OFFSET`, or `FILE#INDEX` for ArrayRecord |
-| a file of another format, or a truncated ArrayRecord file | the run fails |
-
-Only one record is in memory during listing.
-"""
+"""Source `tfrecord`: records of `tf.train.Example` in TFRecord or ArrayRecord files that Recordmill or another tool
+wrote. The first bytes of a file determine its format. Only one record is in memory during listing."""
 
 import contextlib
 import dataclasses

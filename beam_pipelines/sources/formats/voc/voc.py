@@ -1,19 +1,5 @@
 """Source `voc`: boxes from Pascal VOC's XML files, with one XML file per image.
 
-| input | result |
-| --- | --- |
-| `Annotations/` and `JPEGImages/`, or `annotations/` and `images/`, or XML files and images in one folder | a dataset |
-| several such folders, such as `VOC2007/` and `VOC2012/` | one combined dataset |
-| several such folders with names of splits: `train/`, `valid/`, `test/` | splits |
-| lists in `ImageSets/Main/` | splits; images in none of the lists are ignored, and counted (see `image_sets`) |
-| an XML file and an image with the same name | an example; its key is the image's path |
-| an XML file whose `<filename>` names an image that has no XML file of its own | an example |
-| `<filename>` names one image, and another image has the XML file's name | dead letter: ambiguous |
-| an XML file without an image, an image without an XML file | dead letter |
-| `<object>` | `<name>`, `<bndbox>` (unchanged), `<difficult>`, `<truncated>`; `<part>` elements are ignored |
-| no `<object>` | an example without boxes |
-| a DTD or an entity, more than 4 MiB, a box without four numbers, a field such as `<name>` twice | dead letter |
-
 Names are compared without extensions. An image folder and its annotation folder must have the same subfolders. Workers
 list up to 500 images at a time, because an XML file has to be opened for each image. From an object store, 32 XML files
 are read at a time. For each pair of folders, a separate task lists the files without a counterpart.

@@ -1,26 +1,5 @@
 """Source `webdataset`: tar files whose members form samples by their names: `a/0001.jpg`, `a/0001.cls`, `a/0001.json`.
 
-| input | result |
-| --- | --- |
-| a file, a pattern (`shard-{000..010}.tar`), a folder | see `containers`; in a folder `*.tar`, `*.tar.gz`, `*.tgz` |
-| consecutive members whose paths are the same up to the first dot of the file name | one sample; that part is its key |
-| `.jpg`, `.jpeg`, `.jpe`, `.jfif`, `.png`, `.webp`, `.gif`, `.bmp`, `.heic`, `.heif` | the image (first match) |
-| `--image_column` | the image: the member with that extension |
-| `.npy` | the image, if the first 100 samples have only labels, texts and requested members beside it |
-| `.npy` beside an unknown member, such as `.tif` | the run fails; in a later sample: dead letter |
-| `.cls`, `.txt`, the fields of `.json`, and `.json` as a text | available for `--label` and `--feature` |
-| other members, such as `.npy`, `.seg.png`, `.right.jpg` | available too, as an array, a mask or another image |
-| `--image none` | a sample has only its labels and features |
-| `objects` of the JSON: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, by `--label` or by default |
-| no `--label` | `cls`; else `label`, `class` or `cls` of the JSON; else its `objects` |
-| `--key_column` | a field with the key, if keys are not unique across files |
-| all files named like splits | the splits, unless `--split_folders=no` |
-| `--split_folders=yes` and files named like splits or shards (`dev-000000`) | the splits |
-| a name without a dot, a hidden name, a name `__…__` | ignored, and counted |
-| a link, a device, a sparse file, a name with `..`, a sample without an image | dead letter `FILE:NAME` |
-| the rest of a corrupt or truncated file | one dead letter `FILE@OFFSET` |
-| a compressed file | its images, masks and arrays are spooled |
-
 Files are not unpacked. Only a single sample is in memory at a time.
 """
 
