@@ -4,8 +4,10 @@ On the command line, a column has the form `[FEATURE=]NAMES[:KIND]`, for example
 name for the feature, `tree_height=height:float`.
 
     kind          content of a cell                                           feature
-    class         a class name or an integer; several columns: a 1 in the     class_label
-                  column that has the name of the class
+    class         a class name or an integer                                  class_label
+    one_hot       several columns: a 1 in the column that has the name of     class_label
+                  the class, and a 0 in all others (`class` means the same)
+    one_hot[N]    a list of N values as in `multi_hot[N]`, with a single 1    class_label
     multi_label   a list, or names separated by "|"; several columns: a 0     class_label, any number of labels
                   or 1 in each column, whose names are the classes
     multi_hot[N]  a list of N values of 0 or 1, for the classes of            class_label, any number of labels
@@ -33,10 +35,11 @@ from typing import Collection
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from tf_input.dataset_format import LABEL, MASK, OBJECTS, TENSOR_DTYPES, Feature
 
-_MAX_CLASSES = 1_000_000  # Limit for multi_hot columns.
+_MAX_CLASSES = 1_000_000  # Limit for columns with a flag for each class.
 LIST_KINDS = ("float", "integer", "text")
-_KINDS_OF_SEVERAL = ("class", "multi_label", "float", "integer")  # Kinds that can combine several columns.
-KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor")
+FLAG_KINDS = ("one_hot", "multi_hot")  # Kinds whose cells have a flag for each class.
+_KINDS_OF_SEVERAL = ("class", "one_hot", "multi_label", "float", "integer")  # Kinds that can combine several columns.
+KINDS = ("class", "one_hot", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor")
 
 # Names that other tools use, in lower case, and the corresponding kind.
 _SYNONYMS = {
@@ -44,6 +47,7 @@ _SYNONYMS = {
     **dict.fromkeys(("int", "int32", "int64", "long", "count"), "integer"),
     **dict.fromkeys(("str", "string", "varchar"), "text"),
     **dict.fromkeys(("category", "categorical", "label", "enum", "bool", "boolean"), "class"),
+    **dict.fromkeys(("onehot", "dummies"), "one_hot"),
     **dict.fromkeys(("tags", "multilabel", "classes"), "multi_label"),
     **dict.fromkeys(("photo", "picture"), "image"),
 }
@@ -82,7 +86,7 @@ class Column:
     def feature(self) -> Feature:
         """Returns the feature for the column."""
         match self.kind:
-            case "class":
+            case "class" | "one_hot":
                 return Feature(self.name, "class_label")
             case "multi_label" | "multi_hot":
                 return Feature(self.name, "class_label", (None,))
@@ -100,7 +104,7 @@ class Column:
         return self.kind not in ("array", "tensor") or bool(self.shape and (self.dtype or self.kind == "array"))
 
     def positions(self, label_names: Collection[str] = ()) -> tuple[str, ...]:
-        """Returns the class names of a `multi_hot` column, in the order of its values.
+        """Returns the class names of a `one_hot` or `multi_hot` column, in the order of its values.
 
         Raises:
             UserError: The number of classes is unknown, or the label names contradict the shape.
@@ -109,7 +113,7 @@ class Column:
         if not names or (self.shape and len(names) != self.shape[0]):
             column = printable(self.names[0])
             number = f"{len(names)} label names are given" if names else "the number of classes is unknown"
-            raise UserError(f"{column}:multi_hot: {number}. Give {column}:multi_hot[N], or --label_names with N names.")
+            raise UserError(f"{column}:{self.kind}: {number}. Give {column}:{self.kind}[N], or --label_names with N names.")
         return names
 
 
@@ -143,15 +147,16 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     if kind != "tensor" and (dtype or None in shape):
         raise UserError(f"{option}={text}: only a tensor can have a type or a variable side (?), such as tensor[float32,?,28].")
     shape = (None,) if match["brackets"] == "[]" else shape
-    is_flat = kind in LIST_KINDS or (kind == "multi_hot" and shape != (None,))
+    is_flat = kind in LIST_KINDS or (kind in FLAG_KINDS and shape != (None,))
     has_sides = kind == "tensor" or (kind == "array" and shape != (None,))
     if shape and ((not is_flat and not has_sides) or 0 in shape or (is_flat and len(shape + names) > 2)):
         raise UserError(
-            f"{option}={text}: invalid shape. float, integer, text and multi_hot take one dimension, such as float[3]; float[], "
+            f"{option}={text}: invalid shape. float, integer, text, one_hot and multi_hot take one dimension, such as float[3]; float[], "
             "integer[] and text[] are lists of any length; array and tensor take any shape. All sides must be above 0."
         )
-    if kind == "multi_hot" and shape and (shape[0] or 0) > _MAX_CLASSES:
+    if kind in FLAG_KINDS and shape and (shape[0] or 0) > _MAX_CLASSES:
         raise UserError(f"{option}={text}: too many classes. At most {_MAX_CLASSES:,} are allowed.")
+    kind = "class" if kind == "one_hot" and len(names) > 1 else kind
     return Column(match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape, dtype)
 
 

@@ -4,6 +4,7 @@ import decimal
 import re
 from typing import Collection, Iterable, Mapping, Sequence
 
+from beam_pipelines.config.columns import FLAG_KINDS
 from beam_pipelines.config.label_lists import find_separator, looks_like_list
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
@@ -74,7 +75,7 @@ def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
     """Returns the class names that an option gives for a feature, or an empty tuple."""
     columns = [column for column in (*(source.labels or ()), *source.features) if column.name == feature]
     given = source.names_of(feature)
-    return columns[0].positions(given) if columns and columns[0].kind == "multi_hot" else given
+    return columns[0].positions(given) if columns and columns[0].kind in FLAG_KINDS else given
 
 
 def _check_known(feature: str, found_names: set[str], known: tuple[str, ...]) -> None:
@@ -89,7 +90,7 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scal
     if lists:
         raise UserError(
             f"{feature}: {len(lists)} of {len(names)} class names look like lists, such as {shorten(lists[0])!r}. Use "
-            "the kind multi_label (class names or numbers) or multi_hot[N] (0 or 1 for each class), or pass "
+            "the kind multi_label (class names or numbers) or multi_hot[N] (0 or 1 for each class; one_hot[N] if exactly one is 1), or pass "
             "--label_names FILE."
         )
     if is_scalar_each is None:

@@ -135,7 +135,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         action="append",
         metavar="COLUMN[:KIND]",
         help="Column or field that the model predicts. Repeat the option for each output of the model. Several "
-        "columns joined by commas form one label of the kind class, multi_label, float or integer. --label=none "
+        "columns joined by commas form one label of the kind one_hot, multi_label, float or integer. --label=none "
         f"writes examples without a label. Kinds: {', '.join(KINDS)}. Default kind: class.",
     )
     add(

@@ -53,8 +53,8 @@ CELLS = [
     ("class of a whole float in NumPy text", "x", "11.", "11"),
     ("class of a whole NumPy float", "x", np.float32(3), "3"),
     ("class of a number with leading zeros", "x", "02.0", "02.0"),
-    ("class of a bool", "x", True, "1"),
-    ("class of a NumPy bool", "x", np.bool_(False), "0"),
+    ("class of a bool", "x", True, "True"),
+    ("class of a NumPy bool", "x", np.bool_(False), "False"),
     ("multi_label of ones", "x:multi_label", [1, 1], ("1",)),
     ("multi_label of ones in a str", "x:multi_label", "[1, 1, 1]", ("1",)),
     ("multi_label of whole floats", "x:multi_label", [2.0, 10.0], ("10", "2")),
@@ -195,10 +195,10 @@ def test_rejects_cells_that_do_not_fit_their_kind(
 @pytest.mark.parametrize(
     "cell, expected",
     [
-        ([0.0, 1.0, 0.0], ["c:float[3]", "c:multi_hot[3]"]),
+        ([0.0, 1.0, 0.0], ["c:float[3]", "c:multi_hot[3]", "c:one_hot[3]"]),
         ([0, 1, 1, 0], ["c:float[4]", "c:multi_hot[4]"]),
         ([0.25, 0.75], ["c:float[2]"]),
-        ([0, 1], ["c:float[2]", "c:multi_hot[2]", "c:multi_label"]),
+        ([0, 1], ["c:float[2]", "c:multi_hot[2]", "c:multi_label", "c:one_hot[2]"]),
         ([3, 17], ["c:float[2]", "c:multi_label"]),
         (["cat", "dog"], ["c:multi_label"]),
         (0.5, ["c:float"]),

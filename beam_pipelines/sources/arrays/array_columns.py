@@ -21,7 +21,7 @@ import dataclasses
 import math
 from typing import Callable, Collection, Mapping
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.config.columns import FLAG_KINDS, Column
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
@@ -37,7 +37,7 @@ from tf_input.dataset_format import LABEL, TENSOR_DTYPES, WEIGHT
 _MAX_VALUE_BYTES = 1 << 20
 
 _FITTING = {
-    **{"class": "iubUS", "multi_label": "iufb", "multi_hot": "iufb", "float": "iufb", "integer": "iub", "text": "US"},
+    **{"class": "iubUS", "multi_label": "iufb", "one_hot": "iufb", "multi_hot": "iufb", "float": "iufb", "integer": "iub", "text": "US"},
     **{"array": "iufb", "tensor": "iufb", "mask": "iub"},
 }
 _SINGLE = ("class", "integer", "text")
@@ -83,7 +83,7 @@ class ArrayColumns:
         self._images = {column.names[0] for column in (*labels, *features) if column.kind == "image"}
         flags = {}
         for column in (*labels, *features):
-            if column.kind == "multi_hot":
+            if column.kind in FLAG_KINDS:
                 given = (config.names_of(column.name) if column in labels else ()) or class_names.get(column.names[0], ())
                 flags[column.name] = self._flag_names(column.names[0], given)
         if config.key_column is None and "key" in columns:
@@ -143,9 +143,9 @@ class ArrayColumns:
         if column.kind == "array" or (column.kind == "float" and _is_array(fields[0])):
             return _as_array(column, fields[0])
         num_values = _num_values(fields[0])
-        if len(fields) == 1 and (column.kind == "multi_label" or column.kind == "multi_hot" and column.shape in ((), (num_values,))):
-            return dataclasses.replace(column, kind="multi_hot", shape=())  # both kinds mean the same for arrays
-        if column.kind not in ("float", "multi_hot") or len(fields) > 1:
+        if len(fields) == 1 and (column.kind == "multi_label" or column.kind in FLAG_KINDS and column.shape in ((), (num_values,))):
+            return dataclasses.replace(column, kind="one_hot" if column.kind == "one_hot" else "multi_hot", shape=())  # multi_label and multi_hot mean the same for arrays
+        if column.kind not in ("float", *FLAG_KINDS) or len(fields) > 1:
             return column
         if column.shape == (None,) and column.kind == "float":
             return column

@@ -16,6 +16,7 @@ from beam_pipelines.sources.files.file_listing import is_utf8
 _MAX_CLASS_CHARACTERS = 256
 _CLASS = f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer of at least 0"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_BOOLEANS = {"False": "0", "True": "1"}  # class name of a boolean -> index
 _WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas: integers in a column with missing cells
 
 
@@ -35,8 +36,8 @@ def class_name(text: str) -> str:
 
 
 def read_class(cell: Any) -> str:
-    """Returns the class name in a cell. Integers become class names that consist of their digits, and booleans are read
-    as 0 or 1.
+    """Returns the class name in a cell. Integers become class names that consist of their digits, and booleans become
+    `True` or `False`, as in CSV files of pandas.
 
     Raises:
         InvalidInput: The cell does not contain a class name.
@@ -44,6 +45,8 @@ def read_class(cell: Any) -> str:
     if type(cell) is str:  # fast path for the most common type
         return class_name(cell)
     cell = plain(cell, "bad_label")
+    if isinstance(cell, bool):
+        return str(cell)
     if isinstance(cell, (int, float)) and 0 <= cell < 2**63 and cell == int(cell):
         return str(int(cell))
     if isinstance(cell, str):
@@ -55,13 +58,15 @@ def known(name: str, label_names: Collection[str]) -> str:
     """Returns the class name to which a cell refers by name or by index.
 
     The text `2.0` is read as the integer `2`, unless `2.0` is a class name. If no class name is an integer, integers in
-    cells are indices into the class names.
+    cells are indices into the class names. `False` and `True` are read as 0 and 1 if class names are given without them.
 
     Raises:
         InvalidInput: The name is not one of the label names.
     """
     if label_names and name in label_names:
         return name
+    if label_names and name in _BOOLEANS:
+        name = _BOOLEANS[name]
     if whole_number := _WHOLE_FLOAT.fullmatch(name):
         name = class_name(whole_number[1])
     if not label_names or name in label_names:
@@ -112,6 +117,7 @@ def _fitting_kinds(column: str, cell: Any) -> str:
     if not all(isinstance(entry, (int, float)) for entry in values):
         return ""
     flags = f", {column}:multi_hot[{len(values)}] for a 0 or 1 for each class" if set(values) <= {0, 1} else ""
+    flags += f", {column}:one_hot[{len(values)}] for a single 1" if flags and sum(values) == 1 else ""
     are_numbers = all(type(item) is int for item in values) and not is_one_flag_each(values, 0)
     several = f", {column}:multi_label for several classes" if are_numbers else ""
     return f"use {column}:float[{len(values)}] for {len(values)} numbers{flags}{several}"
@@ -154,6 +160,18 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
     if not isinstance(flags, list) or len(flags) != len(label_names):
         raise bad_cell("bad_label", cell, f"{len(label_names)} values of 0 or 1, one for each class")
     return tuple(sorted(name for name, flag in zip(label_names, flags) if read_flag(flag)))
+
+
+def read_one_hot(cell: Any, label_names: Sequence[str]) -> str:
+    """Returns the only class whose flag is 1, given a list or a text of flags.
+
+    Raises:
+        InvalidInput: The cell does not have a 0 or 1 for each class, or does not have exactly one 1.
+    """
+    names = read_multi_hot(cell, label_names)
+    if len(names) != 1:
+        raise bad_cell("bad_label", cell, "a list with exactly one 1. For any number of classes, use the kind multi_hot")
+    return names[0]
 
 
 def read_only_flag(flags: Mapping[str, bool]) -> str:

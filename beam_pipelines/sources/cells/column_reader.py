@@ -3,7 +3,7 @@
 import math
 from typing import Any, Callable, Collection, Mapping
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.config.columns import FLAG_KINDS, Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.sources.cells.array_cells import read_part
@@ -15,6 +15,7 @@ from beam_pipelines.sources.cells.class_cells import (
     read_classes,
     read_multi_hot,
     read_one_class,
+    read_one_hot,
     read_only_flag,
 )
 from beam_pipelines.sources.files.roots import Root
@@ -65,9 +66,9 @@ def _reader_of_one(name: str, convert: Callable[[Any], Any]) -> _Reader:
 def _converter(
     column: Column, source: SourceConfig, root: Root | None, allowed: Collection[str], names: tuple[str, ...]
 ) -> Callable[[Any], Any]:
-    if column.kind == "multi_hot":
-        positions = column.positions(allowed or names)
-        return lambda cell: read_multi_hot(cell, positions)
+    if column.kind in FLAG_KINDS:
+        positions, read = column.positions(allowed or names), read_one_hot if column.kind == "one_hot" else read_multi_hot
+        return lambda cell: read(cell, positions)
     convert = _converter_of_names(column, source, root, allowed, bool(names))
     return (lambda cell: convert(name_integers(cell, names))) if names else convert
 

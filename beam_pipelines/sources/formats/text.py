@@ -4,7 +4,7 @@ import contextlib
 import functools
 from typing import Iterator, Mapping
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.config.columns import FLAG_KINDS, Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -93,7 +93,7 @@ class _Fields:
         widths: dict[str, int] = {}
         for column in columns:
             for name in column.names:
-                widths[name] = column.shape[0] or 1 if column.is_list or column.kind == "multi_hot" and column.shape else 1
+                widths[name] = column.shape[0] or 1 if column.is_list or column.kind in FLAG_KINDS and column.shape else 1
         if _PATH in widths:
             raise UserError(f"--label or --feature {_PATH}: this is the name of the first field. Choose another name.")
         self._widths = tuple(widths.items())

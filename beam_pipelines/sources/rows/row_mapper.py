@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Mapping, Protocol
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.config.columns import FLAG_KINDS, Column
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
@@ -83,13 +83,13 @@ class RowMapper:
         self.list_names = frozenset(column.names[0] for column in columns if column.is_list)
         allowed = {label.name: source.names_of(label.name) or class_names.get(label.name, ()) for label in labels}
         self.label_names = _known_names(columns, objects, class_names) | {
-            label.name: label.positions(allowed[label.name]) for label in labels if label.kind == "multi_hot"
+            label.name: label.positions(allowed[label.name]) for label in labels if label.kind in FLAG_KINDS
         }
         readers: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             column.name: column_reader(column, source, root, allowed.get(column.name, ()), class_names.get(column.name, ()))
             for column in columns
         }
-        is_single_class = any(column.name == LABEL and column.kind == "class" for column in columns)
+        is_single_class = any(column.name == LABEL and column.kind in ("class", "one_hot") for column in columns)
         self._read_label = readers.pop(LABEL) if is_single_class else None
         self._readers = tuple(readers.items())
 

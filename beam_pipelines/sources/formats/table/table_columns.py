@@ -119,7 +119,7 @@ def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
         return (Column(OBJECTS, (OBJECTS,)),)
     raise chooser.error(
         f"has none of the columns {', '.join((*LABEL_COLUMNS, OBJECTS))}",
-        "Pass --label COLUMN, --label A,B,C:class for one-hot columns, or --label none",
+        "Pass --label COLUMN, --label A,B,C:one_hot for one-hot columns, or --label none",
     )
 
 
