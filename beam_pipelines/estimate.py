@@ -25,7 +25,6 @@ from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.make_listing import make_listing
 from beam_pipelines.sources.open_source import open_source
-from beam_pipelines.sources.source import memory_bytes
 from beam_pipelines.sources.source import other_images
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
@@ -130,7 +129,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     others = other_images(source)
     groups, strata = GroupReader(config), StrataReader(source.features, config)
     parts = source.parts()
-    part_memory = [memory_bytes(source, part) for part in parts]
+    part_memory = [source.memory_bytes(part) for part in parts]
     for part in parts:
         in_part = ListedFacts()
         for listed in list_part(source, part, in_part):

@@ -16,7 +16,6 @@ from beam_pipelines.config.output_paths import PROGRESS
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_options import plain_options
-from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.estimate import describe_estimate, make_estimate
@@ -198,9 +197,9 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
     """
     source = config.source
     if source.kind is None:
-        source = dataclasses.replace(source, kind=guess_source(config.input))
-        if source.kind != DEFAULT_SOURCE:  # The default is not logged.
-            print_message(f"--source={source.kind}, detected from the names in {printable(config.input)}")
+        guess = guess_source(config.input)
+        source = dataclasses.replace(source, kind=guess.kind)
+        print_message(f"--source={guess.kind.name}, detected in {printable(config.input)}: {printable(guess.evidence)}")
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
     if config.splits_from is not None:
@@ -208,19 +207,19 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
         check_earlier_splits(config)
     config = dataclasses.replace(config, source=source)
     opened = open_source(config)
-    if source.has_images and source.can.may_omit_images and not opened.has_images:
+    if source.has_images and source.kind.may_omit_images and not opened.has_images:
         config = dataclasses.replace(config, source=dataclasses.replace(source, has_images=False))
-        if not source.can.is_of_values:
+        if not source.kind.is_of_values:
             print_message(f"--image=none, because {printable(config.input)} has no images")
         opened = open_source(config)
-    is_open = source.can.has_class_folders and opened.targets and source.class_folder_depth is None
+    is_open = source.kind.has_class_folders and opened.targets and source.class_folder_depth is None
     if is_open and (reading := opened.choose_class_folders()):
         print_message(f"--class_folder_depth={reading.depth}, because {reading.why}")
         config = dataclasses.replace(config, source=dataclasses.replace(config.source, class_folder_depth=reading.depth))
-    if result := getattr(opened, "guess", ""):  # Only for TFRecord sources and tables.
-        print_message(result)
-    if resolved := getattr(opened, "resolved", None):  # only for tables
-        config = dataclasses.replace(config, source=resolved)
+    if opened.detected:
+        print_message(opened.detected)
+    if opened.resolved is not None:
+        config = dataclasses.replace(config, source=opened.resolved)
     return config
 
 

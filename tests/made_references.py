@@ -25,13 +25,14 @@ from beam_pipelines.sources.listing.list_images import join_listings
 from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.part_listing import ReferenceMaker, list_in_batches, open_to_list
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.sources.source import Source
 from tf_input.dataset_format import Feature
 
 
 def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
     """Returns the configuration of a run in the given directory and creates the scratch directory of the run."""
-    defaults = {"input": "in", "output": str(directory / "out"), "name": "made", "source": SourceConfig("image_folder")}
+    defaults = {"input": "in", "output": str(directory / "out"), "name": "made", "source": SourceConfig(kind=find_kind("image_folder"))}
     config = PrepareJob(**{**defaults, **options})
     pathlib.Path(config.scratch_directory).mkdir(parents=True, exist_ok=True)
     return config

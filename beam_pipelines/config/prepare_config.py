@@ -11,7 +11,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.group_pattern import GroupPattern
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
-from beam_pipelines.config.source_kinds import SOURCES, SourceKind
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, reject_repeated_names, require
 from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
 
@@ -62,7 +62,7 @@ class SourceConfig:
     For a column or field that can be None, an empty string means that the source has no such column.
 
     Attributes:
-        kind: The kind of the source, one of `SOURCES`. None detects the kind.
+        kind: The format of the source. None detects the format.
         has_images: Whether each example has an image. If the kind `may_omit_images`, opening the source can change True
             to False.
         rows: The meaning of a row of a table, one of `ROWS`: an image, a box of an image, or one of several values of an
@@ -96,8 +96,8 @@ class SourceConfig:
         box_unit: The unit of these numbers, one of `BOX_UNITS`. None selects pixels unless the numbers cannot be
             pixels.
         has_masks: Whether to draw masks from the outlines in the source.
-        layout: The layout of records. For TFRecord files of other tools, the name of a layout, or a mapping. For
-            fixed-length records, the list of their fields.
+        layout: The layout of TFRecords of other programs, as the name of a layout or as a mapping.
+        record_layout: The fields of fixed-length records.
         header_bytes: The number of bytes before the first fixed-length record of a file.
         footer_bytes: The number of bytes after the last fixed-length record of a file.
         skip_lines: The number of lines to skip at the start of a text file, or above the header of a CSV file.
@@ -106,7 +106,7 @@ class SourceConfig:
             `all` for the whole path. None decides by the names of the folders.
     """
 
-    kind: str | None = None
+    kind: SourceKind | None = None
     has_images: bool = True
     rows: str | None = None
     column_names: tuple[str, ...] = ()
@@ -131,6 +131,7 @@ class SourceConfig:
     box_unit: str | None = None
     has_masks: bool = False
     layout: str | None = None
+    record_layout: str | None = None
     header_bytes: int = 0
     footer_bytes: int = 0
     skip_lines: int = 0
@@ -138,7 +139,6 @@ class SourceConfig:
     class_folder_depth: str | None = None
 
     def __post_init__(self) -> None:
-        require(self.kind is None or self.kind in SOURCES, "--source", self.kind, f"one of {', '.join(SOURCES)}")
         depth = self.class_folder_depth
         require(depth is None or DEPTH_PATTERN.fullmatch(depth), "--class_folder_depth", depth, "a number from 1 to 9, last, or all")
         require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
@@ -171,11 +171,6 @@ class SourceConfig:
     def names_of(self, feature: str) -> tuple[str, ...]:
         """Returns the class names of a label if an option gives all of them. Otherwise, returns an empty tuple."""
         return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
-
-    @property
-    def can(self) -> SourceKind:
-        """The capabilities of the kind, which must be known."""
-        return SOURCES[self.kind]
 
     @property
     def separator(self) -> str:

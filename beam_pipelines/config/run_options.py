@@ -7,6 +7,7 @@ from typing import Any, Iterator, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import printable
 
 # A resumed run may change these fields: the output, detected values, the report and the limit for dead letters.
@@ -52,6 +53,8 @@ def plain(value: Any) -> Any:
         inside = [value.dtype] * bool(value.dtype) + [str(side) if side else "?" * (value.kind == "tensor") for side in value.shape]
         shape = f"[{','.join(inside)}]" if inside else ""  # "[]" for a list of any length
         return plain(f"{value.name}={','.join(value.names)}:{value.kind}{shape}")
+    if isinstance(value, SourceKind):
+        return value.name
     if dataclasses.is_dataclass(value):
         return plain_options(value)
     return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # A path can contain any bytes.
@@ -68,7 +71,7 @@ def find_differences(earlier: Mapping[str, Any], here: Mapping[str, Any]) -> lis
     differences = []
     for field in [*new, *(field for field in old if field not in new)]:
         if old.get(field) != new.get(field):
-            option = _option(field, here)
+            option = _option(field)
             differences.append(
                 f"{_show(option, new.get(field), 'is not given')}, but the earlier run has {_show(option, old.get(field), '')}"
             )
@@ -85,7 +88,7 @@ def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     """
     defaults = dict(_texts(plain_options(PrepareConfig(input="", output="", name="any"))))
     given = ((field, text) for field, text in _texts(options) if field not in _PATH_FIELDS and text not in (None, defaults.get(field)))
-    return [(_option(field, options), text) for field, text in given]
+    return [(_option(field), text) for field, text in given]
 
 
 def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
@@ -128,9 +131,7 @@ def _text(field: str, value: Any) -> str | None:
     return str(value)
 
 
-def _option(field: str, options: Mapping[str, Any]) -> str:
-    if field == "source.layout" and options["source"]["kind"] == "fixed_length":
-        return "--record_layout"
+def _option(field: str) -> str:
     return f"--{OPTION_OF.get(field, field.rpartition('.')[2])}"
 
 

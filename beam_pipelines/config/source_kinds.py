@@ -1,63 +1,62 @@
-"""Defines the kinds of sources and their capabilities."""
+"""Describes the formats of sources, and the options that apply to each format."""
 
 import dataclasses
-from typing import Mapping
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceKind:
-    """The options and kinds of columns that a kind of source supports.
+    """Describes a source format for the command line and for the stages after the listing.
 
     Attributes:
-        has_columns: Whether inputs are rows with columns or fields, one of which may contain the split.
-        has_key_column: Whether a column or field can contain the key.
-        may_omit_images: Whether examples can have no images.
-        is_of_values: Whether examples never have images.
-        rows_name_images: Whether each input contains the path of its image, so that inputs can share an image.
-        has_named_samples: Whether each input has a name in its file, which is the key unless a column contains keys.
-        has_box_forms: Whether boxes can have different formats that the input does not state.
-        has_image_root: Whether `--image_root` sets the base folder of relative paths.
-        has_class_folders: Whether classes are folders. If so, empty folders are classes, and all folder names are valid
-            class names, even if they look like numbers or lists.
+        name: The value of `--source`.
+        summary: A noun phrase for the help text of `--source`.
+        options: The fields of `SourceConfig` that apply to the format, besides those that apply to all formats.
+        synonyms: Names of file formats and of other tools, in lower case, for which the source is suggested.
+        is_of_values: Whether examples never have images, so that users expect none.
+        rows_name_images: Whether each input contains the path of its image, so that several inputs may share an image.
+        has_named_samples: Whether each input has a name in its file. The name is the key unless a column contains keys.
     """
 
-    has_columns: bool = False
-    has_key_column: bool = False
-    may_omit_images: bool = False
+    name: str
+    summary: str
+    options: tuple[str, ...]
+    synonyms: tuple[str, ...] = ()
     is_of_values: bool = False
     rows_name_images: bool = False
     has_named_samples: bool = False
-    has_box_forms: bool = False
-    has_image_root: bool = False
-    has_class_folders: bool = False
 
+    @property
+    def has_columns(self) -> bool:
+        """Whether inputs are rows with columns or fields. One of them may contain the split."""
+        return "split_column" in self.options
 
-DEFAULT_SOURCE = "image_folder"
+    @property
+    def has_key_column(self) -> bool:
+        """Whether a column or field may contain the key."""
+        return "key_column" in self.options
 
-SOURCES: Mapping[str, SourceKind] = {
-    DEFAULT_SOURCE: SourceKind(has_class_folders=True),
-    "table": SourceKind(
-        has_columns=True, has_key_column=True, may_omit_images=True, rows_name_images=True, has_box_forms=True, has_image_root=True
-    ),
-    "voc": SourceKind(),
-    "coco": SourceKind(has_image_root=True),
-    "masks": SourceKind(),
-    "arrays": SourceKind(has_columns=True, has_key_column=True, may_omit_images=True),
-    "fixed_length": SourceKind(has_columns=True, may_omit_images=True),
-    "text": SourceKind(rows_name_images=True, has_image_root=True),
-    "text_lines": SourceKind(may_omit_images=True, is_of_values=True),
-    "tfrecord": SourceKind(has_columns=True, has_key_column=True, may_omit_images=True),
-    "webdataset": SourceKind(has_columns=True, has_key_column=True, may_omit_images=True, has_named_samples=True, has_box_forms=True),
-}
+    @property
+    def has_label_columns(self) -> bool:
+        """Whether `--label` names columns. In other formats, `--label none` is the only value."""
+        return "features" in self.options
 
-# Names of formats and of other tools, in lower case, and the corresponding kind of source.
-SOURCE_SYNONYMS: Mapping[str, str] = {
-    **dict.fromkeys(("csv", "tsv", "json", "jsonl", "ndjson", "parquet", "pandas", "dataframe"), "table"),
-    **dict.fromkeys(("folder", "folders", "directory", "images", "imagenet", "jpg", "png"), DEFAULT_SOURCE),
-    **dict.fromkeys(("numpy", "npy", "npz"), "arrays"),
-    **dict.fromkeys(("pascal", "pascal_voc", "xml"), "voc"),
-    **dict.fromkeys(("segmentation", "mask"), "masks"),
-    **dict.fromkeys(("array_record", "arrayrecord", "tfds"), "tfrecord"),
-    **dict.fromkeys(("tar", "wds"), "webdataset"),
-    **dict.fromkeys(("txt", "list"), "text"),
-}
+    @property
+    def may_omit_images(self) -> bool:
+        """Whether examples may have no images."""
+        return "has_images" in self.options
+
+    @property
+    def has_box_forms(self) -> bool:
+        """Whether boxes may have different formats and the input does not state the format."""
+        return "box_format" in self.options
+
+    @property
+    def has_image_root(self) -> bool:
+        """Whether `--image_root` names the folder to which paths are relative."""
+        return "image_root" in self.options
+
+    @property
+    def has_class_folders(self) -> bool:
+        """Whether classes are folders. Then empty folders are classes too, and their names are class names even if they
+        look like numbers or lists."""
+        return "class_folder_depth" in self.options

@@ -47,7 +47,7 @@ def make_class_table(
     names = {*found_names, *known}
     if not names and feature != OBJECT_LABEL:  # Datasets whose images have no objects are common.
         raise UserError(f"{feature}: none of the inputs has a class. Add classes, or pass --label_names FILE.")
-    may_be_numbers = not source.can.has_class_folders
+    may_be_numbers = not source.kind.has_class_folders
     if may_be_numbers and feature != OBJECT_LABEL:
         _check_one_each(source, feature, names, is_scalar_each)
     integers = {name for name in names if INTEGER.fullmatch(name)}

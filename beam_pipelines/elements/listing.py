@@ -17,7 +17,7 @@ class Listing:
     """Properties of the whole input.
 
     Attributes:
-        source: The kind of the source, one of `source_kinds.SOURCES`.
+        source: The name of the source format.
         root: The base folder of relative paths.
         schema: The features of an example, sorted by name, with their class names.
         targets: The names of the features that a model predicts, as in `Manifest.targets`.
@@ -58,7 +58,7 @@ class Listing:
 
     def image_root(self, source: SourceConfig) -> str:
         """Returns the base folder of image paths, or "" if `--image_root` cannot change it."""
-        return self.root if source.can.has_image_root else ""
+        return self.root if source.kind.has_image_root else ""
 
     @property
     def label_names(self) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ import argparse
 import contextlib
 from typing import Any, Iterator, NoReturn, Sequence
 
-from beam_pipelines.config.source_kinds import SOURCE_SYNONYMS
 from beam_pipelines.errors import UserError, did_you_mean, did_you_mean_option
+from beam_pipelines.sources.registry import synonyms
 
 _ONE_INPUT = "Give one folder that contains both, or a table that lists all images (--source=table)."
 
@@ -60,8 +60,7 @@ class CommandParser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            synonyms = SOURCE_SYNONYMS if action.dest == "source" else {}
-            near = did_you_mean(str(value), map(str, action.choices or ()), synonyms)
+            near = did_you_mean(str(value), map(str, action.choices or ()), synonyms() if action.dest == "source" else {})
             raise argparse.ArgumentError(action, f"{error.message}{near}") from None
 
     def print_help(self, file: Any = None) -> None:

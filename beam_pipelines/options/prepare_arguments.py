@@ -18,7 +18,7 @@ from beam_pipelines.config.prepare_config import (
     SourceConfig,
     check_of_duplicates,
 )
-from beam_pipelines.config.source_kinds import SOURCES
+from beam_pipelines.config.run_options import OPTION_OF
 from beam_pipelines.errors import UserError
 from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.image_arguments import add_image_options, make_image_config
@@ -39,6 +39,7 @@ from beam_pipelines.options.option_values import (
     read_earlier_names,
 )
 from beam_pipelines.publish.resumable_run import ResumePolicy
+from beam_pipelines.sources.registry import find_kind, formats_with, source_classes
 from beam_pipelines.storage import STORE_TIMEOUT
 from beam_pipelines.storage.object_stores.retries import check_timeout
 from tf_input.dataset_format import ABOUT, LABEL, LAYOUTS
@@ -56,18 +57,16 @@ in it (flowers/train/rose/1.jpg). To read the dataset in Python:
   train = tf_input.open("out/flowers").batches("train", batch_size=128, image_size=224)
 """
 
-_ROWS = "table, arrays, fixed_length, tfrecord and webdataset"
 _COLUMNS = {
-    "image": f"Column or field with the image or its path. Only for {_ROWS}. Default: the first column with a usual "
-    "name, such as file_name, image or path.",
+    "image": "Column or field with the image or its path. Default: the first column with a usual name, such as "
+    "file_name, image or path.",
     "key": "Column or field with the key, which is the unique name of an example. In a table, several columns joined "
-    "by commas can form the key. Pass '' to ignore a column called key. Only for table, arrays, tfrecord and "
-    "webdataset. Default: the column key, if there is one; otherwise the path of the image, or the path of its "
-    "container and the index of the record.",
-    "split": f"Column or field with the split. Pass '' to ignore a column called split. Only for {_ROWS}. Default: the "
-    "column split, if there is one.",
-    "weight": f"Column or field with the weight of the example. Pass '' to ignore a column called weight. Only for "
-    f"{_ROWS}. Default: the column weight, if there is one.",
+    "by commas can form the key. Pass '' to ignore a column called key. Default: the column key, if there is one; "
+    "otherwise the path of the image, or the path of its container and the index of the record.",
+    "split": "Column or field with the split. Pass '' to ignore a column called split. Default: the column split, if "
+    "there is one.",
+    "weight": "Column or field with the weight of the example. Pass '' to ignore a column called weight. Default: "
+    "the column weight, if there is one.",
 }
 
 
@@ -106,10 +105,27 @@ def add_prepare(commands: argparse._SubParsersAction) -> None:
     _add_source_options(prepare.add_argument_group("source"))
     _add_check_options(prepare.add_argument_group("checks"))
     _add_split_options(prepare.add_argument_group("splits"))
+    _name_formats(prepare)
     _add_duplicate_options(prepare.add_argument_group("near-duplicate images"))
     add_image_options(prepare.add_argument_group("stored images"))
     _add_output_options(prepare.add_argument_group("output"))
     _add_run_options(prepare.add_argument_group("run"))
+
+
+def _formats() -> str:
+    """Returns a sentence about each source format."""
+    return " ".join(f"{name}: {source.kind.summary}." for name, source in source_classes().items())
+
+
+def _name_formats(prepare: argparse.ArgumentParser) -> None:
+    """Adds the formats to which an option applies to its help, if it does not apply to all formats."""
+    fields = {option: field for field, option in OPTION_OF.items()}
+    for action in prepare._actions:
+        formats = formats_with(fields.get(action.dest, f"source.{action.dest}").removeprefix("source."))
+        if formats and len(formats) < len(source_classes()):
+            names = " and ".join(filter(None, (", ".join(formats[:-1]), formats[-1])))
+            meaning, default, value = action.help.partition(" Default")
+            action.help = f"{meaning} Only for {names}.{default}{value}"
 
 
 def _add_source_options(group: argparse._ArgumentGroup) -> None:
@@ -117,18 +133,13 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add(
         "--source",
-        choices=tuple(SOURCES),
-        help="Kind of the input. image_folder: class folders. table: CSV, JSON Lines or Parquet. voc: Pascal VOC. "
-        "coco: COCO. masks: images and segmentation masks. arrays: NumPy arrays. fixed_length: records of a fixed "
-        "length, such as those of CIFAR. text: a text file with a path and a label in each line. text_lines: text "
-        "files in which each line is an example. tfrecord: TFRecord and ArrayRecord files. webdataset: tar files. "
-        "Default: detected from IN, and printed.",
+        choices=tuple(source_classes()),
+        help=f"Format of the input. {_formats()} Default: detected from IN, and printed.",
     )
     add(
         "--image",
         choices=("none",),
-        help="Write examples without an image. Only for table, arrays, fixed_length, text_lines, tfrecord and "
-        "webdataset. Default: detected from the input, and printed.",
+        help="Write examples without an image. Default: detected from the input, and printed.",
     )
     add(
         "--label",
@@ -144,8 +155,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         default=[],
         metavar="[FEATURE=]COLUMN[:KIND]",
         help="Column or field to store in each example besides the labels, under its own name or as FEATURE. Repeat "
-        "the option for several features. Only for table, arrays, fixed_length, text, text_lines, tfrecord and "
-        "webdataset. Default kind: text.",
+        "the option for several features. Default kind: text.",
     )
     add(
         "--label_names",
@@ -153,52 +163,49 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         default=[],
         metavar="[LABEL=]FILE",
         help="File with all class names in the order of their numbers, one per line. If there are several labels, "
-        "repeat the option as LABEL=FILE. Not for masks. Default: the class names in the input.",
+        "repeat the option as LABEL=FILE. Default: the class names in the input.",
     )
     add(
         "--label_names_from",
         metavar="OLD",
-        help="Earlier dataset whose class numbers are kept. New classes get higher numbers. Not for masks.",
+        help="Earlier dataset whose class numbers are kept. New classes get higher numbers.",
     )
     add(
         "--label_separator",
         metavar="TEXT",
         help="Text between the class names in one cell of the kind multi_label, such as ';' or ' '. A list in "
-        "brackets, such as "
-        '["cat", "dog"], is always read as a list. Only for table, text, tfrecord and webdataset. '
-        f"Default: {DEFAULT_SEPARATOR}",
+        f'brackets, such as ["cat", "dog"], is always read as a list. Default: {DEFAULT_SEPARATOR}',
     )
     add(
         "--default",
         action="append",
         default=[],
         metavar="COLUMN=VALUE",
-        help="Value that replaces the missing cells of a column. Repeat the option for several columns. Only for "
-        "table, tfrecord and webdataset. Default: none; a row whose label or number is missing becomes a dead letter.",
+        help="Value that replaces the missing cells of a column. Repeat the option for several columns. Default: "
+        "none; a row whose label or number is missing becomes a dead letter.",
     )
     add(
         "--class_folder_depth",
         metavar="N",
         help="Level of nested folders that names the class: 1 for the first folder below IN or below a split folder, "
-        "2, ..., last, or all for the whole path. Only for image_folder. Default: chosen from the names of the "
-        "folders, and printed.",
+        "2, ..., last, or all for the whole path. Default: chosen from the names of the folders, and printed.",
     )
     add(
         "--image_root",
         metavar="FOLDER",
-        help="Folder to which the paths of images are relative. Only for table, text and coco. Default: the folder of "
-        "the table, the text file or the annotations.",
+        help="Folder to which the paths of images are relative. Default: the folder of the table, the text file or "
+        "the annotations.",
     )
     add(
         "--image_suffix",
         default="",
         metavar="SUFFIX",
-        help="Extension to append to image names that have none, such as .jpg. Only for table and text. Default: none.",
+        help="Extension to append to image names that have none, such as .jpg. Default: none.",
     )
     add(
         "--column_names",
         metavar="NAME,...",
-        help="Column names of CSV files without a header. Only for table. Default: the first line is the header.",
+        help="Column names of CSV files without a header. Default: the first line is the header.",
     )
     add(
         "--rows",
@@ -206,7 +213,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         help="Meaning of a row of the table. images: each row is an example. boxes: each row is a box, such as "
         "filename,class,xmin,ymin,xmax,ymax, and --label names the column with the class. values: each row is one of "
         "several values of an image, such as a caption (--label caption:text[]). Rows of boxes and of values are "
-        "grouped by the image column. Only for table. Default: boxes if the columns have names of boxes and --label "
+        "grouped by the image column. Default: boxes if the columns have names of boxes and --label "
         "does not name a column; otherwise images.",
     )
     for column, meaning in _COLUMNS.items():
@@ -216,73 +223,72 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         choices=BAD_BOXES,
         default="reject",
         help="Treatment of boxes that are partly or fully outside their image. reject: the image becomes a dead "
-        "letter. clip: the box is clipped to the image, and removed if it is fully outside. Only for voc, coco, "
-        "table, tfrecord and webdataset. Default: reject.",
+        "letter. clip: the box is clipped to the image, and removed if it is fully outside. Default: reject.",
     )
     add(
         "--drawn_on",
         choices=DRAWN_ON,
-        help="Orientation in which boxes and masks were drawn on images with an EXIF rotation. file: as stored in the "
-        "file. upright: as browsers and OpenCV show the image. The option takes precedence over the image size in the "
-        "annotations. Only for voc, coco, masks, table, tfrecord and webdataset. Default: upright if only the upright "
-        "image has the size in the annotations; otherwise file, with a warning that counts the images.",
+        help="Orientation in which boxes and masks were drawn on images with an EXIF rotation. file: as stored in "
+        "the file. upright: as browsers and OpenCV show the image. The option takes precedence over the image size "
+        "in the annotations. Default: upright if only the upright image has the size in the annotations; otherwise "
+        "file, with a warning that counts the images.",
     )
     add(
         "--box_format",
         choices=BOX_FORMATS,
         help="Meaning of the four numbers of a box. xywh: x, y, width, height. xyxy: xmin, ymin, xmax, ymax. cxcywh: "
-        "x and y of the center, width, height. Only for table and webdataset. Default: the format that the names of "
+        "x and y of the center, width, height. Default: the format that the names of "
         "columns state, such as xmin; otherwise xywh, with a warning if all boxes could be xyxy.",
     )
     add(
         "--box_unit",
         choices=BOX_UNITS,
-        help="Unit of the numbers of a box. pixels: pixels of the image. relative: fractions of the width and height, "
-        "from 0 to 1. Only for table and webdataset. Default: pixels; the run fails if all numbers are from 0 to 1.",
+        help="Unit of the numbers of a box. pixels: pixels of the image. relative: fractions of the width and "
+        "height, from 0 to 1. Default: pixels; the run fails if all numbers are from 0 to 1.",
     )
     add(
         "--masks",
         action="store_true",
         help="Convert the outlines of the objects in each image to a mask. Pixels are 0 in the background, and the "
-        "label plus 1 in an object. Only for coco.",
+        "label plus 1 in an object.",
     )
     add(
         "--layout",
         metavar="LAYOUT",
         help="Layout of the records: the name of a known layout, or image=FEATURE[:TYPE],label=FEATURE,height=28,... "
-        "Only for tfrecord. Default: detected from the first records.",
+        "Default: detected from the first records.",
     )
     add(
         "--record_layout",
         metavar="FIELDS",
-        help="Fields of a record as NAME:TYPE,..., such as label:uint8,image:uint8[3,32,32]. Only for fixed_length.",
+        help="Fields of a record as NAME:TYPE,..., such as label:uint8,image:uint8[3,32,32].",
     )
     add(
         "--header_bytes",
         type=int,
         default=0,
         metavar="N",
-        help="Number of bytes before the first record of a file. Only for fixed_length. Default: 0.",
+        help="Number of bytes before the first record of a file. Default: 0.",
     )
     add(
         "--footer_bytes",
         type=int,
         default=0,
         metavar="N",
-        help="Number of bytes after the last record of a file. Only for fixed_length. Default: 0.",
+        help="Number of bytes after the last record of a file. Default: 0.",
     )
     add(
         "--skip_lines",
         type=int,
         default=0,
         metavar="N",
-        help="Number of lines to skip at the start of each file. Only for table, text and text_lines. Default: 0.",
+        help="Number of lines to skip at the start of each file. Default: 0.",
     )
     add(
         "--comment",
         default="",
         metavar="PREFIX",
-        help="Skip lines that start with PREFIX. Only for table, text and text_lines. Default: no line is a comment.",
+        help="Skip lines that start with PREFIX. Default: no line is a comment.",
     )
 
 
@@ -349,8 +355,7 @@ def _add_split_options(group: argparse._ArgumentGroup) -> None:
         "--group",
         metavar="COLUMN",
         help="Column or field with the group. Examples of one group, such as the images of one patient, stay in the "
-        "same split. Pass '' to ignore a column called group. Only for table, arrays, fixed_length, text_lines, "
-        "tfrecord and webdataset. Default: the column group, if there is one.",
+        "same split. Pass '' to ignore a column called group. Default: the column group, if there is one.",
     )
     add(
         "--group_pattern",
@@ -543,11 +548,9 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
     Raises:
         UserError: A value is invalid, or two options exclude each other.
     """
-    if arguments.layout is not None and arguments.record_layout is not None:
-        raise UserError("--layout is for --source=tfrecord, and --record_layout is for --source=fixed_length. Give only one of them.")
     label_names, label_names_of = parse_label_names(arguments.label_names)
     return SourceConfig(
-        kind=arguments.source,
+        kind=None if arguments.source is None else find_kind(arguments.source),
         has_images=arguments.image != "none",
         rows=arguments.rows,
         column_names=tuple(name.strip() for name in arguments.column_names.split(",")) if arguments.column_names is not None else (),
@@ -568,7 +571,8 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         box_format=arguments.box_format,
         box_unit=arguments.box_unit,
         has_masks=arguments.masks,
-        layout=arguments.layout or arguments.record_layout,
+        layout=arguments.layout,
+        record_layout=arguments.record_layout,
         header_bytes=arguments.header_bytes,
         footer_bytes=arguments.footer_bytes,
         skip_lines=arguments.skip_lines,

@@ -143,7 +143,7 @@ def read_names(directory: str, shard: CorruptShard) -> list[ExampleName]:
 def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Listing:
     """Returns a listing with only the values that determine the bytes of a shard."""
     return Listing(
-        source=config.source.kind,
+        source=config.source.kind.name,
         root=wanted.source.root,
         schema=manifest.schema,
         targets=manifest.targets,

@@ -23,7 +23,6 @@ from beam_pipelines.repair.source_changes import ExampleName
 from beam_pipelines.sources.listing.listed_runs import ListedRuns
 from beam_pipelines.sources.listing.part_listing import PartContext, list_in_batches, open_to_list
 from beam_pipelines.sources.source import Source
-from beam_pipelines.sources.source import memory_bytes
 from beam_pipelines.sources.source import other_images
 from beam_pipelines.storage.files import make_folder, write_file
 from beam_pipelines.storage.spool import SpoolReader
@@ -155,7 +154,7 @@ def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequenc
         _check_features(source, manifest)
         tasks, packed = TaskWindow(config.num_processes), share(context)
         for part in source.parts():
-            for listed in tasks.run(_list_wanted, packed, part, memory_bytes=memory_bytes(source, part)):
+            for listed in tasks.run(_list_wanted, packed, part, memory_bytes=source.memory_bytes(part)):
                 listed_runs.merge(listed)
         for listed in tasks.drain():
             listed_runs.merge(listed)

@@ -127,12 +127,12 @@ def _advice(source: SourceConfig, collisions: Collisions) -> str:
     key_column, others = source.key_column, _other_columns(source)
     paths = {key: [unicodedata.normalize("NFC", item.path) for item in inputs] for key, inputs in collisions.inputs.items()}
     # The image path is no better as a key if several rows name the same image.
-    has_locations = not source.can.rows_name_images or all(
+    has_locations = not source.kind.rows_name_images or all(
         len(set(some)) == len(some) and set(some) != {key} for key, some in paths.items()
     )
-    if not source.can.has_key_column:
+    if not source.kind.has_key_column:
         return "Remove the duplicate inputs."
-    if source.can.rows_name_images and key_column is None and others:  # The same image can occur in many pairs.
+    if source.kind.rows_name_images and key_column is None and others:  # The same image can occur in many pairs.
         image = printable(source.image_column or "IMAGE")
         return (
             f"Give each image once, or pass --key_column={image}{others} to form the key from all images of a row, "
@@ -143,14 +143,14 @@ def _advice(source: SourceConfig, collisions: Collisions) -> str:
         return (
             f"The column {printable(key_column)!r} is not unique. Pass --key_column with a column of unique keys{none}."
         )
-    if key_column is None and source.can.has_named_samples:
+    if key_column is None and source.kind.has_named_samples:
         return "Remove the duplicate samples, or pass --key_column with a field of unique keys."
     if key_column is None and has_locations:
         return (
             "Remove the duplicates, or pass --key_column with a column of unique keys, or --key_column='' to use paths "
             "as keys."
         )
-    if source.can.rows_name_images:
+    if source.kind.rows_name_images:
         return (
             "Give one row per image, with all of its classes (multi_label) or boxes (a column objects), or pass "
             "--key_column "

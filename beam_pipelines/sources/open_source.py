@@ -1,29 +1,13 @@
 """Opens the source of a configuration."""
 
-import importlib
-
 from beam_pipelines.config.prepare_config import PrepareConfig, check_reserved_names
 from beam_pipelines.elements.class_tables import check_class_options
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.listing.groups_and_strata import StrataReader
+from beam_pipelines.sources.registry import source_classes
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import OBJECTS
-
-# Kind -> module and class. Imported on use, because most modules need the library of a format.
-_SOURCES = {
-    "image_folder": ("image_folder.image_folder", "ImageFolder"),
-    "table": ("table.table", "Table"),
-    "voc": ("voc.voc", "Voc"),
-    "coco": ("coco.coco", "Coco"),
-    "masks": ("masks", "Masks"),
-    "arrays": ("arrays.array_files", "Arrays"),
-    "fixed_length": ("fixed_length", "FixedLength"),
-    "text": ("text", "TextList"),
-    "text_lines": ("text_lines", "TextLines"),
-    "tfrecord": ("tfrecord.tfrecord", "TfRecord"),
-    "webdataset": ("webdataset.webdataset", "WebDataset"),
-}
 
 
 def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> Source:
@@ -37,13 +21,12 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     Raises:
         UserError: The input is not of that kind, or an option is not valid for it.
     """
-    module, name = _SOURCES[config.source.kind]
-    source = getattr(importlib.import_module(f"beam_pipelines.sources.formats.{module}"), name)
+    source = source_classes()[config.source.kind.name]
     try:
         opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)
     except OSError as error:
         raise listing_error(error, config.input, f"--input={printable(config.input)}: {error.strerror or error}") from error
-    has_images = config.source.has_images and (not config.source.can.may_omit_images or opened.has_images)
+    has_images = config.source.has_images and (not config.source.kind.may_omit_images or opened.has_images)
     names = [feature.name for feature in opened.features]
     for column in (*(config.source.labels or ()), *config.source.features):
         is_objects = column.names == (OBJECTS,) or (column.name == OBJECTS and column.name not in names)  # `objects=COLUMN`

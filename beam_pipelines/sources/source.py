@@ -1,4 +1,4 @@
-"""Defines the `Source` protocol, which lists the inputs of a dataset without reading image bytes.
+"""Defines the base class of sources, which list the inputs of a dataset without reading image bytes.
 
 An input can also be a row of values without an image. For an input without an image, `offset` is `NO_IMAGE`, and the
 path refers to the file that contains the values.
@@ -17,37 +17,78 @@ path refers to the file that contains the values.
     objects/…            one `annotations.Objects` under the name `objects`, for all features with this prefix
 """
 
-from typing import Collection, Iterator, Mapping, Protocol
+import abc
+from typing import ClassVar, Collection, Iterator, Mapping
 
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.sources.cells.box_forms import BoxForms
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
+from beam_pipelines.sources.files.layouts import reject_options
+from beam_pipelines.sources.files.other_files import UnexpectedFiles
+from beam_pipelines.sources.input_names import InputNames, Recognition
 from tf_input.dataset_format import Feature
 
 
-class Source(Protocol):
-    """Lists the inputs of one kind of source.
+class Source(abc.ABC):
+    """Lists the inputs of one source format.
 
-    The constructor should be fast, and read only the data that determines the features and the list of parts. The
-    constructor must raise `UserError` if the input is not of this kind.
+    Each format is a subclass that declares `kind`, in a module or folder of `sources.formats`. The command line, the
+    detection of the format, and the checks of options use this declaration.
+
+    The constructor should be fast, and read only the data that determines the features and the list of parts. Its
+    arguments are those of `open_source`.
 
     Attributes:
+        kind: The declaration of the format.
         root: The folder that paths are relative to, with its links resolved, or the URL, without a trailing "/".
         features: The features of an example besides `image`, `key`, `height` and `width`. Class names are not known
             yet.
-        has_images: Whether examples have an image. Only read for source kinds with `may_omit_images`.
         targets: The names of the features that a model predicts. `objects` stands for all features below `objects/`.
+        has_images: Whether examples have an image. Only read for source kinds with `may_omit_images`.
+        detected: A message about the settings that were detected from the data. Empty if nothing was detected.
+        resolved: The options of the source, completed by settings that were detected. None if nothing was completed.
         num_ignored: The number of ignored files, counted while a part is listed.
+        unused_fields: The columns and fields that are not kept, collected while parts are listed. None if the format
+            has no such fields.
+        boxes: The counts of boxes whose format the data does not state. None if the format states it.
+        group_names: The names of categories that only group other categories.
+        unexpected_files: The files that are not inputs, collected while a part is listed. None if the format ignores
+            such files.
+
+    Raises:
+        UserError: The input is not of this format, or an option does not apply to it.
     """
 
-    root: str
-    has_images: bool
-    features: tuple[Feature, ...]
-    targets: tuple[str, ...]
-    num_ignored: int
+    kind: ClassVar[SourceKind]
 
+    root: str
+    features: tuple[Feature, ...] = ()
+    targets: tuple[str, ...] = ()
+    has_images: bool = True
+    detected: str = ""
+    resolved: SourceConfig | None = None
+    num_ignored: int = 0
+    unused_fields: UnusedFields | None = None
+    boxes: BoxForms | None = None
+    group_names: frozenset[str] = frozenset()
+    unexpected_files: UnexpectedFiles | None = None
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        reject_options(config.source, self.kind)
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Returns why the input seems to be of this format, or None if it does not."""
+        return None
+
+    @abc.abstractmethod
     def parts(self) -> list[str]:
         """Returns the parts that workers can list independently, such as file names. There is at least one part."""
 
+    @abc.abstractmethod
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Lists one part and yields its inputs in any order.
 
@@ -61,18 +102,17 @@ class Source(Protocol):
 
         Called after the parts have been listed.
         """
+        return {}
 
+    def memory_bytes(self, part: str) -> int:
+        """Returns the approximate memory in bytes for listing a part, or 0 if the memory is constant.
 
-def memory_bytes(source: Source, part: str) -> int:
-    """Returns the approximate memory in bytes for listing a part, or 0 if the memory is constant.
+        For annotation files, the memory is proportional to the file size, because whole files are kept in memory.
 
-    For annotation files, the memory is proportional to the file size, because whole files are kept in memory.
-
-    Raises:
-        UserError: The part does not exist.
-    """
-    estimate = getattr(source, "memory_bytes", None)  # only sources whose memory grows define it
-    return estimate(part) if estimate else 0
+        Raises:
+            UserError: The part does not exist.
+        """
+        return 0
 
 
 def other_images(source: Source) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import time
 from typing import Any, Iterator, Mapping, Sequence
 from unittest import mock
 
+from beam_pipelines.sources.registry import find_kind
 from tests.benchmarks.measure import measure
 
 NUM_CLASSES = 1000
@@ -69,7 +70,7 @@ def plan(num_references: int) -> None:
         for module in (list_images, part_listing):
             patch = mock.patch.object(module, "open_source", lambda *unused, **others: SyntheticSource(num_references))
             stack.enter_context(patch)
-        config = PrepareJob("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))
+        config = PrepareJob("in", f"{folder}/out", "made", source=SourceConfig(kind=find_kind("image_folder")))
         options = parse_pipeline_options([])
         gc.freeze()  # The command does this after its imports too.
         start, cpu_start = time.perf_counter(), time.process_time()

@@ -26,6 +26,7 @@ from beam_pipelines.elements.reference_runs import SpoolRange
 from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.elements.near_duplicates import NearDuplicates
+from beam_pipelines.sources.registry import find_kind
 from tf_input.dataset_format import Feature, ShardInfo
 
 LETTERS = DeadLetterCount(7, [DeadLetter("a/é\n.jpg", "check", "bad_image", "0 bytes"), DeadLetter("b\udcff", "read", "unreadable", "…")])
@@ -56,7 +57,7 @@ CONFIG = PrepareJob(
     about={"license": "cc-by-4.0"},
     has_report=False,
     source=SourceConfig(
-        kind="table",
+        kind=find_kind("table"),
         rows="boxes",
         column_names=("a", "b", "c"),
         image_suffix=".jpg",
@@ -81,6 +82,7 @@ CONFIG = PrepareJob(
         drawn_on="upright",
         has_masks=True,
         layout="images=…",
+        record_layout="label:uint8",
         header_bytes=1,
         footer_bytes=2,
         skip_lines=3,
@@ -236,4 +238,4 @@ def test_invalid_data_is_a_value_error(data):
 
 def test_json_is_readable_by_other_programs():
     fields = json.loads(plain_json.dumps(CONFIG))["fields"]
-    assert (fields["name"], fields["seed"], fields["source"]["fields"]["kind"]) == ("flowers", 2**64 - 1, "table")
+    assert (fields["name"], fields["seed"], fields["source"]["fields"]["kind"]["fields"]["name"]) == ("flowers", 2**64 - 1, "table")

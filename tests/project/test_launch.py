@@ -14,6 +14,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
 from beam_pipelines.publish.written_dataset import read_run
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
+from beam_pipelines.sources.registry import find_kind
 from made_images import write_class_folders
 
 
@@ -58,5 +59,5 @@ def test_run_json_records_how_the_dataset_was_made(tmp_path):
     recorded = read_run((tmp_path / "out" / "run.json").read_bytes())
     expected = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "out", 5, {"train": Fraction(1)}, is_output_new=True)
     run_specific = {name: getattr(recorded.config, name) for name in ("num_processes", "progress_directory", "run_id", "holder")}
-    assert recorded.config == dataclasses.replace(expected, source=SourceConfig(kind="image_folder"), **run_specific)
+    assert recorded.config == dataclasses.replace(expected, source=SourceConfig(kind=find_kind("image_folder")), **run_specific)
     assert (recorded.python, recorded.versions) == (run["python"], run["versions"])

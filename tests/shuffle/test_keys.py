@@ -17,6 +17,7 @@ from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, find_user_facing
 from beam_pipelines.runners import local
 from beam_pipelines.shuffle import collisions as keys
+from beam_pipelines.sources.registry import find_kind
 from engines import two_workers
 from listings import make_listing
 from made_images import jpeg, write_class_folders, write_files
@@ -58,10 +59,10 @@ def test_all_repeated_keys_are_found_in_any_listing_order(
 
 def error_message(inputs: list[InputRecord], directory: pathlib.Path, **source: str | None) -> str:
     collisions = find(inputs, 7, directory)
-    config = make_config(directory, source=SourceConfig(**{"kind": "table", **source}))
+    config = make_config(directory, source=SourceConfig(**{"kind": find_kind("table"), **source}))
     fractions = None if inputs[0].split else {"train": 1}
     with pytest.raises(UserError) as caught:
-        keys.reject_collisions(collisions, config, make_listing(source=config.source.kind, fractions=fractions))
+        keys.reject_collisions(collisions, config, make_listing(source=config.source.kind.name, fractions=fractions))
     return str(caught.value)
 
 
@@ -103,13 +104,13 @@ def test_unique_keys_have_no_collision(tmp_path):
     "inputs, source, parts",
     [
         ([("k", "a", None)] * 3, {}, ["once: 1.", "'k': 'a' is listed 3 times", "--key_column"]),
-        ([("k", "a", None)] * 3, {"kind": "tfrecord"}, ["--key_column", "--key_column=''"]),
+        ([("k", "a", None)] * 3, {"kind": find_kind("tfrecord")}, ["--key_column", "--key_column=''"]),
         ([("k", name, None) for name in "ab"], {}, ["--key_column", "--key_column=''"]),
         ([("k", "a", "train"), ("k", "a", "test")], {}, ["'a' in split 'test' and 'a' in split 'train'"]),
         ([("k", name, None) for name in "abc"], {"key_column": "id"}, ["'a' and 'b', and 1 more", "'id'", "--key_column=''"]),
-        ([("k", "a", None)] * 2, {"kind": "webdataset"}, ["duplicate samples", "--key_column"]),
+        ([("k", "a", None)] * 2, {"kind": find_kind("webdataset")}, ["duplicate samples", "--key_column"]),
         ([("k", "a", None), ("k", "b", None)], {"key_column": ""}, ["--key_column"]),
-        ([("é", "é", None), ("é", "e\u0301", None)], {"kind": "image_folder"}, [r"'\xe9'", r"'e\u0301'", "normal form"]),
+        ([("é", "é", None), ("é", "e\u0301", None)], {"kind": find_kind("image_folder")}, [r"'\xe9'", r"'e\u0301'", "normal form"]),
         ([("k\n\x1b", "a\n", None), ("k\n\x1b", "b\x1b", None)], {}, [r"'k\n\x1b': 'a\n' and 'b\x1b'"]),
     ],
 )

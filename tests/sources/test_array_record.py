@@ -33,7 +33,7 @@ def test_images_are_spooled_for_each_record_encoding(tmp_path: pathlib.Path, opt
     write_array_record(tmp_path / "in/train.array_record", *records, options=options)
     write_array_record(tmp_path / "in/test.array_record", options=options)
     source = open_source(tmp_path / "in", spool=str(tmp_path / "spool"), features=["other:mask"])
-    assert source.guess.startswith("layout image_label: image=image")
+    assert source.detected.startswith("layout image_label: image=image")
     reader, listed = SpoolReader(str(tmp_path / "spool")), list_all(source)
     assert [reader.read(image.spool, image.offset, image.num_bytes) for image in listed] == images
     others = [image.values["other"] for image in listed]

@@ -13,6 +13,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.sources.formats.image_folder.class_folders import label_of, read_class_folders
 from beam_pipelines.sources.formats.image_folder.image_folder import ImageFolder
 from beam_pipelines.sources.listing.make_listing import make_listing
+from beam_pipelines.sources.registry import find_kind
 from made_images import encode, jpeg, noise, write_files
 from made_references import list_parts
 
@@ -131,7 +132,7 @@ MASK = encode(np.kron(np.eye(2, dtype=np.uint8) * 255, np.ones((8, 8), np.uint8)
 )
 def test_class_folder_with_masks_of_another_folder_is_rejected(tmp_path, first, second, is_rejected):
     write_files(tmp_path, {name.format(number): data for number in range(5) for name, data in (first, second)})
-    source = ImageFolder(PrepareJob(str(tmp_path), "out", "made", source=SourceConfig("image_folder")))
+    source = ImageFolder(PrepareJob(str(tmp_path), "out", "made", source=SourceConfig(kind=find_kind("image_folder"))))
     if is_rejected:
         with pytest.raises(UserError, match="--source=masks"):
             source.choose_class_folders()
@@ -192,7 +193,7 @@ def test_rejects_layouts_that_contradict_the_options(tmp_path, capsys, paths, op
 )
 def test_warns_about_folders_that_may_not_be_classes(tmp_path, paths, words):
     write_files(tmp_path / "in", dict.fromkeys(paths, b"x"))
-    config = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig("image_folder"))
+    config = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig(kind=find_kind("image_folder")))
     source = ImageFolder(config)
     _, actual = list_parts(source, source.parts())
     warnings = make_listing(config, source, actual).warnings
@@ -202,7 +203,7 @@ def test_warns_about_folders_that_may_not_be_classes(tmp_path, paths, words):
 
 def test_nested_folders_found_during_the_listing_are_rejected(tmp_path):
     write_files(tmp_path / "in", {f"{label}/s1/{index}.jpg": b"x" for label in ("cat", "dog") for index in range(2)})
-    config = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig("image_folder"))
+    config = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig(kind=find_kind("image_folder")))
     source = ImageFolder(config)
     _, actual = list_parts(source, source.parts())
     with pytest.raises(UserError, match="--class_folder_depth=1 .*--class_folder_depth=all"):

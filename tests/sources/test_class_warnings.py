@@ -9,6 +9,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.config.columns import parse_labels
 from beam_pipelines.sources.listing.listing_warnings import class_warnings
+from beam_pipelines.sources.registry import find_kind
 from made_images import jpeg, write_files
 from tf_input.dataset_format import read_manifest
 
@@ -30,7 +31,7 @@ CASES = {  # names of the classes, number of examples, words of the warning; Non
 @pytest.mark.parametrize("case", CASES)
 def test_warns_about_values_that_are_probably_not_classes(case):
     names, num_examples, words = CASES[case]
-    config = PrepareConfig("rows.csv", "out", "made", source=SourceConfig("table", labels=parse_labels(["price"])))
+    config = PrepareConfig("rows.csv", "out", "made", source=SourceConfig(kind=find_kind("table"), labels=parse_labels(["price"])))
     warnings = [*class_warnings(config, {"label": names}, num_examples)]
     assert len(warnings) == (words is not None), warnings
     assert all(word in warnings[0] for word in words or ()), warnings

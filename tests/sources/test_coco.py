@@ -32,6 +32,7 @@ from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.make_listing import make_listing
+from beam_pipelines.sources.registry import find_kind
 from made_images import jpeg, write_files
 
 IMAGE = b"not looked at"
@@ -64,7 +65,7 @@ class Listing:
     def __init__(
         self, path: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
     ) -> None:
-        config = PrepareJob(os.fspath(path), "out", "made", source=SourceConfig("coco", **source), **options)
+        config = PrepareJob(os.fspath(path), "out", "made", source=SourceConfig(kind=find_kind("coco"), **source), **options)
         self.images: dict[str, InputRecord] = {}
         self.letters: dict[str, DeadLetter] = {}
         self.label_names: list[tuple[str, ...]] = []
@@ -130,7 +131,7 @@ def test_unused_fields_are_reported(tmp_path, capsys):
     assert " area, oddly\\nnamed, segmentation\n" in capsys.readouterr().out
     assert json.loads((tmp_path / "out/statistics.json").read_text())["unused_fields"] == ["area", "oddly\\nnamed", "segmentation"]
     for options, expected in (({"has_masks": True}, {"oddly\\nnamed"}), ({"labels": ()}, set())):
-        source = Coco(PrepareJob(f"{tmp_path}/in/in.json", "out", "made", source=SourceConfig("coco", **options)))
+        source = Coco(PrepareJob(f"{tmp_path}/in/in.json", "out", "made", source=SourceConfig(kind=find_kind("coco"), **options)))
         list(source.list(*source.parts()))
         assert source.unused_fields.names == expected, options
 
@@ -215,7 +216,7 @@ def test_unused_parent_category_is_not_a_class(categories, used, expected, tmp_p
         name = ("train", "valid")[position]
         content = instances(annotations=[annotation(category_id=item) for item in category_ids], categories=categories)
         write_json(tmp_path / f"annotations/instances_{name}.json", content)
-    config = PrepareJob(os.fspath(tmp_path), "out", "made", source=SourceConfig("coco"))
+    config = PrepareJob(os.fspath(tmp_path), "out", "made", source=SourceConfig(kind=find_kind("coco")))
     actual = ListedFacts()
     for part in Coco(config).parts():
         listed, source = ListedFacts(), Coco(config)
@@ -460,7 +461,7 @@ def test_listing_needs_little_memory(tmp_path):
         file.write(",".join(entry % (number % 1000) for number in range(num)))
         file.write('], "categories": [{"id": 1, "name": "cat"}], "images": [')
         file.write(",".join(json.dumps(image(number, f"{number}.jpg", url="x" * 500)) for number in range(1000)) + "]}")
-    source = Coco(PrepareJob(os.fspath(tmp_path / "in.json"), "out", "made", source=SourceConfig("coco")))
+    source = Coco(PrepareJob(os.fspath(tmp_path / "in.json"), "out", "made", source=SourceConfig(kind=find_kind("coco"))))
     [part] = source.parts()
     tracemalloc.start()
     try:
@@ -508,7 +509,7 @@ def test_accepts_a_relative_input_path(tmp_path, monkeypatch):
 
 def test_error_names_a_file_deleted_after_it_was_found(tmp_path):
     write_json(write_files(tmp_path, {"a.jpg": IMAGE}) / "instances.json", instances())
-    source = Coco(PrepareJob(os.fspath(tmp_path / "instances.json"), "out", "made", source=SourceConfig("coco")))
+    source = Coco(PrepareJob(os.fspath(tmp_path / "instances.json"), "out", "made", source=SourceConfig(kind=find_kind("coco"))))
     (part,) = source.parts()
     (tmp_path / "instances.json").unlink()
     for look in (source.memory_bytes, lambda part: list(source.list(part))):
@@ -685,7 +686,7 @@ def test_regions_are_drawn_with_label_plus_one(tmp_path):
 
 def test_features_and_targets_follow_the_options(tmp_path):
     def made(**source: Any) -> Coco:
-        return Coco(PrepareJob("in", "out", "made", source=SourceConfig("coco", **source)))
+        return Coco(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("coco"), **source)))
 
     names = ["objects/bbox", "objects/is_crowd", "objects/label"]
     assert [feature.name for feature in made().features] == names and made().targets == ("objects",)
@@ -719,4 +720,4 @@ def test_label_names_limit_the_classes(tmp_path):
 )
 def test_rejects_options_of_other_sources(options, message):
     with pytest.raises(UserError, match=message):
-        Coco(PrepareJob("in", "out", "made", source=SourceConfig("coco", **options)))
+        Coco(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("coco"), **options)))

@@ -11,6 +11,7 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.files.patterns import MAX_NAMES, expand_braces
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.sources.rows.containers import split_in_name
 from beam_pipelines.sources.formats.tfrecord.tfrecord import TfRecord
 from beam_pipelines.sources.formats.webdataset.webdataset import WebDataset
@@ -78,7 +79,7 @@ def test_object_store_is_listed_like_a_local_folder(server, tmp_path, kind, exte
     root = upload_files(server, files)
 
     def list_input(location: object, suffix: str) -> list:
-        config = PrepareJob(f"{location}{suffix}", "out", "made", source=SourceConfig(kind=kind))
+        config = PrepareJob(f"{location}{suffix}", "out", "made", source=SourceConfig(kind=find_kind(kind)))
         opened = source(config)
         parts = opened.parts()
         return [*parts, *(item for part in parts for item in opened.list(part))]

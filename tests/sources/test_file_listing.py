@@ -18,6 +18,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.file_listing import LINK_OUT, FileListing, ListedFile
 from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.object_stores.retries import split_path
 from made_images import write_files
@@ -77,7 +78,7 @@ def server() -> Iterator[StoreServer]:
 
 
 def list_source(root: object, kind: str, **options: Any) -> tuple[list[str], int]:
-    config = PrepareJob(str(root), "out", "made", source=SourceConfig(kind), **options)
+    config = PrepareJob(str(root), "out", "made", source=SourceConfig(kind=find_kind(kind)), **options)
     actual, num_ignored = [], 0
     for part in open_source(config).parts():
         source = open_source(config, with_sizes=True)
@@ -271,7 +272,7 @@ def test_readme_license_and_checksum_files_are_ignored(tmp_path):
 
 def test_readme_is_not_read_as_a_list(tmp_path):
     files = {"train.txt": b"1.jpg cat\n", "val.txt": b"2.jpg cat\n", "README.txt": b"About cats\n", "1.jpg": b"1", "2.jpg": b"2"}
-    source = open_source(PrepareJob(str(write_files(tmp_path, files)), "out", "made", source=SourceConfig("text")))
+    source = open_source(PrepareJob(str(write_files(tmp_path, files)), "out", "made", source=SourceConfig(kind=find_kind("text"))))
     actual = [image for part in source.parts() for image in source.list(part)]
     assert sorted((image.path, image.split) for image in actual) == [("1.jpg", "train"), ("2.jpg", "validation")]
 

@@ -19,7 +19,7 @@ DIGIT = "label:uint8,image:uint8[8,8]"
 
 
 def source(layout: str | None = DIGIT, *labels: str, **options: Any) -> SourceConfig:
-    return SourceConfig(layout=layout, labels=parse_labels(list(labels)) if labels else None, **options)
+    return SourceConfig(record_layout=layout, labels=parse_labels(list(labels)) if labels else None, **options)
 
 
 def make_records(num: int) -> np.ndarray:

@@ -61,12 +61,12 @@ FILES = {
 @pytest.mark.parametrize("kind, names", [(kind, names) for kind, cases in FOLDERS.items() for names in cases])
 def test_source_of_a_folder_is_detected_from_file_names(tmp_path, kind, names):
     write_files(tmp_path, {**dict.fromkeys(names, b"x"), ".hidden/metadata.csv": b"x", ".metadata.csv": b"x"})
-    assert guess_source(str(tmp_path)) == kind
+    assert guess_source(str(tmp_path)).kind.name == kind
 
 
 @pytest.mark.parametrize("kind, name", [(kind, name) for kind, names in FILES.items() for name in names])
 def test_source_of_a_file_is_detected_from_its_name(tmp_path, kind, name):
-    assert guess_source(f"{tmp_path}/{name}") == kind
+    assert guess_source(f"{tmp_path}/{name}").kind.name == kind
 
 
 LABELME = b'{"version": "5.2.1", "shapes": [{"label": "cat", "points": [[4, 5]]}], "imagePath": "1.jpg"}'
@@ -125,4 +125,4 @@ def test_advice_for_coco_names_the_folder_of_all_splits(tmp_path, name):
 @pytest.mark.parametrize("name, data", [("x.json", b'{"images": [], "annotations": []}'), ("x.json", b"{}"), ("x.txt", b"a/1.jpg 3\n"), ("x.txt", b"")])
 def test_supported_or_unknown_content_leaves_the_choice_to_the_name(tmp_path, name, data):
     write_files(tmp_path, {name: data})
-    assert guess_source(f"{tmp_path}/{name}") == {"x.json": "coco", "x.txt": "text"}[name]
+    assert guess_source(f"{tmp_path}/{name}").kind.name == {"x.json": "coco", "x.txt": "text"}[name]

@@ -23,6 +23,7 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.files import file_listing
 from beam_pipelines.sources.formats.image_folder.image_folder import ImageFolder
 from beam_pipelines.sources.files.other_files import is_ignored
+from beam_pipelines.sources.registry import find_kind
 from made_images import jpeg, write_class_folders, write_files
 from made_references import list_parts
 
@@ -148,7 +149,7 @@ def test_split_folders_may_have_any_name(tmp_path):
 
 def test_label_none_rejects_files_beside_split_folders(tmp_path):
     root = make_folder(tmp_path, ["train/1.jpg", "test/1.jpg"])
-    options = {"source": SourceConfig("image_folder", labels=()), "split_folders": True}
+    options = {"source": SourceConfig(kind=find_kind("image_folder"), labels=()), "split_folders": True}
     assert Listing(root, **options).splits == {"train/1.jpg": "train", "test/1.jpg": "test"}
     for name, make in (("2.jpg", lambda path: path.write_bytes(b"")), ("link", lambda path: path.symlink_to("nowhere"))):
         make(root / name)
@@ -331,7 +332,7 @@ def test_label_none_makes_links_to_folders_dead_letters(tmp_path):
     targets = {"loop": "loop", "gone.jpg": "nowhere", "folder": "a", "2.jpg": "a/1.jpg"}
     for name, target in targets.items():
         (root / name).symlink_to(target)
-    listed = Listing(root, source=SourceConfig("image_folder", labels=()))
+    listed = Listing(root, source=SourceConfig(kind=find_kind("image_folder"), labels=()))
     assert (set(listed.splits), listed.part.counts.num_ignored) == ({"a/1.jpg", "2.jpg"}, 1)
     assert {path: letter.reason for path, letter in listed.dead_letters.items()} == dict.fromkeys(["loop", "gone.jpg", "folder"], "symlink")
 
@@ -359,7 +360,7 @@ def test_images_without_class_folders_need_label_none(tmp_path):
     ):
         root = make_folder(tmp_path / case, names)
         assert_rejected(case, root, ["no class folders", "--label none", layout])
-        assert set(Listing(root, source=SourceConfig("image_folder", labels=())).splits) == set(names)
+        assert set(Listing(root, source=SourceConfig(kind=find_kind("image_folder"), labels=())).splits) == set(names)
 
 
 def test_rejects_files_and_links_in_place_of_split_and_class_folders(tmp_path):
@@ -620,7 +621,7 @@ FOLDER_NAMES = st.sampled_from(["train", "test", "Val", "a", "b", "a-b", "a0", N
 FILE_NAMES = st.sampled_from(["1.jpg", "2.PNG", NFD + ".jpg", "3.npy", "n.txt", "m.done", "README", ".h", os.fsdecode(b"\xe9.jpg"), "link.jpg", "up"])
 PATHS = st.lists(st.tuples(st.lists(FOLDER_NAMES, min_size=0, max_size=3), st.none() | FILE_NAMES), min_size=1, max_size=14)
 OPTIONS = st.sampled_from(
-    [{}, {"split_folders": True}, {"split_folders": False}, {"source": SourceConfig("image_folder", labels=())}, {"ignore": ("b", "*/a/*", "n.*")}]
+    [{}, {"split_folders": True}, {"split_folders": False}, {"source": SourceConfig(kind=find_kind("image_folder"), labels=())}, {"ignore": ("b", "*/a/*", "n.*")}]
 )
 
 
@@ -669,8 +670,8 @@ def test_class_folders_are_distributed_over_parts(tmp_path):
         ("classes", ["a/1.jpg", "b/deep/1.jpg", "c/1.jpg"], {}, 3),
         ("classes of splits", splits, {}, 6),
         ("five classes in each part", many, {}, 30),
-        ("top-level folders without labels", [*many[:5], "1.jpg"], {"source": SourceConfig("image_folder", labels=())}, 5),
-        ("no folders", ["1.jpg", "2.jpg"], {"source": SourceConfig("image_folder", labels=())}, 1),
+        ("top-level folders without labels", [*many[:5], "1.jpg"], {"source": SourceConfig(kind=find_kind("image_folder"), labels=())}, 5),
+        ("no folders", ["1.jpg", "2.jpg"], {"source": SourceConfig(kind=find_kind("image_folder"), labels=())}, 1),
     ]
     for case, paths, options, num_parts in cases:
         source = ImageFolder(PrepareJob(str(make_folder(tmp_path / case, paths)), "out", "made", **options))

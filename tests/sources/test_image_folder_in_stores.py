@@ -202,7 +202,7 @@ def test_unusual_object_names_are_read_unless_they_are_invalid_paths(server):
     assert sorted(image.path for image in actual if isinstance(image, InputRecord)) == sorted([*valid, "tulip/1.jpg"])
     letters = {letter.path: letter.reason for letter in actual if isinstance(letter, DeadLetter)}
     assert letters == dict.fromkeys(ODD_NAMES, "odd_name")
-    assert guess_source(root) == "image_folder"
+    assert guess_source(root).kind.name == "image_folder"
     listing = FileListing(Root(root), ())
     assert listing.top_level() == (["empty", "rose", "tulip"], [])
     walked = [*listing.walk()]

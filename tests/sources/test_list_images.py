@@ -17,6 +17,7 @@ from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from beam_pipelines.sources.listing import listed_runs
 from beam_pipelines.sources.listing.list_images import ListImages
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.spool import SpoolReader
 from made_images import jpeg, write_class_folders, write_files
 from made_records import example, write_records
@@ -103,7 +104,7 @@ def test_worker_processes_list_the_same_as_a_single_process(tmp_path, num_proces
     for part in range(9):
         records = [example({"key": key.encode(), "image": jpeg(1), "label": part % 2}) for key in keys[part * 5 : part * 5 + 5]]
         write_records(folder / f"made-{part:05d}-of-00009.tfrecord", records)
-    source = SourceConfig("tfrecord", layout="key=key,image=image,label=label")
+    source = SourceConfig(kind=find_kind("tfrecord"), layout="key=key,image=image,label=label")
     config = make_config(tmp_path, input=str(folder), source=source, num_processes=num_processes)
     actual = list_on_runner(config)
     runs = read_runs(actual, config)

@@ -19,6 +19,8 @@ from beam_pipelines.sources.listing import group_counts
 from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.make_listing import make_listing
+from beam_pipelines.sources.registry import find_kind
+from beam_pipelines.sources.source import Source
 from tf_input.dataset_format import Feature
 
 CLASS = Feature("label", "class_label")
@@ -26,11 +28,10 @@ SEVERAL = Feature("label", "class_label", (None,))
 OBJECTS = (Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", "class_label", (None,)))
 
 
-class MadeSource:
+class MadeSource(Source):
     """A fake source whose listing consists of the given parts."""
 
     root = "in"
-    num_ignored = 0
 
     def __init__(self, *parts: list, features: tuple[Feature, ...] = (CLASS,), known: dict | None = None) -> None:
         self._parts = parts
@@ -50,7 +51,7 @@ class MadeSource:
 
 
 def list_source(made: MadeSource, **options: Any) -> Listing:
-    config = PrepareJob("in", "out", "made", **{"source": SourceConfig("table"), **options})
+    config = PrepareJob("in", "out", "made", **{"source": SourceConfig(kind=find_kind("table")), **options})
     parts = []
     for part in made.parts():
         result = ListedFacts()
@@ -106,12 +107,12 @@ def test_check_none_omits_height_and_width():
         (["0", "1", "A"], {}, None, ("0", "1", "A")),  # the indices of 0 and 1 do not change
         (["9999"], {}, None, tuple(map(str, range(10_000)))),
         ([str(n) for n in range(0, 150_000, 9)], {}, None, tuple(map(str, range(149_995)))),
-        (["10", "2", "1"], {"source": SourceConfig("image_folder")}, None, ("1", "2", "10")),
-        (["10", "1", "01"], {"source": SourceConfig("image_folder")}, None, ("01", "1", "10")),
-        (["10", "2", "x"], {"source": SourceConfig("image_folder")}, None, ("10", "2", "x")),  # x is not a number
+        (["10", "2", "1"], {"source": SourceConfig(kind=find_kind("image_folder"))}, None, ("1", "2", "10")),
+        (["10", "1", "01"], {"source": SourceConfig(kind=find_kind("image_folder"))}, None, ("01", "1", "10")),
+        (["10", "2", "x"], {"source": SourceConfig(kind=find_kind("image_folder"))}, None, ("10", "2", "x")),  # x is not a number
         (["b"], {}, {"label": ("z", "b", "a")}, ("z", "b", "a")),  # order given by the source
         (["b"], {}, {"label": {"z"}}, ("b", "z")),
-        (["b"], {"source": SourceConfig("table", label_names=("x", "b"))}, None, ("x", "b")),
+        (["b"], {"source": SourceConfig(kind=find_kind("table"), label_names=("x", "b"))}, None, ("x", "b")),
     ],
 )
 def test_order_of_class_names_does_not_depend_on_the_listing(result, options, known, expected):
@@ -143,8 +144,8 @@ def test_splits_of_the_source_are_used():
         (MadeSource([DeadLetter("1.csv:7", "list", "bad_row", "two fields")]), {}, "1.csv:7"),
         (MadeSource([image(0, "a", "test"), image(1, "a")]), {}, "name their split"),
         (MadeSource([image(0, "a", "test")]), {"splits": {"train": 1}}, r"splits \(test\).*Omit --splits"),
-        (MadeSource([image(0, "a", "test"), image(1, "a")]), {"source": SourceConfig("table", divide=("test",))}, "--divide test,rest"),
-        (MadeSource(make_images("a")), {"source": SourceConfig("table", label_names=("b",))}, "class 'a'"),
+        (MadeSource([image(0, "a", "test"), image(1, "a")]), {"source": SourceConfig(kind=find_kind("table"), divide=("test",))}, "--divide test,rest"),
+        (MadeSource(make_images("a")), {"source": SourceConfig(kind=find_kind("table"), label_names=("b",))}, "class 'a'"),
         (MadeSource(make_images("7", "100000")), {}, "label: .*100000"),
         (MadeSource(make_images("7", "9" * 200)), {}, "label is 99999"),
         (MadeSource(make_images("7", "8", "10", "n/a")), {}, "not 'n/a'"),

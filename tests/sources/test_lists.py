@@ -31,6 +31,7 @@ from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.make_listing import make_listing
 from beam_pipelines.sources.formats.table.table import Table
 from beam_pipelines.sources.formats.text import TextList
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import Feature
@@ -65,7 +66,7 @@ def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
 
 def store_table(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
     """Returns the schema of a table, and the serialized example of each row."""
-    source = SourceConfig("table", has_images=False, labels=(), features=tuple(parse_column("--feature", text, "text") for text in FEATURES))
+    source = SourceConfig(kind=find_kind("table"), has_images=False, labels=(), features=tuple(parse_column("--feature", text, "text") for text in FEATURES))
     job = PrepareJob(str(path), "out", "made", source=source)
     table, actual = Table(job), ListedFacts()
     listed = list(itertools.chain.from_iterable(list_part(table, path.name, actual)))
@@ -155,6 +156,6 @@ def test_parses_list_columns_of_options():
 
 def test_remaining_fields_of_a_line_form_a_list(tmp_path):
     (tmp_path / "list.txt").write_text("1.jpg 3 5 8\n2.jpg\n")
-    source = SourceConfig("text", labels=(), features=(parse_column("--feature", "ids:integer[]", "text"),))
+    source = SourceConfig(kind=find_kind("text"), labels=(), features=(parse_column("--feature", "ids:integer[]", "text"),))
     listed = list(TextList(PrepareJob(str(tmp_path / "list.txt"), "out", "made", source=source)).list("list.txt"))
     assert [image.values for image in listed] == [{"ids": (3, 5, 8)}, {"ids": ()}]

@@ -16,6 +16,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.formats.masks import Masks
+from beam_pipelines.sources.registry import find_kind
 from made_images import encode, jpeg, write_files
 from tf_input.dataset_format import Feature
 
@@ -26,7 +27,7 @@ class Listing:
     def __init__(
         self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
     ) -> None:
-        config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig("masks", **source), **options)
+        config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig(kind=find_kind("masks"), **source), **options)
         self.images: dict[str, InputRecord] = {}
         self.letters: dict[str, DeadLetter] = {}
         self.num_ignored = 0
@@ -209,9 +210,9 @@ def test_name_that_is_not_utf8_is_a_dead_letter(tmp_path):
 
 
 def test_features_and_targets_follow_the_options(tmp_path):
-    source = Masks(PrepareJob("in", "out", "made", source=SourceConfig("masks")))
+    source = Masks(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("masks"))))
     assert (source.features, source.targets, source.label_names()) == ((Feature("mask", "mask"),), ("mask",), {})
-    source = Masks(PrepareJob("in", "out", "made", source=SourceConfig("masks", labels=())))
+    source = Masks(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("masks"), labels=())))
     assert (source.features, source.targets) == ((), ())
     root = make_folder(tmp_path, ["images/a.jpg", "masks/a.png"])
     assert Listing(root, source={"labels": ()}).images["images/a.jpg"].values is None
@@ -228,7 +229,7 @@ def test_features_and_targets_follow_the_options(tmp_path):
 )
 def test_rejects_options_of_other_sources(options, message):
     with pytest.raises(UserError, match=message):
-        Masks(PrepareJob("in", "out", "made", source=SourceConfig("masks", **options)))
+        Masks(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("masks"), **options)))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.sources.formats.table.table import Table
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.sources.rows import row_groups
 from made_images import encode, noise, write_files
 from test_table_values import read_records
@@ -38,7 +39,7 @@ def write_csv(path: pathlib.Path, header: str, rows: Sequence[Sequence[Any]], de
 
 
 def list_table(path: pathlib.Path, labels: list[str] | None = None, **options: Any) -> tuple[Table, list[Any], list[DeadLetter]]:
-    source = SourceConfig(kind="table", labels=None if labels is None else parse_labels(labels), **options)
+    source = SourceConfig(kind=find_kind("table"), labels=None if labels is None else parse_labels(labels), **options)
     table = Table(PrepareConfig(input=str(path), output="out", name="boxes", source=source))
     listed = [item for part in table.parts() for item in table.list(part)]
     images = [item for item in listed if not isinstance(item, DeadLetter)]

@@ -14,6 +14,7 @@ from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.sources.files.sizes import find_sizes
 from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from made_images import jpeg, png
@@ -176,7 +177,7 @@ def test_local_sizes_exclude_folders_and_missing_files(tmp_path):
 def test_each_listed_image_has_its_size(proxied, kind):
     server, _ = proxied
     bucket = server.make_bucket()
-    config = PrepareJob(put_source(bucket, kind, 12), "out", "made", source=SourceConfig(kind))
+    config = PrepareJob(put_source(bucket, kind, 12), "out", "made", source=SourceConfig(kind=find_kind(kind)))
     source = open_source(config, with_sizes=True)
     listed = [image for part in source.parts() for image in source.list(part)]
     assert len(listed) == 12

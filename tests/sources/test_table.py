@@ -31,6 +31,7 @@ from beam_pipelines.options.option_values import parse_splits
 from beam_pipelines.sources.formats.table import parquet_rows
 from beam_pipelines.sources.formats.table.parquet_sizes import MAX_LIST_BYTES
 from beam_pipelines.sources.formats.table.table import Table
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.spool import SpoolReader
 from made_images import jpeg, png, write_files
 from object_stores import StoreServer, connected_to, shared_server, upload_files
@@ -50,7 +51,7 @@ def open_table(
 ) -> Table:
     parsed = None if labels is None else parse_labels(labels)
     kept = tuple(parse_column("--feature", text, "text") for text in features)
-    source = SourceConfig(kind="table", labels=parsed, features=kept, **options)
+    source = SourceConfig(kind=find_kind("table"), labels=parsed, features=kept, **options)
     made = PrepareJob(input=os.fspath(path), output="out", name="flowers", source=source, **config)
     return Table(made, with_sizes=with_sizes, spool_directory=spool_directory)
 

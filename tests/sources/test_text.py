@@ -15,6 +15,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.formats.text import TextList
+from beam_pipelines.sources.registry import find_kind
 from made_images import jpeg, write_files
 from tf_input.dataset_format import Feature
 
@@ -33,7 +34,7 @@ class Listing:
     ) -> None:
         parsed = None if labels is None else parse_labels(labels)
         kept = tuple(parse_column("--feature", text, "text") for text in features)
-        source = SourceConfig(kind="text", labels=parsed, features=kept, **options)
+        source = SourceConfig(kind=find_kind("text"), labels=parsed, features=kept, **options)
         made = PrepareJob(input=os.fspath(path), output="out", name="flowers", source=source, **config)
         self.source = TextList(made, with_sizes=with_sizes)
         actual = [element for part in self.source.parts() for element in self.source.list(part)]

@@ -22,6 +22,7 @@ from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.formats.tfrecord.tfrecord import TfRecord, is_record_file
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 
@@ -61,7 +62,7 @@ def open_source(path: Any, labels: list[str] | None = None, spool: str | None = 
     top = {name: options.pop(name) for name in ("splits", "split_folders", "ignore") if name in options}
     if "features" in options:
         options["features"] = tuple(parse_column("--feature", text, "text") for text in options["features"])
-    source = SourceConfig(kind="tfrecord", labels=None if labels is None else parse_labels(labels), **options)
+    source = SourceConfig(kind=find_kind("tfrecord"), labels=None if labels is None else parse_labels(labels), **options)
     config = PrepareJob(input=str(path), output="out", name="made", source=source, **top)
     return TfRecord(config, spool_directory=spool)
 
@@ -100,7 +101,7 @@ def test_layout_is_detected_from_the_records(tmp_path, name, record, label, raw)
         assert stored_bytes(source, second) == (PIXELS.tobytes() if raw else JPEG)
         assert source.targets == (("label",) if label else ())
         assert [feature.kind for feature in source.features] == (["class_label"] if label else ["text"])
-        assert source.guess.startswith(f"layout {name}: image=") == (layout is None), source.guess
+        assert source.detected.startswith(f"layout {name}: image=") == (layout is None), source.detected
 
 
 def detection_example(num_objects: int, **changes: Any) -> bytes:

@@ -18,6 +18,7 @@ from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.formats.voc import voc
 from beam_pipelines.sources.formats.voc.voc import Voc
 from beam_pipelines.sources.formats.voc.voc_annotation import parse_annotation
+from beam_pipelines.sources.registry import find_kind
 from made_images import write_files
 
 IMAGE = b"not looked at"
@@ -39,7 +40,7 @@ class Listing:
     def __init__(
         self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
     ) -> None:
-        config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig("voc", **source), **options)
+        config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig(kind=find_kind("voc"), **source), **options)
         self.parts = Voc(config).parts()
         self.images: dict[str, InputRecord] = {}
         self.letters: dict[str, DeadLetter] = {}
@@ -483,7 +484,7 @@ def test_label_names_limit_the_classes(tmp_path):
 
 
 def test_features_and_targets(tmp_path):
-    source = Voc(PrepareJob("in", "out", "made", source=SourceConfig("voc")))
+    source = Voc(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("voc"))))
     assert [(feature.name, feature.kind, feature.shape) for feature in source.features] == [
         ("objects/bbox", "bbox", (None, 4)),
         ("objects/is_difficult", "integer", (None,)),
@@ -496,7 +497,7 @@ def test_features_and_targets(tmp_path):
 def test_label_none_reads_images_without_values(tmp_path):
     root = write_files(tmp_path, {"a.xml": xml(obj()), "a.jpg": IMAGE})
     assert Listing(root, source={"labels": ()}).images["a.jpg"].values is None
-    source = Voc(PrepareJob(os.fspath(root), "out", "made", source=SourceConfig("voc", labels=())))
+    source = Voc(PrepareJob(os.fspath(root), "out", "made", source=SourceConfig(kind=find_kind("voc"), labels=())))
     assert (source.features, source.targets) == ((), ())
 
 
@@ -512,7 +513,7 @@ def test_label_none_reads_images_without_values(tmp_path):
 )
 def test_rejects_options_of_other_sources(options, message):
     with pytest.raises(UserError, match=message):
-        Voc(PrepareJob("in", "out", "made", source=SourceConfig("voc", **options)))
+        Voc(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("voc"), **options)))
 
 
 @pytest.mark.parametrize("files", [{}, {"a.jpg": IMAGE}, {"Annotations/notes.txt": b"", "JPEGImages/a.jpg": IMAGE}])

@@ -24,6 +24,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.sources.formats.webdataset import tar_samples
 from beam_pipelines.sources.formats.webdataset.tar_reader import BadTarError, NoTarError, TarReader
 from beam_pipelines.sources.formats.webdataset.webdataset import WebDataset
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.spool import SpoolReader
 
 JPEG = made_images.jpeg()
@@ -54,7 +55,7 @@ def open_source(path: Any, labels: list[str] | None = None, spool: str | None = 
     top = {name: options.pop(name) for name in ("splits", "split_folders", "ignore") if name in options}
     if "features" in options:
         options["features"] = tuple(parse_column("--feature", text, "text") for text in options["features"])
-    source = SourceConfig(kind="webdataset", labels=None if labels is None else parse_labels(labels), **options)
+    source = SourceConfig(kind=find_kind("webdataset"), labels=None if labels is None else parse_labels(labels), **options)
     return WebDataset(
         PrepareJob(input=str(path), output="out", name="made", source=source, **top), spool_directory=spool
     )
@@ -203,7 +204,7 @@ def test_array_is_the_image_only_if_no_other_member_may_be(tmp_path):
     for options in ({"features": ["id"]}, {"key_column": "id"}, {"image_column": "npy"}):
         source = open_source(tmp_path / "alone", **options)
         assert [stored_bytes(source, item) for item in list_all(source)] == [array[1]]
-        assert source.guess.startswith("--image_column=npy") == ("image_column" not in options)
+        assert source.detected.startswith("--image_column=npy") == ("image_column" not in options)
     later = [("b.npy", array[1]), ("b.cls", b"1"), ("b.tif", b"i"), ("c.npy", array[1]), ("c.cls", b"1"), ("c.jpg", JPEG)]
     write(tmp_path / "later/x.tar", [(f"{index:03d}.{name[2:]}", data) for index in range(100) for name, data in alone[:2]] + later)
     source = open_source(tmp_path / "later")
@@ -213,7 +214,7 @@ def test_array_is_the_image_only_if_no_other_member_may_be(tmp_path):
     write(tmp_path / "named/x.tar", [array, ("a.tif", b"i"), ("a.cls", b"1")])
     source = open_source(tmp_path / "named", features=["npy:tensor"], image_column="tif")
     (listed,) = list_all(source)
-    assert stored_bytes(source, listed) == b"i" and not source.guess
+    assert stored_bytes(source, listed) == b"i" and not source.detected
     assert stored_bytes(source, listed.values["npy"]) == array[1]
 
 

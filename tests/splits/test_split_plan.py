@@ -20,6 +20,7 @@ from beam_pipelines.elements.reference_runs import write_run
 from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.images.annotations import Objects
+from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.splits import run_facts
 from beam_pipelines.splits.assign_splits import Mark
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
@@ -149,14 +150,14 @@ def test_only_divided_splits_change():
     images = [image(number, "ab"[number % 2], split="test" if number % 5 == 0 else "train") for number in range(200)]
     shares = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
     for stratify in ((), ("label",)):
-        actual, plan = resolve(images, 2, splits=shares, stratify=stratify, source=SourceConfig("image_folder", divide=("train",)))
+        actual, plan = resolve(images, 2, splits=shares, stratify=stratify, source=SourceConfig(kind=find_kind("image_folder"), divide=("train",)))
         assert {key for key, split in actual.items() if split == "test"} == {item.key for item in images if item.split == "test"}
         assert plan.names == ("train", "validation", "test")
     assert {label: dict(counts) for label, counts in counts_by(actual, images).items()} == {
         label: {"train": 72, "validation": 8, "test": 20} for label in "ab"
     }
     # Without strata, a hash divides the inputs.
-    actual, _ = resolve(images, splits=shares, source=SourceConfig("image_folder", divide=("train",)))
+    actual, _ = resolve(images, splits=shares, source=SourceConfig(kind=find_kind("image_folder"), divide=("train",)))
     names = ("train", "validation")
     locations = SplitByGroup(shares)([entry.key.encode() for entry in images if entry.split == "train"])
     assert [actual[element.key] for element in images if element.split == "train"] == [names[split] for split in locations]
@@ -165,7 +166,7 @@ def test_only_divided_splits_change():
 def test_inputs_without_a_split_follow_their_group():
     images = [image(0, "a", "p1", "test"), image(1, "a", "p1"), image(2, "b", "p2", "train"), image(3, "b", "p2")]
     images += [image(number, "ab"[number % 2]) for number in range(4, 60)]
-    source = SourceConfig("table", divide=("rest",))
+    source = SourceConfig(kind=find_kind("table"), divide=("rest",))
     for stratify in ((), ("label",)):
         actual, _ = resolve(images, 3, splits={"train": Fraction(1, 2), "dev": Fraction(1, 2)}, stratify=stratify, source=source)
         assert [actual[item.key] for item in images[:4]] == ["test", "test", "train", "train"]
@@ -177,12 +178,12 @@ def test_inputs_without_a_split_follow_their_group():
     [
         (
             [image(0, "a", "p1", "test"), image(1, "a", "p1", "train"), image(2, "a", "", "train")],
-            {"source": SourceConfig("image_folder", divide=("train",)), "splits": {"train": Fraction(1, 2), "dev": Fraction(1, 2)}},
+            {"source": SourceConfig(kind=find_kind("image_folder"), divide=("train",)), "splits": {"train": Fraction(1, 2), "dev": Fraction(1, 2)}},
             "splits: 1, .*'p1' in train and test",
         ),
         (
             [image(0, "a", "p1", "test"), image(1, "a", "p1", "train"), image(2, "a", "p1")],
-            {"source": SourceConfig("table", divide=("rest",))},
+            {"source": SourceConfig(kind=find_kind("table"), divide=("rest",))},
             "splits: 1, .*'p1' in train and test",
         ),
         (
@@ -273,7 +274,7 @@ def test_multiple_labels_and_objects_can_be_strata():
 
 def test_too_many_splits_are_rejected():
     images = [image(number, "a", split=f"s{number}" if number < 250 else "train") for number in range(260)]
-    shares, divided = {f"fold{number}": Fraction(1, 10) for number in range(10)}, SourceConfig("image_folder", divide=("train",))
+    shares, divided = {f"fold{number}": Fraction(1, 10) for number in range(10)}, SourceConfig(kind=find_kind("image_folder"), divide=("train",))
     with pytest.raises(UserError, match="260 splits.* 256"):
         resolve(images, splits=shares, source=divided)
 

@@ -10,7 +10,7 @@ import posixpath
 import re
 from typing import NamedTuple
 
-from beam_pipelines.errors import printable
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
@@ -92,16 +92,27 @@ class Format(NamedTuple):
 
 def recognise(path: str) -> Format | None:
     """Returns the format of a file, or None if the format is unknown or the file cannot be read."""
-    try:
-        head = files_at(path).read_range(path, 0, _HEAD_BYTES) if is_remote(path) or os.path.isfile(path) else b""
-    except OSError:
-        head = b""
-    name = path.lower()
+    head, name = read_head(path), path.lower()
     format_and_advice = _by_content(name, head) or next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
     if format_and_advice:
         advice = format_and_advice[1].replace("{path}", printable(path))
         return Format(format_and_advice[0], advice.replace("{coco}", _coco_options(path)))
     return Format("a table", _table_advice(path, head)) if name.endswith(TABLE_ENDINGS) else None
+
+
+def reject_other_format(path: str) -> None:
+    """Raises `UserError` if the first bytes of a file show a format that no source reads."""
+    known = recognise(path)
+    if known and not known.is_read:
+        raise UserError(f"--input={printable(path)}: looks like {known.name}. {known.advice}")
+
+
+def read_head(path: str) -> bytes:
+    """Returns the first 64 KiB of a file, or b"" if the file cannot be read."""
+    try:
+        return files_at(path).read_range(path, 0, _HEAD_BYTES) if is_remote(path) or os.path.isfile(path) else b""
+    except OSError:
+        return b""
 
 
 def _by_content(name: str, head: bytes) -> tuple[str, str] | None:

@@ -3,6 +3,8 @@
 from typing import Iterable, Sequence
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig, SourceConfig
+from beam_pipelines.config.run_options import OPTION_OF
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.listing import order_splits
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
@@ -76,24 +78,23 @@ def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterabl
     )
 
 
-# Fields of SourceConfig -> their options, if the names differ.
-_OPTIONS = {
-    **{"labels": "label", "features": "feature", "has_masks": "masks", "has_images": "image", "defaults": "default"},
-    **{"label_names_of": "label_names", "first_label_names": "label_names_from"},
-}
 _WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
 
 
-def reject_options(source: SourceConfig, used: Sequence[str]) -> None:
-    """Raises an error for options that a source does not support.
+def reject_options(source: SourceConfig, kind: SourceKind) -> None:
+    """Raises an error for options that do not apply to a source format.
 
     Raises:
-        UserError: An unused option is set.
+        UserError: Such an option is set, or `--label` names columns in a format without columns.
     """
-    plain = SourceConfig(kind=source.kind)
-    used = (*used, *(_WITH_LABEL_NAMES if "label_names" in used else ()))
+    plain = SourceConfig()
+    used = (*kind.options, *(_WITH_LABEL_NAMES if "label_names" in kind.options else ()))
     for field in vars(plain):
         if field not in ("kind", "divide", *used) and getattr(source, field) != getattr(plain, field):
-            option = "layout or --record_layout" if field == "layout" else _OPTIONS.get(field, field)
+            option = OPTION_OF.get(f"source.{field}", field)
             instead = "Use --group_pattern, which finds groups in the keys." if field == "group" else "Omit it."
-            raise UserError(f"--{option}: does not apply to --source={source.kind}. {instead}")
+            raise UserError(f"--{option}: does not apply to --source={kind.name}. {instead}")
+    if source.labels and not kind.has_label_columns:
+        raise UserError(
+            f"--label: --source={kind.name} has no columns to name. Omit --label, or use --label=none to store no labels."
+        )

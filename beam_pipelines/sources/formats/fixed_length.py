@@ -10,6 +10,7 @@ from typing import Iterator
 import numpy as np
 
 from beam_pipelines.config.prepare_config import COLUMN_PATTERN, PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, printable
@@ -23,7 +24,7 @@ from beam_pipelines.sources.arrays.array_images import (
     split_of_file,
 )
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream, unpack
-from beam_pipelines.sources.files.layouts import reject_options
+from beam_pipelines.sources.source import Source
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import input_size
 
@@ -37,13 +38,8 @@ _FIELD = re.compile(
 )
 _MAX_FIELDS = 1000
 
-_OPTIONS = (
-    *"has_images image_column key_column split_column group weight_column".split(),
-    *"labels features label_names layout header_bytes footer_bytes".split(),
-)
 
-
-class FixedLength:
+class FixedLength(Source):
     """Lists the examples in fixed-length records.
 
     Args:
@@ -54,9 +50,17 @@ class FixedLength:
     Implements `Source`, which documents the attributes.
     """
 
+    kind = SourceKind(
+        name="fixed_length",
+        summary="records of a fixed length, such as those of CIFAR",
+        options=(
+            "labels", "label_names", "features", "has_images", "image_column", "key_column", "split_column", "group",
+            "weight_column", "record_layout", "header_bytes", "footer_bytes",
+        ),
+    )
+
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        reject_options(config.source, _OPTIONS)
-        self.num_ignored = 0
+        super().__init__(config)
         self._source = config.source
         self._spool_directory = spool_directory
         self._split_folders = config.split_folders
@@ -64,13 +68,13 @@ class FixedLength:
         self._paths = [self._files.only] if self._files.only else self._files.paths
         self._root = self._files.root
         self.root = self._root.path
-        self._dtype = parse_record_type(config.source.layout)
+        self._dtype = parse_record_type(config.source.record_layout)
         image = config.source.image_column or "image"
         is_open = config.source.image_column is None and bool(config.source.features)  # then an image is optional
         self.has_images = config.source.has_images and (image in self._dtype.names or not is_open)
         if self.has_images and image not in self._dtype.names:
             raise UserError(
-                f"--record_layout={config.source.layout}: no field {printable(image)!r}. Name the field of the image "
+                f"--record_layout={config.source.record_layout}: no field {printable(image)!r}. Name the field of the image "
                 "with --image_column. For examples without images, add --feature for each field to keep."
             )
         if not self.has_images and not config.source.features:

@@ -10,6 +10,7 @@ import posixpath
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
@@ -18,13 +19,20 @@ from beam_pipelines.sources.annotations.image_sets import ImageSets, read_image_
 from beam_pipelines.sources.files.file_listing import FileListing, ListedFile, join
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.label_files import recognise
-from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, reject_options
+from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders
 from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.input_names import InputNames, Recognition
+from beam_pipelines.sources.source import Source
 from tf_input.dataset_format import MASK, Feature
 
 _MASK_FOLDERS = ("segmentationclass", "masks", "mask", "labels", "label", "annotations")
 _INNER_MASK_FOLDERS = ("trimaps",)
 _SUFFIX = "_mask"
+
+# Folder names in lower case that show the format.
+_IMAGES = {"images", "jpegimages", "img", "imgs"}
+_MASKS = {"masks", "mask", "segmentationclass", "labels"}
+_OTHERS = {"annotations", "imagesets", "segmentationobject"}
 
 
 class _Pair(NamedTuple):
@@ -34,7 +42,7 @@ class _Pair(NamedTuple):
     lists: str | None  # the folder that contains the lists of splits
 
 
-class Masks:
+class Masks(Source):
     """Lists the images below the root folder together with their masks.
 
     Args:
@@ -43,25 +51,34 @@ class Masks:
         spool_directory: Ignored: this source needs no spool.
     """
 
+    kind = SourceKind(
+        name="masks",
+        summary="images and segmentation masks",
+        options=("labels", "drawn_on"),
+        synonyms=("segmentation", "mask"),
+    )
+
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        reject_options(config.source, ("labels", "drawn_on"))
-        if config.source.labels:
-            raise UserError(
-                "--label: --source=masks has no columns to name. Omit --label, or use --label=none to leave out the "
-                "masks."
-            )
+        super().__init__(config)
         self._has_masks = config.source.labels is None
         self.features = (Feature(MASK, "mask"),) if self._has_masks else ()
         self.targets = (MASK,) if self._has_masks else ()
-        self.num_ignored = 0
         self._root = Root(config.input, config.follow_links)
         self.root = self._root.path
         self._files = FileListing(self._root, config.ignore, with_sizes)
         self._split_folders = config.split_folders
 
-    def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns an empty dict, because class names are unknown until masks are read."""
-        return {}
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises a folder of images beside a folder of masks, also in split folders."""
+        for folder in (names, *names.below):
+            lower = {name.lower() for name in folder.folders}
+            others = lower - {*_IMAGES, *_MASKS}
+            is_pair = lower & _IMAGES and lower & _MASKS and not others - (_OTHERS if folder is names else set())
+            if is_pair and not folder.find("*.xml"):
+                return Recognition(f"{min(lower & _IMAGES)}/, {min(lower & _MASKS)}/")
+        return None
+
 
     def parts(self) -> list[str]:
         """Returns one JSON string for each pair of an image folder and a mask folder.

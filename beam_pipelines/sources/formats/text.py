@@ -6,15 +6,17 @@ from typing import Iterator, Mapping
 
 from beam_pipelines.config.columns import FLAG_KINDS, Column
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.cells.cells import in_column, read_image_path
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.layouts import reject_options
+from beam_pipelines.sources.files.label_files import reject_other_format
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.sizes import add_sizes
+from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.rows.lines import read_lines
 from beam_pipelines.sources.rows.row_files import RowFiles
@@ -24,8 +26,6 @@ from tf_input.dataset_format import LABEL
 
 _FORMATS = {".txt": "text", ".lst": "text", ".list": "text", "": "text"}
 _PATH = "path"  # the name of the first field
-
-_OPTIONS = "labels features label_names label_separator image_root image_suffix skip_lines comment".split()
 
 
 class TextList(RowFiles):
@@ -41,9 +41,19 @@ class TextList(RowFiles):
         targets: The names of the features that are labels.
     """
 
+    kind = SourceKind(
+        name="text",
+        summary="a text file with a path and a label in each line",
+        options=(
+            "labels", "label_names", "label_separator", "features", "image_root", "image_suffix", "skip_lines",
+            "comment",
+        ),
+        synonyms=("txt", "list"),
+        rows_name_images=True,
+    )
+
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
-        reject_options(source, _OPTIONS)
         super().__init__(config, _FORMATS)
         self._with_sizes = with_sizes
         labels = (Column(LABEL, (LABEL,)),) if source.labels is None else source.labels
@@ -55,6 +65,15 @@ class TextList(RowFiles):
             self._labels, self._features = (find_array_shapes(some, resolve) for some in (labels, source.features))
         self._mapper = self._make_mapper(Root(self.root, config.follow_links))
         self.features, self.targets = self._mapper.features, self._mapper.targets
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises a text file with the usual extension."""
+        if names.is_folder or not names.find("*.txt", "*.lst"):
+            return None
+        reject_other_format(names.path)
+        return Recognition(names.name)
+
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the images to which the lines of a file refer and, if requested, the sizes of the image files."""

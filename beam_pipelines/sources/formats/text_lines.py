@@ -7,11 +7,11 @@ from typing import Iterator
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.layouts import reject_options
 from beam_pipelines.sources.rows.lines import read_lines
 from beam_pipelines.sources.rows.row_files import RowFiles
 from beam_pipelines.sources.rows.row_mapper import RowMapper
@@ -21,8 +21,6 @@ _FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", ""
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, _FORMATS))})(\.gz)?$", re.IGNORECASE)
 _TEXT, _FILE = "text", "file"
 _PATHS = ("tensor", "array", "mask", "image")  # kinds for which a line would have to be a path
-
-_OPTIONS = "has_images group labels features label_names skip_lines comment".split()
 
 
 class TextLines(RowFiles):
@@ -36,11 +34,17 @@ class TextLines(RowFiles):
     Implements `Source`, which documents the attributes.
     """
 
+    kind = SourceKind(
+        name="text_lines",
+        summary="text files in which each line is an example",
+        options=("labels", "label_names", "features", "has_images", "group", "skip_lines", "comment"),
+        is_of_values=True,
+    )
+
     has_images = False
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
-        reject_options(source, _OPTIONS)
         super().__init__(config, _FORMATS)
         labels, features = source.labels or (), source.features
         for name in (name for column in (*labels, *features) for name in column.names):

@@ -33,7 +33,7 @@ class GroupReader:
         group."""
         if self._pattern is None:
             groups = [image.group.encode() for image in images]
-            if self._config.source.can.has_columns:
+            if self._config.source.kind.has_columns:
                 facts.splits.ungrouped.add(image.key for image in images if not image.group)
         else:
             groups = self._pattern.find(keys)
@@ -63,8 +63,8 @@ class StrataReader:
         for name in names:
             if name not in by_name:
                 advice = [f"choose one of {', '.join(fit)}" if fit[1:] else f"use --stratify {fit[0]}"] if fit else []
-                advice += [f"add --feature {printable(name)}"] if config.source.can.has_columns else []
-                some = ", or ".join(advice) or f"omit --stratify: --source={config.source.kind} has no classes"
+                advice += [f"add --feature {printable(name)}"] if config.source.kind.has_columns else []
+                some = ", or ".join(advice) or f"omit --stratify: --source={config.source.kind.name} has no classes"
                 raise UserError(
                     f"--stratify={printable(name)}: there is no such label or feature{did_you_mean(name, fit) or '.'} "
                     f"{some[0].upper()}{some[1:]}."

@@ -20,7 +20,6 @@ from beam_pipelines.sources.listing.listed_runs import ListedRuns
 from beam_pipelines.sources.listing.make_listing import make_listing
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.listing.part_listing import PartContext, list_shared_part, list_side_by_side, list_entire_part
-from beam_pipelines.sources.source import memory_bytes
 from beam_pipelines.storage.files import is_remote, make_folder
 from beam_pipelines.storage.marked_directory import make_marked
 from beam_pipelines.storage.versions import noting_versions
@@ -74,7 +73,7 @@ def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
     with noting_versions(versions):
         source = open_source(config)
         parts = source.parts()
-    return [(part, PartFacts(memory_bytes(source, part), {} if number else versions)) for number, part in enumerate(parts)]
+    return [(part, PartFacts(source.memory_bytes(part), {} if number else versions)) for number, part in enumerate(parts)]
 
 
 def join_listings(unused: bytes, parts: Iterable[ListedFacts], config: PrepareJob) -> Listing:
@@ -123,7 +122,7 @@ class _List(ParallelMap):
         self._listed.add(ListedFacts(versions=Versions(facts.versions)))
         if self._config.num_processes:
             return self.run(list_shared_part, self._shared, part, memory_bytes=facts.memory_bytes)
-        if self._config.lists_in_threads and self._config.source.can.has_class_folders:
+        if self._config.lists_in_threads and self._config.source.kind.has_class_folders:
             self._aside.append(part)
             return iter(())
         # Not `shared`, which keeps too few contexts for all threads of a worker.

@@ -40,12 +40,12 @@ def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[In
             yield images
     facts.counts.num_ignored += source.num_ignored
     facts.schema.add_known(source.label_names())
-    facts.problems.unexpected_files = getattr(source, "unexpected_files", None)  # only sources of class folders have it
-    if unused_fields := getattr(source, "unused_fields", None):  # only sources of columns, fields or objects have it
-        facts.schema.unused_fields.merge(unused_fields)
-    facts.schema.group_names |= getattr(source, "group_names", frozenset())  # only COCO's categories have groups
-    if boxes := getattr(source, "boxes", None):  # only sources that accept several box formats have it
-        facts.problems.boxes.merge(boxes.take())
+    facts.problems.unexpected_files = source.unexpected_files
+    if source.unused_fields:
+        facts.schema.unused_fields.merge(source.unused_fields)
+    facts.schema.group_names |= source.group_names
+    if source.boxes:
+        facts.problems.boxes.merge(source.boxes.take())
 
 
 def _is_long(text: str) -> bool:

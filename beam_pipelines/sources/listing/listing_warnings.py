@@ -39,7 +39,7 @@ def class_warnings(config: PrepareConfig, labels: Mapping[str, Collection[str]],
     for feature, names in sorted(labels.items()):
         if len(names) == 1:
             yield _one_class(config, feature, *names)
-        elif not config.source.can.has_class_folders:
+        elif not config.source.kind.has_class_folders:
             yield from _no_classes(config, feature, names, num_examples)
 
 
@@ -98,7 +98,7 @@ def _class_folder_warnings(facts: ListedFacts) -> Iterator[str]:
 
 
 def _one_class(config: PrepareConfig, feature: str, name: str) -> str:
-    table = _table_beside(config.input) if config.source.can.has_class_folders else ""
+    table = _table_beside(config.input) if config.source.kind.has_class_folders else ""
     advice = f", or --source=table with {table!r} as the input if this table contains the classes" if table else ""
     return (
         f"{feature}: the dataset has only one class, {shorten(name)!r}. If it is not a class, pass --label=none to "
@@ -115,7 +115,7 @@ def _no_classes(config: PrepareConfig, feature: str, names: Collection[str], num
     columns = [column for column in config.source.labels or () if column.name == feature]
     column = shorten(",".join(columns[0].names)) if columns else "COLUMN"
     as_numbers = f"--label={column}:float"
-    if not config.source.can.has_columns:
+    if not config.source.kind.has_columns:
         as_numbers = "a table as input, with --label=COLUMN:float"
     if are_numbers and fractions:
         yield (

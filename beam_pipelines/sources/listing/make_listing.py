@@ -29,7 +29,7 @@ def make_listing(config: PrepareJob, source: Source, facts: ListedFacts) -> List
         UserError: The inputs do not form a valid dataset.
     """
     facts.problems.reject_unexpected_files(source.root)
-    if config.source.can.has_class_folders and config.source.class_folder_depth is None:
+    if config.source.kind.has_class_folders and config.source.class_folder_depth is None:
         _check_class_folders(config, source.root, facts.problems.unexpected_files)
     for reason in (NO_SPLIT, NO_GROUP):
         _check_column(config, facts, reason)
@@ -45,12 +45,12 @@ def make_listing(config: PrepareJob, source: Source, facts: ListedFacts) -> List
     if num_spanning:
         raise spanning_groups(config, num_spanning, group.decode(), in_splits)
     return Listing(
-        source=config.source.kind,
+        source=config.source.kind.name,
         root=source.root,
         schema=make_schema(config, source, facts),
         targets=source.targets,
         listed_labels={
-            feature: frozenset(names).union(facts.schema.known_names(feature) if config.source.can.has_class_folders else ())
+            feature: frozenset(names).union(facts.schema.known_names(feature) if config.source.kind.has_class_folders else ())
             for feature, names in facts.schema.labels.items()
         },
         splits=splits,
@@ -95,11 +95,11 @@ def _check_column(config: PrepareJob, facts: ListedFacts, reason: str) -> None:
     """Raises `UserError` if too many inputs have no split, no group or no class."""
     missing, (column, advice) = facts.problems.missing_values[reason], _MISSING_VALUES[reason]
     if reason == BAD_LABEL:
-        default = "use --default COLUMN=VALUE for empty cells, " if config.source.can.has_key_column else ""
+        default = "use --default COLUMN=VALUE for empty cells, " if config.source.kind.has_key_column else ""
         advice = f"Correct them, {default}or {advice}{sufficient_fraction(facts.problems.dead_letters.num, facts.num_inputs)}"
     if missing.num > config.max_dead_letters(facts.num_inputs):
         example = missing.first[0]
-        rows = "rows" if config.source.can.has_columns else "inputs"
+        rows = "rows" if config.source.kind.has_columns else "inputs"
         raise UserError(
             f"--input={config.input}: {missing.num:,} of {facts.num_inputs:,} {rows} have no {column}, for example "
             f"{printable(example.path)}: {example.message}. {advice}."

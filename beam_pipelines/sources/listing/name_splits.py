@@ -58,5 +58,5 @@ def _name_divided(config: PrepareJob, given: set[str], is_open: bool) -> tuple[s
 def _how_to_leave_splits(config: PrepareJob) -> str:
     if config.source.split_column:
         return "--split_column=''"
-    column = " (--split_column='' for a column)" if config.source.can.has_columns else ""
+    column = " (--split_column='' for a column)" if config.source.kind.has_columns else ""
     return f"--split_folders=no{column}"

@@ -115,7 +115,7 @@ def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[R
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
         # The parts of class folders are not files.
-        path = f"{source.root}/{'' if config.source.can.has_class_folders else part}"
+        path = f"{source.root}/{'' if config.source.kind.has_class_folders else part}"
         for listed in _with_named_errors(list_part(source, part, facts), path):
             yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, facts)
     yield facts

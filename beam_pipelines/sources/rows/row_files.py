@@ -11,11 +11,12 @@ from beam_pipelines.sources.files.file_listing import matches
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.rows.table_files import TableFile, find_table_files, open_root
+from beam_pipelines.sources.source import Source
 
 Input = TypeVar("Input")
 
 
-class RowFiles:
+class RowFiles(Source):
     """Lists the inputs in the rows of one or several files. Each file is a part.
 
     Args:
@@ -29,9 +30,9 @@ class RowFiles:
     """
 
     def __init__(self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...] = ()) -> None:
+        super().__init__(config)
         folder, files = find_table_files(config, formats, metadata)
         self.root = Root(config.source.image_root or folder).path
-        self.num_ignored = 0
         self._config = config
         self._files = {file.name: file for file in files}
         self._mapper: RowMapper

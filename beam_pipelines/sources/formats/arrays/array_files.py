@@ -5,6 +5,7 @@ import os
 from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, printable
@@ -30,15 +31,19 @@ from beam_pipelines.sources.formats.arrays.named_arrays import (
 )
 from beam_pipelines.sources.formats.arrays.numpy_files import npy_array, npz_arrays
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.sources.files.layouts import reject_options
+from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.rows.field_names import describe_names
+from beam_pipelines.sources.source import Source
 
 _READ = "Name .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)."
 
-_OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names".split()
+_SHARED_PATTERNS = ("*.npz", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin")
+_FILE_PATTERNS = (*_SHARED_PATTERNS, "*.npy", "test_batch.bin")
+_FOLDER_PATTERNS = (*_SHARED_PATTERNS, "images.npy", "x.npy", "x_train.npy")
+_CIFAR_100 = {"train.bin", "test.bin", "fine_label_names.txt"}
 
 
-class Arrays:
+class Arrays(Source):
     """Lists the images in arrays.
 
     Args:
@@ -49,9 +54,19 @@ class Arrays:
     Implements `Source`, which documents the attributes.
     """
 
+    kind = SourceKind(
+        name="arrays",
+        summary="NumPy arrays",
+        options=(
+            "labels", "label_names", "features", "has_images", "image_column", "key_column", "split_column", "group",
+            "weight_column",
+        ),
+        synonyms=("numpy", "npy", "npz"),
+    )
+
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        reject_options(config.source, _OPTIONS)
-        self.num_ignored, self.guess, self.unused_fields = 0, "", UnusedFields()
+        super().__init__(config)
+        self.unused_fields = UnusedFields()
         self._config = config
         self._spool_directory = spool_directory
         self._files = find_array_files(config.input, config.ignore, config.follow_links)
@@ -71,6 +86,15 @@ class Arrays:
         known = {column: result for column, result in names.items() if result}
         self._columns = ArrayColumns(self._config.source, first.columns, default, default_features, known)
         self.features, self.targets = self._columns.mapper.features, self._columns.mapper.targets
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises the usual names of files with arrays, and the binary files of CIFAR."""
+        patterns = _FOLDER_PATTERNS if names.is_folder else _FILE_PATTERNS
+        if name := names.find(*patterns):
+            return Recognition(name)
+        return Recognition("train.bin, test.bin") if _CIFAR_100 <= {*names.files} else None
+
 
     def parts(self) -> list[str]:
         """Returns `CONTAINER:SET:START:STOP` strings. All compressed images are listed by a single task."""
@@ -121,7 +145,7 @@ class Arrays:
             features = [*values.names]
             self._config = dataclasses.replace(self._config, source=dataclasses.replace(source, features=(values,)))
             self.has_images = False
-            self.guess = f"--feature={printable(values.name)}:{values.kind} (no array has images)"
+            self.detected = f"--feature={printable(values.name)}:{values.kind} (no array has images)"
         if self.has_images is False and not features:
             array_names = describe_names([array.name for array in arrays])
             raise UserError(f"--image=none: pass --feature for each array to keep. The arrays are {array_names}.")

@@ -1,1 +1,5 @@
 """Source `coco`: COCO's JSON files."""
+
+from beam_pipelines.sources.formats.coco.coco import Coco
+
+__all__ = ["Coco"]

@@ -19,10 +19,12 @@ import unicodedata
 from typing import Any, Iterator, NamedTuple
 
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.annotations import Objects, Regions
+from beam_pipelines.sources.files.label_files import reject_other_format
 from beam_pipelines.sources.formats.coco.coco_annotations import ImageObjects
 from beam_pipelines.sources.formats.coco.coco_file import CocoFile, CocoImage
 from beam_pipelines.sources.cells.cells import read_path
@@ -30,10 +32,12 @@ from beam_pipelines.sources.cells.class_cells import known
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.file_listing import FileListing, join, matches
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.layouts import name_splits, no_split_folders, reject_options
+from beam_pipelines.sources.files.layouts import name_splits, no_split_folders
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.sizes import find_sizes
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
+from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import MASK, OBJECTS, Feature
@@ -49,7 +53,7 @@ class _Part(NamedTuple):
     split: str | None
 
 
-class Coco:
+class Coco(Source):
     """Lists the images of one or several COCO files with their objects.
 
     Args:
@@ -58,14 +62,15 @@ class Coco:
         spool_directory: Ignored: this source needs no spool.
     """
 
+    kind = SourceKind(
+        name="coco",
+        summary="COCO",
+        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
+    )
+
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
-        reject_options(source, ("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"))
-        if source.labels:
-            raise UserError(
-                "--label: --source=coco has no columns to name. Omit --label, or use --label=none to leave out the "
-                "objects."
-            )
+        super().__init__(config)
         if source.has_masks and source.labels is not None:
             raise UserError("--masks and --label=none exclude each other. Omit one of them.")
         self._is_file = config.input.lower().endswith(".json")
@@ -78,15 +83,30 @@ class Coco:
         masks = (Feature(MASK, "mask", description=_MASK_VALUES),) if source.has_masks else ()
         self.features = (*_FEATURES, *masks) if has_objects else ()
         self.targets = (OBJECTS, *(feature.name for feature in masks)) if has_objects else ()
-        self.num_ignored = 0
         root_path = source.image_root or (_folder_of(config.input) if self._is_file else config.input)
         self._root = Root(root_path, config.follow_links)
         self.root = self._root.path
         self._config = config
         self._with_sizes = with_sizes
         self._category_names: tuple[str, ...] = ()
-        self.group_names: frozenset[str] = frozenset()
         self.unused_fields = UnusedFields()
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises JSON files, Roboflow's files in folders of images, and JSON files in a folder of annotations."""
+        if not names.is_folder:
+            if names.find("*.json"):
+                reject_other_format(names.path)
+                return Recognition(names.name)
+            return None
+        if any(folder.find(_ROBOFLOW) for folder in (names, *names.below)):
+            return Recognition(_ROBOFLOW, Certainty.MARKER)
+        annotations = names.folder(_ANNOTATIONS)
+        if annotations and (name := annotations.find("*.json")):
+            reject_other_format(f"{annotations.path}/{name}")
+            return Recognition(f"{_ANNOTATIONS}/{name}")
+        return None
+
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns the category names of the COCO file that was listed last, in the order of the category ids.

@@ -6,6 +6,7 @@ import os
 from typing import Iterable, Iterator
 
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import CONTROL, UserError, printable
@@ -28,10 +29,11 @@ from beam_pipelines.sources.files.file_listing import (
     join,
 )
 from beam_pipelines.sources.files.label_files import recognise
-from beam_pipelines.sources.files.layouts import CHOOSE_SPLIT_FOLDERS, given_already, name_splits, reject_options, split_of
+from beam_pipelines.sources.files.layouts import CHOOSE_SPLIT_FOLDERS, given_already, name_splits, split_of
 from beam_pipelines.sources.files.other_files import UnexpectedFiles
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import LABEL, Feature
@@ -44,21 +46,19 @@ _MIXED_AND_SHARES = (
 _MAX_LABEL_FOLDERS, _MAX_LABEL_FILES = 5, 20  # limits for the search for label files
 
 
-class ImageFolder:
+class ImageFolder(Source):
     """Lists the images below one folder.
+"""
 
-    Args:
-        config: The options of the source.
-        with_sizes: Whether to find each file's size in bytes, at the cost of one file-system call per file.
-        spool_directory: Ignored: this source needs no spool.
-    """
+    kind = SourceKind(
+        name="image_folder",
+        summary="class folders",
+        options=("labels", "label_names", "class_folder_depth"),
+        synonyms=("folder", "folders", "directory", "images", "imagenet", "jpg", "png"),
+    )
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        reject_options(config.source, ("labels", "label_names", "class_folder_depth"))
-        if config.source.labels:
-            raise UserError(
-                "--label: class folders have no columns. Omit --label, or use --label=none to read no classes."
-            )
+        super().__init__(config)
         self.has_labels = config.source.labels is None
         if config.source.class_folder_depth and not self.has_labels:
             raise UserError("--class_folder_depth: --label=none reads no classes. Use one of the two options.")
@@ -68,7 +68,6 @@ class ImageFolder:
             raise UserError(
                 f"--input={config.input}: is not a folder. Name a folder that contains class folders with images."
             )
-        self.num_ignored = 0
         self._root = Root(config.input, config.follow_links)
         self.root = self._root.path
         self._config = config

@@ -6,9 +6,10 @@ The memory use does not depend on the number of rows, unless rows are grouped by
 import dataclasses
 import functools
 import itertools
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
@@ -22,9 +23,10 @@ from beam_pipelines.sources.cells.missing_cells import check_defaults
 from beam_pipelines.sources.cells.row_boxes import RowBoxes
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.layouts import given_already, reject_options
+from beam_pipelines.sources.files.layouts import given_already
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.sizes import add_sizes
+from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.rows.row_files import RowFiles
 from beam_pipelines.sources.rows.row_groups import MAX_MEMORY
@@ -51,11 +53,9 @@ _TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
 
 Listed = InputRecord | DeadLetter
 
-_OPTIONS = (
-    *("image_column", "key_column", "split_column", "group", "weight_column"),
-    *("has_images", "rows", "column_names", "defaults", "labels", "features", "label_names", "label_separator"),
-    *("image_root", "image_suffix", "bad_boxes", "drawn_on", "box_format", "box_unit", "skip_lines", "comment"),
-)
+_TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.ndjson", "*.parquet", "*.csv.gz", "*.tsv.gz", "*.jsonl.gz", "*.ndjson.gz")
+_MARKERS = ("metadata.csv", "metadata.jsonl", "_annotations.csv", "*.parquet")
+_IMAGE_FOLDERS = ("images", "jpegimages", "img", "imgs")
 
 
 class _Embedded(NamedTuple):
@@ -79,9 +79,20 @@ class Table(RowFiles):
         boxes: The counts of the boxes in the parts that were listed.
     """
 
+    kind = SourceKind(
+        name="table",
+        summary="CSV, JSON Lines or Parquet",
+        options=(
+            "labels", "label_names", "label_separator", "features", "has_images", "rows", "image_column", "key_column",
+            "split_column", "group", "weight_column", "column_names", "defaults", "image_root", "image_suffix",
+            "bad_boxes", "drawn_on", "box_format", "box_unit", "skip_lines", "comment",
+        ),
+        synonyms=("csv", "tsv", "json", "jsonl", "ndjson", "parquet", "pandas", "dataframe"),
+        rows_name_images=True,
+    )
+
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
-        reject_options(source, _OPTIONS)
         named = {"": "csv"} if config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS) else {}
         super().__init__(config, {**FORMATS, **named}, METADATA)
         self._with_sizes = with_sizes
@@ -99,8 +110,8 @@ class Table(RowFiles):
         if columns.boxes:
             box_format, box_unit = columns.boxes.box_format or None, columns.boxes.box_unit or None
             source = dataclasses.replace(source, box_format=source.box_format or box_format, box_unit=source.box_unit or box_unit)
-        self.guess = describe_rows(columns, source, head, first)
-        self.resolved = source = dataclasses.replace(source, rows=columns.rows if self.guess else source.rows)
+        self.detected = describe_rows(columns, source, head, first)
+        self.resolved = source = dataclasses.replace(source, rows=columns.rows if self.detected else source.rows)
         roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
         self._columns = columns = dataclasses.replace(columns, roles=roles)
         self.has_images = columns.image is not None
@@ -148,6 +159,21 @@ class Table(RowFiles):
             raise UserError(f"{printable(first.name)}: --rows={columns.rows}: rows can be grouped only by the paths of images, not by bytes.")
         self._needed = tuple(dict.fromkeys((*columns.names, *self._mapper.value_names, *self._mapper.part_names)))
         check_defaults(source.defaults, self._needed)
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises `metadata` files and Parquet files, and folders with tables only or with tables beside images."""
+        if not names.is_folder:
+            table = names.find(*_TABLES)
+            return Recognition(table, Certainty.MARKER) if table else None
+        for folder in (names, *names.below):
+            if (table := folder.find(*_MARKERS)) and not _describes_tars(folder.files):
+                return Recognition(table, Certainty.MARKER)
+        if names.below and len(names.below) == len(names.folders) and all(not folder.folders and _has_only_tables(folder) for folder in names.below):
+            return Recognition(f"{names.folders[0]}/{names.below[0].find(*_TABLES)}", Certainty.MARKER)
+        is_alone = all(name.lower() in _IMAGE_FOLDERS for name in names.folders)
+        return Recognition(names.find(*_TABLES), Certainty.EXTENSION) if is_alone and _has_only_tables(names) else None
+
 
     def list(self, part: str) -> Iterator[Listed]:
         file = self._files[part]
@@ -269,3 +295,14 @@ def _append(embedded: _Embedded, writer: SpoolWriter | ObjectSpoolWriter) -> Inp
         else:
             image = image._replace(values={**image.values, name: image.values[name]._replace(**byte_range)})
     return image
+
+
+def _describes_tars(files: Sequence[str]) -> bool:
+    """Returns whether there is a tar file of the same name for each Parquet file, as in the output of img2dataset."""
+    tables = [name for name in files if name.lower().endswith(".parquet")]
+    return bool(tables) and all(f"{name.removesuffix('.parquet')}.tar" in files for name in tables)
+
+
+def _has_only_tables(names: InputNames) -> bool:
+    """Returns whether a folder has tables, but no images or arrays. Tables beside images may be notes."""
+    return not names.has_images and not names.find("*.npy") and bool(names.find(*_TABLES))

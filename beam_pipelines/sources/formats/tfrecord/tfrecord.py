@@ -8,6 +8,7 @@ import re
 from typing import BinaryIO, Collection, Iterator, Mapping, TypeVar
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
@@ -15,8 +16,8 @@ from beam_pipelines.sources.cells.array_cells import find_array_shapes
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.file_listing import matches
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.layouts import reject_options
 from beam_pipelines.sources.files.roots import OutsideError, Root
+from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.sources.rows.containers import Containers, reject_outside
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.formats.tfrecord.record_fields import (
@@ -32,6 +33,7 @@ from beam_pipelines.sources.formats.tfrecord.record_fields import (
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, choose_fields, find_layout, replace_image
 from beam_pipelines.sources.rows.field_names import choose_roles, names_of_fields, search_names, wanted_names
 from beam_pipelines.sources.rows.row_mapper import RowMapper
+from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
@@ -42,13 +44,14 @@ from tf_input.dataset_format import OBJECTS, Feature
 
 _NAME = re.compile(r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL)
 _Part = TypeVar("_Part", FilePart, ArrayPart, InputRecord)
-_OPTIONS = (
-    *"has_images image_column key_column split_column group weight_column".split(),
-    *"labels features label_names label_separator bad_boxes drawn_on layout defaults".split(),
+_PATTERNS = (
+    *("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrec", "*.record"),
+    *("*.array_record*", "*.arrayrecord*"),
+    *("*.tfrecord-*-of-*", "*-of-[0-9][0-9][0-9][0-9][0-9]", "*-of-[0-9][0-9][0-9][0-9][0-9][0-9]"),
 )
 
 
-class TfRecord:
+class TfRecord(Source):
     """Lists the records of TFRecord and ArrayRecord files.
 
     Args:
@@ -60,7 +63,7 @@ class TfRecord:
         root: The root folder of the files.
         features: The features of examples besides image, key, height and width. Class names are not known yet.
         targets: The names of the features that a model predicts.
-        guess: A message about a detected layout.
+        detected: A message about a detected layout.
         unused_fields: The features of records that are not kept.
         num_ignored: The number of files that are ignored, counted during listing.
 
@@ -68,9 +71,18 @@ class TfRecord:
         UserError: There is no readable record, or the layout is unknown.
     """
 
+    kind = SourceKind(
+        name="tfrecord",
+        summary="TFRecord and ArrayRecord files",
+        options=(
+            "labels", "label_names", "label_separator", "features", "has_images", "image_column", "key_column",
+            "split_column", "group", "weight_column", "layout", "defaults", "bad_boxes", "drawn_on",
+        ),
+        synonyms=("array_record", "arrayrecord", "tfds"),
+    )
+
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        reject_options(config.source, tuple(_OPTIONS))
-        self.num_ignored = 0
+        super().__init__(config)
         self._spool_directory = spool_directory
         self._reader = RecordFileReader()
         self._first_problem = ""
@@ -99,9 +111,17 @@ class TfRecord:
         self._key = layout.key if config.source.key_column is None else ""
         self.has_images = bool(layout.image)
         self.features: tuple[Feature, ...] = self._rows.features
-        self.guess, self.unused_fields = layout.guess, UnusedFields()
+        self.detected, self.unused_fields = layout.guess, UnusedFields()
         self._used = self._used_features(layout)
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises metadata of datasets, and the usual names of record files."""
+        markers = ("dataset_info.json", "manifest.json") if names.is_folder else ()
+        name = names.find(*markers, *_PATTERNS)
+        return Recognition(name, Certainty.MARKER) if name else None
+
 
     def _used_features(self, layout: Layout) -> frozenset[str]:
         """Returns the names of the features that are read from records or computed by the reader."""

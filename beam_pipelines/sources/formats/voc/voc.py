@@ -11,18 +11,21 @@ import posixpath
 from typing import Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.parallel.read_ahead import read_ahead
+from beam_pipelines.sources.files.label_files import reject_other_format
 from beam_pipelines.sources.formats.voc.voc_annotation import VocAnnotation, parse_annotation
 from beam_pipelines.sources.formats.voc.voc_folders import Matched, Pair, VocFolders, find_groups, match_files, stem
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.file_listing import FileListing
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.layouts import reject_options
 from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.files.sizes import find_sizes
+from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
+from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import describe_fact, size_on_disk
 from tf_input.dataset_format import OBJECTS, Feature
@@ -31,7 +34,7 @@ PART_FILES = 500
 MAX_XML_BYTES = 4 << 20  # fits some ten thousand objects
 
 
-class Voc:
+class Voc(Source):
     """Lists the images below the root folder together with their boxes.
 
     Args:
@@ -40,13 +43,15 @@ class Voc:
         spool_directory: Ignored: this source needs no spool.
     """
 
+    kind = SourceKind(
+        name="voc",
+        summary="Pascal VOC",
+        options=("labels", "label_names", "bad_boxes", "drawn_on"),
+        synonyms=("pascal", "pascal_voc", "xml"),
+    )
+
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        reject_options(config.source, ("labels", "label_names", "bad_boxes", "drawn_on"))
-        if config.source.labels:
-            raise UserError(
-                "--label: --source=voc has no columns to name. Omit --label, or use --label=none to leave out the "
-                "objects."
-            )
+        super().__init__(config)
         self._has_boxes = config.source.labels is None
         self.features = _FEATURES if self._has_boxes else ()
         self.targets = (OBJECTS,) if self._has_boxes else ()
@@ -57,6 +62,17 @@ class Voc:
         self._config = config
         self._with_sizes = with_sizes
         self.unused_fields = UnusedFields()
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises a folder of annotations with XML files, or XML files beside images, also in split folders."""
+        annotations = names.folder("annotations")
+        for folder in filter(None, (annotations, names, *names.below)):
+            if name := folder.find("*.xml"):
+                reject_other_format(f"{folder.path}/{name}")
+                return Recognition(name, Certainty.LAYOUT if folder is annotations else Certainty.EXTENSION)
+        return None
+
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns an empty dict, because class names are unknown until annotations are read."""

@@ -10,6 +10,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
@@ -19,13 +20,14 @@ from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.layouts import reject_options
 from beam_pipelines.sources.files.roots import OutsideError
+from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.rows.containers import Containers, reject_outside
 from beam_pipelines.sources.rows.field_names import choose_roles, describe_names, search_names, unknown_name, wanted_names
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.formats.webdataset.tar_reader import BadTarError, NoTarError, TarReader
 from beam_pipelines.sources.formats.webdataset.tar_samples import SampleReader, TarSample
+from beam_pipelines.sources.source import Source
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
@@ -35,9 +37,6 @@ from tf_input.dataset_format import LABEL, OBJECTS
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file
 
-_OPTIONS = (
-    "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on box_format box_unit defaults"
-).split()
 _IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif")
 _ARRAY = "npy"
 _NO_IMAGES = frozenset({"cls", "txt", "json"})  # never images, whether they are read or not
@@ -45,7 +44,7 @@ _NUM_FIRST = 100  # samples to search for images and for fields of objects
 _LABELS = ("label", "class", "cls")
 
 
-class WebDataset:
+class WebDataset(Source):
     """Lists the samples in tar files.
 
     Args:
@@ -60,16 +59,26 @@ class WebDataset:
         targets: The names of the features that a model predicts.
         unused_fields: The members, fields and object fields that are not kept.
         boxes: The counts of the boxes in the parts that were listed.
-        guess: A message that arrays are used as images; else empty.
+        detected: A message that arrays are used as images; else empty.
         num_ignored: The number of ignored files and tar members, counted during listing.
 
     Raises:
         UserError: There is no sample, the first sample has no label, or the image member is ambiguous.
     """
 
+    kind = SourceKind(
+        name="webdataset",
+        summary="tar files",
+        options=(
+            "labels", "label_names", "label_separator", "features", "has_images", "image_column", "key_column",
+            "split_column", "group", "weight_column", "defaults", "bad_boxes", "drawn_on", "box_format", "box_unit",
+        ),
+        synonyms=("tar", "wds"),
+        has_named_samples=True,
+    )
+
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        reject_options(config.source, _OPTIONS)
-        self.num_ignored = 0
+        super().__init__(config)
         self._ignore = config.ignore
         self._has_container_keys = config.source.key_column == ""
         self._spool_directory = spool_directory
@@ -99,7 +108,7 @@ class WebDataset:
                 "json:text."
             )
         wanted = wanted_names(config.source, *labels, *features)
-        self.guess, self._companion_arrays = "", None
+        self.detected, self._companion_arrays = "", None
         if self._images is _IMAGES and _ARRAY in first.members and _ARRAY not in wanted:
             self._take_arrays(config, wanted)
         images = self._images if config.source.image_column else ()
@@ -118,6 +127,13 @@ class WebDataset:
         self._used = {*used, *([OBJECTS] if self._objects else []), *(f".{name}" for name in (*used, *self._images))}
         self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
 
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises tar files."""
+        name = names.find("*.tar", "*.tar.gz", "*.tgz")
+        return Recognition(name) if name else None
+
+
     def _take_arrays(self, config: PrepareConfig, wanted: Collection[str]) -> None:
         """Uses `.npy` members as images if none of the first samples contains an image file.
 
@@ -135,7 +151,7 @@ class WebDataset:
                 f"the image. Use --image_column={_ARRAY}, --image_column={printable(others[0])[:64]}, or --image=none."
             )
         self._images, self._companion_arrays = (_ARRAY,), describe_ignored
-        self.guess = f"--image_column={_ARRAY} ({shown_source} have no image file and no other possible image)"
+        self.detected = f"--image_column={_ARRAY} ({shown_source} have no image file and no other possible image)"
 
     def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[Column], Column]]:
         """Returns the first readable sample, and a function that completes columns by the arrays in this sample."""

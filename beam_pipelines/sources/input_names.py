@@ -1,0 +1,170 @@
+"""Names of the files and folders in an input, from which the format of the input is detected."""
+
+import enum
+import fnmatch
+import functools
+import itertools
+import os
+import re
+from typing import Callable, NamedTuple
+
+from beam_pipelines.sources.files.label_files import read_head
+from beam_pipelines.sources.files.other_files import is_ignored
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+from beam_pipelines.storage.files import files_at, is_remote
+
+_IMAGE_ENDS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".heic", ".heif")
+
+# Limits for one folder: entries to read, and names to keep. A folder with more entries has the images of a class.
+_MAX_ENTRIES, _MAX_NAMES = 100_000, 1000
+
+
+class Certainty(enum.IntEnum):
+    """How clearly names show a format. The format with the highest certainty is used."""
+
+    EXTENSION = 1  # files with the usual extension, which may also be notes
+    LAYOUT = 2  # files or folders with the usual names
+    MARKER = 3  # a file that only this format has
+
+
+class Recognition(NamedTuple):
+    """Why an input seems to be of a format.
+
+    Attributes:
+        evidence: The names that show the format, for a message.
+        certainty: How clearly the names show the format.
+    """
+
+    evidence: str
+    certainty: Certainty = Certainty.LAYOUT
+
+
+class InputNames:
+    """The names in an input. Hidden names and the names of system files are left out. Folders are read on demand.
+
+    Args:
+        path: The path or URL of a file or folder.
+
+    Attributes:
+        path: The path or URL.
+        is_folder: Whether the input is a folder. A missing input is treated as a file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_folder = _is_folder(path)
+        self._folders: dict[str, InputNames] = {}
+        self._heads: dict[str, bytes] = {}
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @functools.cached_property
+    def _listing(self) -> "_Listing":
+        return _list_folder(self.path, until_image=False) if self.is_folder else _Listing([], [], False)
+
+    @property
+    def folders(self) -> list[str]:
+        """The names of the folders, sorted."""
+        return self._listing.folders
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the files that are not images, sorted."""
+        return self._listing.files
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the folder contains images."""
+        return self._listing.has_images
+
+    @functools.cached_property
+    def below(self) -> "tuple[InputNames, ...]":
+        """The folders that are splits, or that contain no images in a part of their files.
+
+        A folder whose name is not the name of a split, and that contains images, is a class folder, and is left out.
+        """
+        inner = (_Below(f"{self.path}/{folder}", folder.lower() not in SPLIT_FOLDERS) for folder in self.folders)
+        return tuple(names for names in inner if not names.is_class)
+
+    def folder(self, *usual: str) -> "InputNames | None":
+        """Returns the first folder that has one of the usual names in lower case, or None."""
+        by_name = {name.lower(): name for name in reversed(self.folders)}
+        name = next((by_name[name] for name in usual if name in by_name), None)
+        if name is None:
+            return None
+        return self._folders.setdefault(name, InputNames(f"{self.path}/{name}"))
+
+    def find(self, *patterns: str) -> str:
+        """Returns the first name that matches one of the patterns, or "". Upper and lower case are equal.
+
+        For a folder, the names are those of its files. For a file, it is its own name.
+        """
+        names = self.files if self.is_folder else [self.name]
+        return next((name for name in names if _matcher(patterns)(name.lower())), "")
+
+    def head(self, name: str = "") -> bytes:
+        """Returns the first 64 KiB of a file in the folder, or of the input itself. Returns b"" if the file cannot be
+        read."""
+        if name not in self._heads:
+            self._heads[name] = read_head(f"{self.path}/{name}" if name else self.path)
+        return self._heads[name]
+
+
+class _Below(InputNames):
+    """A folder in the input. If `may_be_class` is true, reading stops at the first image."""
+
+    def __init__(self, path: str, may_be_class: bool) -> None:
+        self.path, self.is_folder, self._folders, self._heads = path, True, {}, {}
+        self._may_be_class = may_be_class
+
+    @functools.cached_property
+    def _listing(self) -> "_Listing":
+        return _list_folder(self.path, self._may_be_class)
+
+    @property
+    def is_class(self) -> bool:
+        """Whether the folder is a class folder."""
+        return self._may_be_class and self.has_images
+
+
+class _Listing(NamedTuple):
+    folders: list[str]
+    files: list[str]  # without images
+    has_images: bool
+
+
+def _is_folder(path: str) -> bool:
+    return not files_at(path).exists(path) and any(files_at(path).top_level(path)) if is_remote(path) else os.path.isdir(path)
+
+
+def _list_folder(path: str, until_image: bool) -> _Listing:
+    return _visible_names(*files_at(path).top_level(path)) if is_remote(path) else _scan(path, until_image)
+
+
+def _scan(path: str, until_image: bool) -> _Listing:
+    names, has_images = ([], []), False
+    with os.scandir(path) as entries:
+        for entry in itertools.islice(entries, _MAX_ENTRIES):
+            # Skip is_dir() for image names, because a folder may have a million of them.
+            if not entry.name.endswith(_IMAGE_ENDS) or entry.name[0] == ".":
+                names[entry.is_dir()].append(entry.name)
+                continue
+            has_images = True
+            if until_image:
+                break
+    return _visible_names(names[True], names[False], has_images)
+
+
+def _visible_names(folders: list[str], files: list[str], has_images: bool = False) -> _Listing:
+    shown = [sorted(name for name in names if not is_ignored(name, is_folder=True)) for names in (folders, files)]
+    others = [name for name in shown[1] if not name.lower().endswith(_IMAGE_ENDS)]
+    return _Listing(shown[0][:_MAX_NAMES], others[:_MAX_NAMES], has_images or len(others) < len(shown[1]))
+
+
+@functools.cache
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    """Combines several patterns into one function that matches names quickly."""
+    return re.compile("|".join(fnmatch.translate(pattern.lower()) for pattern in patterns)).match

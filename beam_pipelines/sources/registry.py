@@ -1,0 +1,35 @@
+"""Finds the source formats: the subclasses of `Source` in the modules and folders of `sources.formats`."""
+
+import functools
+import importlib
+import pkgutil
+from typing import Mapping
+
+from beam_pipelines.config.source_kinds import SourceKind
+from beam_pipelines.sources import formats
+from beam_pipelines.sources.source import Source
+
+
+@functools.cache
+def source_classes() -> Mapping[str, type[Source]]:
+    """Returns a mapping from the value of `--source` to the class of the format, in ascending order."""
+    classes = []
+    for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."):
+        exported = vars(importlib.import_module(module.name)).values()
+        classes += [item for item in exported if isinstance(item, type) and issubclass(item, Source) and "kind" in vars(item)]
+    return {source.kind.name: source for source in sorted(set(classes), key=lambda source: source.kind.name)}
+
+
+def find_kind(name: str) -> SourceKind:
+    """Returns the declaration of the format with this value of `--source`."""
+    return source_classes()[name].kind
+
+
+def synonyms() -> dict[str, str]:
+    """Returns a mapping from the names of file formats and of other tools to the value of `--source`."""
+    return {synonym: name for name, source in source_classes().items() for synonym in source.kind.synonyms}
+
+
+def formats_with(field: str) -> list[str]:
+    """Returns the values of `--source` to which an option applies, given its field of `SourceConfig`."""
+    return [name for name, source in source_classes().items() if field in source.kind.options]
