@@ -168,7 +168,8 @@ class Table(RowFiles):
             return Recognition(table, Certainty.MARKER) if table else None
         for folder in (names, *names.below):
             if (table := folder.find(*_MARKERS)) and not _describes_tars(folder.files):
-                return Recognition(table, Certainty.MARKER)
+                is_marker = folder is names or not table.lower().endswith(".parquet")
+                return Recognition(table, Certainty.MARKER if is_marker else Certainty.LAYOUT)
         if names.below and len(names.below) == len(names.folders) and all(not folder.folders and _has_only_tables(folder) for folder in names.below):
             return Recognition(f"{names.folders[0]}/{names.below[0].find(*_TABLES)}", Certainty.MARKER)
         is_alone = all(name.lower() in _IMAGE_FOLDERS for name in names.folders)
