@@ -220,7 +220,7 @@ def test_boxes_without_a_class_column_have_one_class(tmp_path: pathlib.Path) -> 
     write_csv(tmp_path / "boxes.csv", "image_id,width,height,bbox,source", [["a.png", 48, 32, "[1.0, 2.0, 3.0, 4.0]", "x"]])
     table, (image,), _ = list_table(tmp_path / "boxes.csv")
     assert image.values["objects"].labels == ("object",) and image.values["objects"].image_size == (32, 48)
-    assert "one class" in table.guess
+    assert "one class" in table.detected
 
 
 REFUSED = {
