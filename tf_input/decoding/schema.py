@@ -27,7 +27,7 @@ def feature_spec(schema: Iterable[Feature]) -> dict[str, tf.io.FixedLenFeature |
         schema: The features, as in `Manifest.schema`.
 
     Returns:
-        Specs by name, as in `stored_features`. The dtype is string for images, pixels, tensors, masks and texts
+        Specs by name, as in `stored_features`. The dtype is string for images, pixels, tensors, masks and text
         (UTF-8), int64 for class labels and integers, and float32 for floats and boxes. Variable-length features are
         flat; `parse_examples` restores their shape.
     """
