@@ -97,11 +97,7 @@ class ArrayColumns:
             _check_kind(name, self.open(name), "float" if name == (config.weight_column or WEIGHT) else "class")
 
     def open(self, name: str) -> Field:
-        """Returns the first field with the given name.
-
-        Raises:
-            UserError: There is no such field.
-        """
+        """Returns the first field with the given name. Raises `UserError` if there is no such field."""
         if name not in self._columns:
             nearest = did_you_mean(name, self._columns)
             raise UserError(
@@ -111,11 +107,8 @@ class ArrayColumns:
         return self._columns[name]()
 
     def check(self, name: str, field: Field) -> None:
-        """Checks that a later field matches the first field of the same name. The sizes of images may differ.
-
-        Raises:
-            UserError: The fields differ.
-        """
+        """Checks that a later field matches the first field of the same name. The sizes of images may differ. Raises
+        `UserError` if the fields differ."""
         if name in self._images:
             return _check_other_image(name, field)
         first = self.open(name)
@@ -175,11 +168,8 @@ def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
 
 
 def raw_layout(field: Field) -> RawImage:
-    """Returns the layout of the images in a field, according to the field's dtype and shape.
-
-    Raises:
-        UserError: The field does not contain images.
-    """
+    """Returns the layout of the images in a field, according to the field's dtype and shape. Raises `UserError` if the
+    field does not contain images."""
     name = field.records.stream.name
     if field.dtype.name not in TENSOR_DTYPES:
         raise UserError(

@@ -144,11 +144,8 @@ class InputFiles(NamedTuple):
 
 
 def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = False) -> InputFiles:
-    """Returns the files below an input folder, or the files in the folder of an input file.
-
-    Raises:
-        UserError: The input does not exist, or has no files.
-    """
+    """Returns the files below an input folder, or the files in the folder of an input file. Raises `UserError` if the
+    input does not exist, or has no files."""
     resolved_path = path.rstrip("/") if is_remote(path) else os.path.realpath(path)
     if files_at(resolved_path).exists(resolved_path):
         folder, _, only = resolved_path.rpartition("/")
@@ -171,11 +168,8 @@ def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = Fa
 
 
 def check_inside(root: Root, path: str) -> str:
-    """Returns a file's path if it is below the root and its name is UTF-8.
-
-    Raises:
-        UserError: The path is outside the root, or not UTF-8.
-    """
+    """Returns a file's path if it is below the root and its name is UTF-8. Raises `UserError` if the path is outside
+    the root, or not UTF-8."""
     try:
         if not is_utf8(path):
             raise OutsideError(f"{printable(path)}: the file name is not valid UTF-8. Rename the file.")

@@ -93,10 +93,7 @@ def _resolve(column: Column, resolve: Callable[[Column], Column]) -> Column:
 
 def resolve_by_cell(row: Mapping[str, Any], root: Root, column: Column) -> Column:
     """Completes an array column with the shape and dtype of the array in a row, or in the file that the row names.
-
-    Raises:
-        InvalidInput: The row has no such array, or the file cannot be read.
-    """
+    Raises `InvalidInput` if the row has no such array, or the file cannot be read."""
     cell = row.get(column.names[0])
     if holds_array(cell) or isinstance(cell, bytes):
         return resolve_array(column, cell)

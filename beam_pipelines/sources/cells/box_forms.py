@@ -60,11 +60,7 @@ class BoxForms:
         return taken
 
     def check(self, source: SourceConfig) -> None:
-        """Checks the unit of the boxes.
-
-        Raises:
-            UserError: The boxes contradict the unit.
-        """
+        """Checks the unit of the boxes. Raises `UserError` if the boxes contradict the unit."""
         if not self.num:
             return
         if source.box_unit is None and self.num_relative == self.num:

@@ -36,11 +36,8 @@ _FLAGS = {"": False, "false": False, "true": True} | {f"{flag:d}{zeros}": flag f
 
 
 def read_float(cell: Any) -> float:
-    """Converts a cell to a finite number that can be stored as float32. A boolean is 0 or 1.
-
-    Raises:
-        InvalidInput: The cell does not contain such a number.
-    """
+    """Converts a cell to a finite number that can be stored as float32. A boolean is 0 or 1. Raises `InvalidInput` if
+    the cell does not contain such a number."""
     cell = plain(cell, "bad_value")
     expected = "a finite number that fits into 32 bits"
     if isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
@@ -96,11 +93,7 @@ def _split_list(text: str, separator: str | None) -> list[Any] | None:
 
 
 def read_weight(cell: Any) -> float:
-    """Reads the weight of an example.
-
-    Raises:
-        InvalidInput: The cell is not a finite number of at least 0.
-    """
+    """Reads the weight of an example. Raises `InvalidInput` if the cell is not a finite number of at least 0."""
     weight = read_float(cell)
     if weight < 0:
         raise bad_cell("bad_value", cell, "a weight of at least 0")
@@ -110,10 +103,8 @@ def read_weight(cell: Any) -> float:
 def read_integer(cell: Any) -> int:
     """Converts a number without a fraction, or a boolean, to a 64-bit integer.
 
-    Numbers such as 2.0 are valid, because pandas writes integers in this form if a column has missing values.
-
-    Raises:
-        InvalidInput: `bad_value`: the cell does not contain such a number.
+    Numbers such as 2.0 are valid, because pandas writes integers in this form if a column has missing values. Raises
+    `InvalidInput` if the cell does not contain such a number.
     """
     value = cell = plain(cell, "bad_value")
     if isinstance(cell, str) and len(cell) <= 40 and (digits := re.fullmatch(r"\s*([+-]?[0-9]{1,20})(?:\.0*)?\s*", cell)):
@@ -136,11 +127,8 @@ def read_flag(cell: Any) -> bool:
 
 
 def read_text(cell: Any) -> str:
-    """Converts a cell to text: strings are unchanged, empty cells become "", and lists and objects become JSON.
-
-    Raises:
-        InvalidInput: The text is not valid UTF-8.
-    """
+    """Converts a cell to text: strings are unchanged, empty cells become "", and lists and objects become JSON. Raises
+    `InvalidInput` if the text is not valid UTF-8."""
     cell = plain(cell, "bad_value", keeps_lists=True)
     if cell is None:
         return ""
@@ -151,11 +139,8 @@ def read_text(cell: Any) -> str:
 
 
 def read_name(reason: str, cell: Any) -> str:
-    """Reads a key or a group name and normalizes the text to NFC. A number becomes its digits.
-
-    Raises:
-        InvalidInput: With the given reason: the name is empty, too long, or has control characters.
-    """
+    """Reads a key or a group name and normalizes the text to NFC. A number becomes its digits. Raises `InvalidInput`
+    with the given reason if the name is empty, too long, or has control characters."""
     name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
     if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
         raise bad_cell(reason, cell, f"text on one line, of at most {_MAX_NAME_CHARACTERS} characters")
@@ -163,11 +148,8 @@ def read_name(reason: str, cell: Any) -> str:
 
 
 def read_path(cell: Any, root: Root) -> str:
-    """Reads the path of a file and returns the path relative to the root.
-
-    Raises:
-        InvalidInput: The cell is not a path, or leads outside the root.
-    """
+    """Reads the path of a file and returns the path relative to the root. Raises `InvalidInput` if the cell is not a
+    path, or leads outside the root."""
     if type(cell) is not str:
         cell = plain(cell, "bad_value")
     if not isinstance(cell, str) or not 0 < len(cell) <= _MAX_NAME_CHARACTERS or not is_utf8(cell):

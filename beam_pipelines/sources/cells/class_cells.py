@@ -22,11 +22,8 @@ _WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas: integers in a
 
 @functools.lru_cache(1 << 16)
 def class_name(text: str) -> str:
-    """Returns a class name in NFC, without leading and trailing blanks.
-
-    Raises:
-        InvalidInput: The name is empty, too long, a negative number, not UTF-8, or has control characters.
-    """
+    """Returns a class name in NFC, without leading and trailing blanks. Raises `InvalidInput` if the name is empty, too
+    long, a negative number, not UTF-8, or has control characters."""
     name = unicodedata.normalize("NFC", text.strip())
     if not 0 < len(name) <= _MAX_CLASS_CHARACTERS or CONTROL.search(name) or not is_utf8(name):
         raise bad_cell("bad_label", text, _CLASS)
@@ -37,11 +34,7 @@ def class_name(text: str) -> str:
 
 def read_class(cell: Any) -> str:
     """Returns the class name in a cell. Integers become class names that consist of their digits, and booleans become
-    `True` or `False`, as in CSV files of pandas.
-
-    Raises:
-        InvalidInput: The cell does not contain a class name.
-    """
+    `True` or `False`, as in CSV files of pandas. Raises `InvalidInput` if the cell does not contain a class name."""
     if type(cell) is str:  # fast path for the most common type
         return class_name(cell)
     cell = plain(cell, "bad_label")
@@ -58,10 +51,8 @@ def known(name: str, label_names: Collection[str]) -> str:
     """Returns the class name to which a cell refers by name or by index.
 
     The text `2.0` is read as the integer `2`, unless `2.0` is a class name. If no class name is an integer, integers in
-    cells are indices into the class names. `False` and `True` are read as 0 and 1 if class names are given without them.
-
-    Raises:
-        InvalidInput: The name is not one of the label names.
+    cells are indices into the class names. `False` and `True` are read as 0 and 1 if class names are given without
+    them. Raises `InvalidInput` if the name is not one of the label names.
     """
     if label_names and name in label_names:
         return name
@@ -78,11 +69,7 @@ def known(name: str, label_names: Collection[str]) -> str:
 
 
 def name_integers(cell: Any, names: Sequence[str]) -> Any:
-    """Replaces class indices in a cell by class names.
-
-    Raises:
-        InvalidInput: An integer is not a valid index.
-    """
+    """Replaces class indices in a cell by class names. Raises `InvalidInput` if an integer is not a valid index."""
     if isinstance(cell, (list, tuple)):
         return [name_integers(item, names) for item in cell]
     if isinstance(cell, int) and not isinstance(cell, bool):
@@ -93,11 +80,8 @@ def name_integers(cell: Any, names: Sequence[str]) -> Any:
 
 
 def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
-    """Reads a cell with a single class name.
-
-    Raises:
-        InvalidInput: The cell does not contain an allowed class. The message suggests kinds that can read the cell.
-    """
+    """Reads a cell with a single class name. Raises `InvalidInput` if the cell does not contain an allowed class. The
+    message suggests kinds that can read the cell."""
     try:
         return known(read_class(cell), label_names)
     except InvalidInput as error:
@@ -147,11 +131,8 @@ def read_classes(
 
 
 def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the classes whose flag is 1, given a list or a text of flags.
-
-    Raises:
-        InvalidInput: The cell does not have a 0 or 1 for each class.
-    """
+    """Returns the classes whose flag is 1, given a list or a text of flags. Raises `InvalidInput` if the cell does not
+    have a 0 or 1 for each class."""
     value = plain(cell, "bad_label", keeps_lists=True)
     # NumPy separates numbers by blanks, and writes 1. for 1.0.
     flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value
@@ -163,11 +144,8 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_one_hot(cell: Any, label_names: Sequence[str]) -> str:
-    """Returns the only class whose flag is 1, given a list or a text of flags.
-
-    Raises:
-        InvalidInput: The cell does not have a 0 or 1 for each class, or does not have exactly one 1.
-    """
+    """Returns the only class whose flag is 1, given a list or a text of flags. Raises `InvalidInput` if the cell does
+    not have a 0 or 1 for each class, or does not have exactly one 1."""
     names = read_multi_hot(cell, label_names)
     if len(names) != 1:
         raise bad_cell("bad_label", cell, "a list with exactly one 1. For any number of classes, use the kind multi_hot")
@@ -175,11 +153,8 @@ def read_one_hot(cell: Any, label_names: Sequence[str]) -> str:
 
 
 def read_only_flag(flags: Mapping[str, bool]) -> str:
-    """Returns the class of a one-hot row, which is the name of the only column with a 1.
-
-    Raises:
-        InvalidInput: No column has a 1, or several have.
-    """
+    """Returns the class of a one-hot row, which is the name of the only column with a 1. Raises `InvalidInput` if no
+    column has a 1, or several have."""
     names = [name for name, flag in flags.items() if flag]
     if len(names) != 1:
         problem = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"

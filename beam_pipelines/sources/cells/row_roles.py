@@ -45,11 +45,8 @@ class RowRoles(NamedTuple):
         return (Feature(WEIGHT, "float"),) if self.weight else ()
 
     def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
-        """Adds the key, split, group and weight of a row to an image reference.
-
-        Raises:
-            InvalidInput: A cell is invalid for its role.
-        """
+        """Adds the key, split, group and weight of a row to an image reference. Raises `InvalidInput` if a cell is
+        invalid for its role."""
         if self.weight:
             image = image._replace(values={**(image.values or {}), WEIGHT: in_column(self.weight, read_weight, row.get(self.weight))})
         if self.split:

@@ -55,10 +55,8 @@ class ObjectsColumn:
 
     def _read_cell(self, cell: Any) -> Objects:
         """Reads objects such as `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list of single objects.
-
-        Raises:
-            InvalidInput: The cell does not have this form, a class is not allowed, or a flag is set that is not a feature.
-        """
+        Raises `InvalidInput` if the cell does not have this form, a class is not allowed, or a flag is set that is not
+        a feature."""
         if cell is None:
             cell = []
         several = isinstance(cell, list) and all(isinstance(item, dict) for item in cell)

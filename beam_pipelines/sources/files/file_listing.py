@@ -109,9 +109,7 @@ class FileListing:
 
         The caller must consume the files of a folder before it requests the next folder. In an object store, the same
         folder can be yielded more than once. Dead letters for invalid names are yielded together with the first folder.
-
-        Raises:
-            UserError: A folder cannot be read.
+        Raises `UserError` if a folder cannot be read.
         """
         if self.is_remote:
             return self._walk_store(files_at(self._root.path).list(join(self._root.path, folder)), folder)
@@ -193,11 +191,7 @@ class FileListing:
 
     def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:
         """Returns the paths that match patterns. The result also includes dead letters that match the patterns or may
-        hide matching files.
-
-        Raises:
-            UserError: A folder cannot be read.
-        """
+        hide matching files. Raises `UserError` if a folder cannot be read."""
         names: list[str] = []
         rejected: dict[str, DeadLetter] = {}
         for listed_file in self.walk() if wanted.is_deep else self._direct_files(""):
@@ -209,11 +203,8 @@ class FileListing:
         return wanted.fitting(names), [rejected[path] for path in sorted(fitting)]
 
     def take_files(self, folder: str, is_wanted: Callable[[str], Any]) -> list[str]:
-        """Returns the sorted names of those files directly in a folder for which `is_wanted` is true.
-
-        Raises:
-            UserError: A requested file is an unfollowed link or not a file, or the folder cannot be read.
-        """
+        """Returns the sorted names of those files directly in a folder for which `is_wanted` is true. Raises
+        `UserError` if a requested file is an unfollowed link or not a file, or the folder cannot be read."""
         wanted = sorted(outcome for outcome in self._direct_files(folder) if is_wanted(posixpath.basename(outcome.path)))
         self.reject(result for result in wanted if isinstance(result, DeadLetter))
         return [posixpath.basename(value.path) for value in wanted]
@@ -224,11 +215,8 @@ class FileListing:
             raise self._rejection(letter.path, letter.message, "a file")
 
     def take_folder(self, folder: str) -> str:
-        """Checks that the path of a folder contains no links that must not be followed, and returns the path.
-
-        Raises:
-            UserError: The folder, or a folder in its path, is a link that is not followed.
-        """
+        """Checks that the path of a folder contains no links that must not be followed, and returns the path. Raises
+        `UserError` if the folder, or a folder in its path, is a link that is not followed."""
         for path in itertools.accumulate(folder.split("/"), join):
             if not self.is_remote and os.path.islink(f"{self._root.path}/{path}") and not self._is_followed(path):
                 raise self._rejection(printable(path), LINK_TO_FOLDER, "a folder")
