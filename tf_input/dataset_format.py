@@ -58,6 +58,7 @@ FEATURE_KINDS: Mapping[str, str] = {
     "integer": "int64",
     "float": "float",
     "bbox": "float",  # ymin, xmin, ymax, xmax, in 0..1
+    "keypoints": "float",  # x, y and optionally visibility (0, 1 or 2) of each point; x and y in 0..1
 }
 
 # Dtypes of tensors, which NumPy, TensorFlow (`tf.io.decode_raw`) and TensorFlow Datasets can all read.
@@ -146,6 +147,8 @@ class Feature:
         description: The description of the feature; empty if there is none.
         dtype: The dtype of a tensor, one of `TENSOR_DTYPES`; `uint16` for images that keep 16 bits; otherwise empty.
         is_long: Whether the feature has a string longer than `MAX_CATALOG_TEXT_BYTES`. If so, it has no catalog column.
+        point_names: The names of the keypoints, in order; empty if they are unknown.
+        skeleton: The pairs of keypoints that a line connects in drawings, as indices from 0.
     """
 
     name: str
@@ -155,6 +158,8 @@ class Feature:
     description: str = ""
     dtype: str = ""
     is_long: bool = False
+    point_names: tuple[str, ...] = ()
+    skeleton: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in FEATURE_KINDS:
@@ -168,6 +173,7 @@ class Feature:
             raise ValueError(f"feature {self.name!r} of kind {self.kind} has dtype {self.dtype!r}. {allowed}")
         if None in self.shape[1:] and self.kind != "tensor":
             raise ValueError(f"feature {self.name!r} has shape {self.shape}. Only the first dimension may be unknown.")
+        _check_points(self)
 
     @property
     def is_ragged(self) -> bool:
@@ -193,6 +199,10 @@ class Feature:
             fields["dtype"] = self.dtype
         if self.is_long:
             fields["is_long"] = True
+        if self.point_names:
+            fields["point_names"] = list(self.point_names)
+        if self.skeleton:
+            fields["skeleton"] = [list(pair) for pair in self.skeleton]
         return fields
 
     @classmethod
@@ -205,7 +215,23 @@ class Feature:
         """
         _check_types(cls, fields, "schema")
         names = label_names if fields["name"] == LABEL else fields.get("label_names", ())
-        return _construct(cls, {**fields, "shape": tuple(fields.get("shape", ())), "label_names": tuple(names)}, "schema")
+        tuples = {"shape": tuple(fields.get("shape", ())), "label_names": tuple(names)}
+        tuples |= {"point_names": tuple(fields.get("point_names", ())), "skeleton": tuple(map(tuple, fields.get("skeleton", ())))}
+        return _construct(cls, {**fields, **tuples}, "schema")
+
+
+def _check_points(feature: Feature) -> None:
+    """Checks the names and the skeleton of a feature against its shape.
+
+    Raises:
+        ValueError: The number of names differs from the number of points, or the skeleton has an invalid pair.
+    """
+    num_points = feature.shape[-2] or 0 if len(feature.shape) > 1 else 0
+    if feature.point_names and len(feature.point_names) != num_points:
+        raise ValueError(f"feature {feature.name!r} has {len(feature.point_names)} point names for {num_points} points")
+    for pair in feature.skeleton:
+        if len(pair) != 2 or not all(type(index) is int and 0 <= index < num_points for index in pair):
+            raise ValueError(f"feature {feature.name!r}: the skeleton has {pair!r:.80}; it must be two indices below {num_points}")
 
 
 def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:

@@ -25,6 +25,9 @@ name for the feature, `tree_height=height:float`.
     array[H,W,C]  the path of a `.npy` file, or nested lists of numbers       float, given shape
     tensor        the path or the bytes of a `.npy` file                      tensor, dtype and shape of the first value
     tensor[float32,H,?]  also numbers without a header, or nested lists       tensor, given dtype and shape, ? for any
+    keypoints     [[x, y], …] or [[x, y, visibility], …]; several columns:    keypoints, shape of the first value
+                  x and y of each point
+    keypoints[N], keypoints[N,3]: the same, or N times 2 or 3 numbers         keypoints, shape (N, 2) or (N, 3)
 """
 
 import dataclasses
@@ -33,13 +36,14 @@ import re
 from typing import Collection
 
 from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.features import kinds
 from tf_input.dataset_format import LABEL, MASK, OBJECTS, TENSOR_DTYPES, Feature
 
 _MAX_CLASSES = 1_000_000  # Limit for columns with a flag for each class.
 LIST_KINDS = ("float", "integer", "text")
 FLAG_KINDS = ("one_hot", "multi_hot")  # Kinds whose cells have a flag for each class.
-_KINDS_OF_SEVERAL = ("class", "one_hot", "multi_label", "float", "integer")  # Kinds that can combine several columns.
-KINDS = ("class", "one_hot", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor")
+_KINDS_OF_SEVERAL = ("class", "one_hot", "multi_label", "float", "integer", *kinds.KINDS)  # Kinds that can combine several columns.
+KINDS = ("class", "one_hot", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor", *kinds.KINDS)
 
 # Names that other tools use, in lower case, and the corresponding kind.
 _SYNONYMS = {
@@ -50,6 +54,7 @@ _SYNONYMS = {
     **dict.fromkeys(("onehot", "dummies"), "one_hot"),
     **dict.fromkeys(("tags", "multilabel", "classes"), "multi_label"),
     **dict.fromkeys(("photo", "picture"), "image"),
+    **dict.fromkeys(("keypoint", "landmarks", "landmark", "points", "pose", "joints"), "keypoints"),
 }
 
 _COLUMN = re.compile(
@@ -85,6 +90,8 @@ class Column:
 
     def feature(self) -> Feature:
         """Returns the feature for the column."""
+        if kind := kinds.KINDS.get(self.kind):
+            return kind.make_feature(self.name, self.names, self.shape)
         match self.kind:
             case "class" | "one_hot":
                 return Feature(self.name, "class_label")
@@ -101,7 +108,9 @@ class Column:
     @property
     def is_resolved(self) -> bool:
         """Whether the shape and the dtype are known before values are read."""
-        return self.kind not in ("array", "tensor") or bool(self.shape and (self.dtype or self.kind == "array"))
+        if self.kind not in ("array", "tensor", *kinds.KINDS):
+            return True
+        return bool(self.shape and (self.dtype or self.kind != "tensor"))
 
     def positions(self, label_names: Collection[str] = ()) -> tuple[str, ...]:
         """Returns the class names of a `one_hot` or `multi_hot` column, in the order of its values.
@@ -147,6 +156,9 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     if kind != "tensor" and (dtype or None in shape):
         raise UserError(f"{option}={text}: only a tensor can have a type or a variable side (?), such as tensor[float32,?,28].")
     shape = (None,) if match["brackets"] == "[]" else shape
+    name = match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64]
+    if special := kinds.KINDS.get(kind):
+        return Column(name, names, kind, special.parse_shape(f"{option}={text}", names, shape))
     is_flat = kind in LIST_KINDS or (kind in FLAG_KINDS and shape != (None,))
     has_sides = kind == "tensor" or (kind == "array" and shape != (None,))
     if shape and ((not is_flat and not has_sides) or 0 in shape or (is_flat and len(shape + names) > 2)):
@@ -157,7 +169,7 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     if kind in FLAG_KINDS and shape and (shape[0] or 0) > _MAX_CLASSES:
         raise UserError(f"{option}={text}: too many classes. At most {_MAX_CLASSES:,} are allowed.")
     kind = "class" if kind == "one_hot" and len(names) > 1 else kind
-    return Column(match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape, dtype)
+    return Column(name, names, kind, shape, dtype)
 
 
 def parse_labels(texts: list[str]) -> tuple[Column, ...]:

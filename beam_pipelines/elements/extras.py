@@ -50,6 +50,9 @@ class Extras(NamedTuple):
         tensors: A mapping from tensor feature to its sums. Empty if the example is not sampled for statistics.
         coordinates: A mapping from each feature that may contain coordinates to its statistics. Empty if the image was
             neither rotated nor resized.
+        counts: A mapping from each feature of a kind in `features.kinds` to the statistics of its numbers.
+        num_outside: A mapping from such a feature to the number of positions that were removed because they are outside
+            the image.
     """
 
     entries: bytes
@@ -65,3 +68,5 @@ class Extras(NamedTuple):
     images: Mapping[str, OtherImage] = {}
     tensors: Mapping[str, TensorSums] = {}
     coordinates: Mapping[str, CoordinateFacts] = {}
+    counts: Mapping[str, Mapping[str, int]] = {}
+    num_outside: Mapping[str, int] = {}

@@ -179,6 +179,7 @@ class SplitStatistics:
         pixels: The channel sums of a uniform sample of the images.
         other_labels: A mapping from each other class feature to the count of each label.
         tensors: A mapping from tensor feature to its sums over the sample.
+        counts: A mapping from each feature of a kind in `features.kinds` to the statistics of its numbers.
     """
 
     num_examples: int = 0
@@ -187,6 +188,12 @@ class SplitStatistics:
     pixels: PixelSums = dataclasses.field(default_factory=PixelSums)
     other_labels: dict[str, Counter[int]] = dataclasses.field(default_factory=dict)
     tensors: dict[str, TensorSums] = dataclasses.field(default_factory=dict)
+    counts: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
+
+    def add_counts(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Adds the statistics of the numbers of features."""
+        for name, numbers in counts.items():
+            self.counts.setdefault(name, Counter()).update(numbers)
 
     def add_tensors(self, tensors: Mapping[str, TensorSums]) -> None:
         """Adds the sums of tensors, by feature."""
@@ -202,6 +209,7 @@ class SplitStatistics:
         for name, labels in other.other_labels.items():
             self.other_labels.setdefault(name, Counter()).update(labels)
         self.add_tensors(other.tensors)
+        self.add_counts(other.counts)
 
 
 @dataclasses.dataclass
@@ -221,6 +229,8 @@ class ImageStatistics:
         num_turns_guessed: The number of images that EXIF rotates, if the source does not say whether their boxes or
             masks are rotated too.
         coordinates: A mapping from each feature that may contain coordinates to the statistics of its numbers.
+        num_outside: A mapping from each feature of a kind in `features.kinds` to the number of positions that were
+            removed because they are outside the image.
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
@@ -234,6 +244,7 @@ class ImageStatistics:
     num_clipped_boxes: int = 0
     num_turns_guessed: int = 0
     coordinates: dict[str, CoordinateFacts] = dataclasses.field(default_factory=dict)
+    num_outside: Counter[str] = dataclasses.field(default_factory=Counter)
 
     @property
     def num_examples(self) -> int:
@@ -255,6 +266,8 @@ class ImageStatistics:
         for name, image in extras.images.items():
             self.images_of(name).add(image)
         split.add_tensors(extras.tensors)
+        split.add_counts(extras.counts)
+        self.num_outside.update(extras.num_outside)
         self.num_black_white_masks += extras.num_black_white_masks
         self.num_class_masks += extras.num_class_masks
         self.num_dropped_boxes += extras.num_dropped_boxes
@@ -276,6 +289,7 @@ class ImageStatistics:
         self.num_dropped_boxes += other.num_dropped_boxes
         self.num_clipped_boxes += other.num_clipped_boxes
         self.num_turns_guessed += other.num_turns_guessed
+        self.num_outside.update(other.num_outside)
         self._add_coordinates(other.coordinates)
 
     def _add_coordinates(self, coordinates: Mapping[str, CoordinateFacts]) -> None:

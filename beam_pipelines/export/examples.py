@@ -13,7 +13,7 @@ from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, Feature, Manifest
 ENCODED = ("image", "mask")  # Kinds of features that are stored as complete files.
 EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "gif": "gif", "bmp": "bmp"}
 _SUFFIXES = {"jpeg": (".jpg", ".jpeg", ".jpe", ".jfif")}
-_DTYPES = {"pixels": "uint8", "class_label": "int64", "integer": "int64", "float": "float32", "bbox": "float32"}
+_DTYPES = {"bytes": "uint8", "int64": "int64", "float": "float32"}  # of stored values without a dtype
 
 
 class ExportedExample(NamedTuple):
@@ -69,7 +69,7 @@ def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -
 
 def dtype_of(feature: Feature) -> np.dtype:
     """Returns the dtype of a numeric feature."""
-    return np.dtype(feature.dtype or _DTYPES[feature.kind]).newbyteorder("<")
+    return np.dtype(feature.dtype or _DTYPES[FEATURE_KINDS[feature.kind]]).newbyteorder("<")
 
 
 def read_value(reader: ExampleReader, feature: Feature) -> Any:

@@ -3,6 +3,7 @@
     objects/bbox     `bbox`: x, y, width, height in pixels of the stored image, float64; rounded as far as possible
                      without changing the stored float32 box, for example 23 instead of 23.0000006
     objects/label    `category`
+    keypoints        x, y in pixels of the stored image, and the visibility, float64
     objects/NAME     `NAME`
 """
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.export.examples import ExportedExample
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.images import check_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, Manifest
@@ -33,7 +35,7 @@ class ExportedValues:
         manifest: The manifest of the dataset.
 
     Raises:
-        UserError: Examples have boxes but no image.
+        UserError: Examples have boxes or keypoints but no image.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -42,20 +44,22 @@ class ExportedValues:
         self._sides = [side for side in sides if side is not None and (side.kind, side.shape) == ("integer", ())]
         self._image = features.get(IMAGE)
         has_size = len(self._sides) == 2 or (self._image is not None and (self._image.kind == "image" or len(self._image.shape) > 1))
-        if BBOX in features and not has_size:
+        if (BBOX in features or any(item.kind in KINDS for item in manifest.schema)) and not has_size:
             raise UserError(
-                "--to: boxes are exported in pixels of their image, and the examples have no image. Choose another "
+                "--to: boxes and keypoints are exported in pixels of their image, and the examples have no image. Choose another "
                 "format."
             )
 
     def of(self, feature: Feature, example: ExportedExample) -> Any:
         """Returns the value of a feature. Unlike in `ExportedExample.value`, boxes are float64 [num_objects, 4] in
-        pixels.
+        pixels, and keypoints are float64 in pixels.
 
         Raises:
             BadExampleError: The example has no such value, or the size of its image is unknown.
         """
         value = example.value(feature)
+        if feature.kind in KINDS:
+            return KINDS[feature.kind].export(value, self._size(example), _shortest)
         if feature.name != BBOX or not len(value):
             return value.astype(np.float64) if feature.name == BBOX else value
         height, width = self._size(example)

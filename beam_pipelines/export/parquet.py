@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from beam_pipelines.export.examples import ENCODED, ExportedExample, dtype_of, with_extension
 from beam_pipelines.export.export_objects import BBOX, ExportedValues, object_field
 from beam_pipelines.export.safe_names import safe_path
+from beam_pipelines.features.kinds import KINDS
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest, shard_suffix
 
 # Maximum number of bytes and of rows in a row group. A row group is read at once.
@@ -127,7 +128,7 @@ def _type(feature: Feature) -> pa.DataType:
 
 
 def _dtype_of(feature: Feature) -> np.dtype:
-    return np.dtype("<f8") if feature.name == BBOX else dtype_of(feature)
+    return np.dtype("<f8") if feature.name == BBOX or feature.kind in KINDS else dtype_of(feature)
 
 
 def _describe(feature: Feature) -> dict[str, Any]:

@@ -34,6 +34,9 @@ class Objects(NamedTuple):
             object. An example of a name is `is_crowd`.
         image_size: The (height, width) in pixels of the image that the boxes refer to. None if unknown.
         is_relative: Whether boxes are relative to the image size, and not in pixels.
+        points: A mapping from the name of a feature with keypoints, without the prefix `objects/`, to the points of
+            each object. A point is (x, y), or (x, y, visibility) with the visibility 0 for a point without a position,
+            in the unit of the boxes.
     """
 
     boxes: tuple[tuple[float, float, float, float], ...]
@@ -41,6 +44,7 @@ class Objects(NamedTuple):
     flags: Mapping[str, tuple[int, ...]] = {}
     image_size: tuple[int, int] | None = None
     is_relative: bool = False
+    points: Mapping[str, tuple[tuple[tuple[float, ...], ...], ...]] = {}
 
 
 class Regions(NamedTuple):
@@ -106,6 +110,34 @@ def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_
     num_clipped = int((is_clipped & has_area).sum())
     kept = tuple(np.flatnonzero(has_area).tolist())
     return PlacedObjects(boxes[has_area], kept, num_clipped, len(has_area) - num_kept)
+
+
+def place_points(
+    positions: np.ndarray, geometry: Geometry, is_relative: bool, size: tuple[int, int] | None = None, drawn_on: str | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Transforms positions in the source image to positions in the stored image.
+
+    Args:
+        positions: The x and y of each position, float64 [..., 2], in pixels, or from 0 to 1 if `is_relative`.
+        geometry: The rotation and resizing of the image.
+        is_relative: Whether positions are relative to the image size, and not in pixels.
+        size: The (height, width) in pixels of the image that the positions refer to. None if unknown.
+        drawn_on: The image that the positions refer to, as in `SourceConfig`.
+
+    Returns:
+        x and y as fractions of the width and height of the upright image, float64 [..., 2], which are outside 0..1 for
+        positions outside the image; and the size of a pixel in this unit, float64 [2].
+
+    Raises:
+        InvalidInput: `size_mismatch`: the positions refer to another image.
+    """
+    is_rotated = follows_rotation(size, geometry, "keypoints were", drawn_on)
+    height, width = geometry.source_size if is_rotated else geometry.upright
+    placed = positions if is_relative else positions / np.array([width, height], np.float64)
+    if is_rotated:
+        boxes = np.concatenate([placed[..., ::-1]] * 2, axis=-1).reshape(-1, 4)  # boxes without area: ymin, xmin, ymax, xmax
+        placed = _rotate_boxes(boxes, geometry.orientation)[:, 1::-1].reshape(placed.shape)
+    return placed, 1 / np.array(geometry.upright[::-1], np.float64)
 
 
 def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:

@@ -8,6 +8,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.publish.accounting import find_warnings
 from beam_pipelines.publish.card import dataset_card
 from beam_pipelines.publish.croissant import describe_dataset
@@ -166,6 +167,8 @@ def _tfds_value(feature: Feature, mask_bits: int, channels: int = 3) -> dict[str
 
 
 def _tfds_kind(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any]:
+    if feature.kind in KINDS:
+        return dict(KINDS[feature.kind].describe_tfds(feature))
     match feature.kind:
         case "image" | "mask":
             channels, dtype = (channels, feature.dtype or "uint8") if feature.kind == "image" else (1, f"uint{mask_bits}")
@@ -236,6 +239,8 @@ def statistics(
         facts["mask"] = recorded["mask"]
     if any(feature.name == f"{OBJECTS}/bbox" for feature in listing.schema):
         facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
+    if images.num_outside:
+        facts["num_outside"] = dict(sorted(images.num_outside.items()))
     if listing.unused_fields:
         facts["unused_fields"] = list(listing.unused_fields)
     if listing.unused_categories:
@@ -275,6 +280,8 @@ def _split_statistics(split: SplitStatistics, schema: Sequence[Feature], qualiti
             facts["pixels"] = split.tensors[IMAGE].pixels_to_json(features[IMAGE].shape[-1])
     if split.tensors:
         facts["tensors"] = {name: sums.to_json() for name, sums in sorted(split.tensors.items())}
+    if split.counts:
+        facts["counts"] = {name: dict(sorted(counts.items())) for name, counts in sorted(split.counts.items())}
     facts["shuffle"] = qualities.to_json()
     return facts
 

@@ -15,7 +15,8 @@ from beam_pipelines.elements.extras import Extras, OtherImage
 from beam_pipelines.elements.input_record import ENTIRE_FILE, ArrayPart, FilePart
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import InvalidInput, printable
-from beam_pipelines.images.annotations import Objects, Regions, follows_rotation, is_turn_guessed, transform_boxes
+from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.images.annotations import Objects, Regions, follows_rotation, is_turn_guessed, place_points, transform_boxes
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
 from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, has_classes, transform_mask, read_mask
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
@@ -128,6 +129,10 @@ class ExtrasEncoder:
                 encoded |= {name: tensor.data, f"{name}/value": tensor.data, f"{name}/shape": tensor.shape}
                 if is_sampled:
                     facts.setdefault("tensors", {})[name] = TensorSums.of(tensor.data, self._by_name[name].dtype)
+            elif self._by_name[name].kind in KINDS:
+                is_relative = self._source.box_unit == "relative"
+                self._encode_positions(self._by_name[name], value, geometry, is_relative, None, encoded, facts)
+                self._note_rotation(None, geometry, facts)
             else:
                 with _file_named(name, value):
                     encoded[name] = self._convert(self._by_name[name], value, geometry, files, spool)
@@ -178,9 +183,30 @@ class ExtrasEncoder:
         encoded[label] = [self._positions[label][value.labels[index]] for index in placed.kept]
         for flag, numbers in value.flags.items():
             encoded[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
+        for name, points in value.points.items():
+            feature = self._by_name[f"{OBJECTS}/{name}"]
+            kept = np.array([points[index] for index in placed.kept], np.float64).reshape(-1, *feature.shape[1:])
+            self._encode_positions(feature, kept, geometry, value.is_relative, value.image_size, encoded, facts)
         facts |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
         if value.boxes:
             self._note_rotation(value.image_size, geometry, facts)
+
+    def _encode_positions(
+        self,
+        feature: Feature,
+        value: np.ndarray,
+        geometry: Geometry,
+        is_relative: bool,
+        size: tuple[int, int] | None,
+        encoded: dict[str, Any],
+        facts: dict[str, Any],
+    ) -> None:
+        """Encodes a value of a kind in `KINDS`, or the values of all objects."""
+        place = lambda positions: place_points(positions, geometry, is_relative, size, self._source.drawn_on)
+        numbers, num_outside = KINDS[feature.kind].encode(feature, value, place, self._source.bad_boxes)
+        encoded[feature.name] = numbers
+        facts.setdefault("counts", {})[feature.name] = KINDS[feature.kind].count(feature, numbers)
+        facts.setdefault("num_outside", {})[feature.name] = num_outside
 
     def _form_of_boxes(self, error: InvalidInput) -> str:
         """Returns the box format for an error message about a box, if the source supports several formats."""

@@ -3,6 +3,7 @@
 from beam_pipelines.config.prepare_config import PrepareConfig, check_reserved_names
 from beam_pipelines.elements.class_tables import check_class_options
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.sources.listing.groups_and_strata import StrataReader
 from beam_pipelines.sources.registry import source_classes
 from beam_pipelines.sources.source import Source
@@ -34,7 +35,7 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
             check_reserved_names(column.name, has_images)
     if not has_images:
         for feature in opened.features:
-            if feature.kind in ("mask", "bbox"):
+            if feature.kind in ("mask", "bbox", *KINDS):
                 raise UserError(
                     f"--image=none: {feature.name!r} is of kind {feature.kind}, which needs an image. Omit one of the "
                     "two."

@@ -55,6 +55,7 @@ class Source(abc.ABC):
             has no such fields.
         boxes: The counts of boxes whose format the data does not state. None if the format states it.
         group_names: The names of categories that only group other categories.
+        found_features: Further features, which are known only after a part has been listed.
         unexpected_files: The files that are not inputs, collected while a part is listed. None if the format ignores
             such files.
 
@@ -74,6 +75,7 @@ class Source(abc.ABC):
     unused_fields: UnusedFields | None = None
     boxes: BoxForms | None = None
     group_names: frozenset[str] = frozenset()
+    found_features: frozenset[Feature] = frozenset()
     unexpected_files: UnexpectedFiles | None = None
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:

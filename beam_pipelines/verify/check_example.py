@@ -7,6 +7,7 @@ import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import InvalidInput
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.image_headers import identify
 from beam_pipelines.images.images import CheckedImage, check_image
@@ -82,6 +83,8 @@ class ExampleCheck:
                 raise BadExampleError(f"{num_bytes} bytes of pixels instead of {math.prod(feature.shape)}")
         if feature.kind == "tensor":
             _check_tensor(feature, example)
+        if feature.kind in KINDS:
+            KINDS[feature.kind].check(feature, np.array(example.values(feature.name), np.float32))
         return count
 
     def _check_image(self, feature: Feature, example: ExampleReader, full_scale: bool) -> None:

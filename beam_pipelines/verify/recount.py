@@ -11,6 +11,7 @@ from beam_pipelines.elements.quality import LabelSequence, ShuffleQualities
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, SplitStatistics, is_sampled
 from beam_pipelines.elements.tensor_sums import TensorSums
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.images import CheckedImage, check_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.publish.metadata import recorded_statistics
@@ -83,6 +84,8 @@ class RecordCounter:
                 side = f"{feature.name}/height"  # Missing or 0 if `prepare` did not check the image.
                 is_checked = side in example.features and any(example.values(side))
                 self._statistics.images_of(feature.name).add(image if is_checked else image._replace(format=""))
+            elif feature.kind in KINDS:
+                self._split.add_counts({feature.name: KINDS[feature.kind].count(feature, _numbers(feature, example))})
             elif feature.kind == "tensor" and is_sampled:
                 self._split.add_tensors({feature.name: TensorSums.of(_data(feature, example), feature.dtype)})
             elif feature.kind == "mask" and feature.name in decoded:
@@ -124,6 +127,10 @@ class RecordCounter:
         self._split.labels = self._split.other_labels.pop(LABEL, Counter())
         sequences = {name: LabelSequence.of_examples(lists) for name, lists in self._labels.items()}
         return ShardCounts(self._statistics, sequences, formats is not None, precision)
+
+
+def _numbers(feature: Feature, example: ExampleReader) -> np.ndarray:
+    return np.array(example.values(feature.name), np.float32)
 
 
 def _image_facts(feature: Feature, example: ExampleReader, checked: CheckedImage | None) -> OtherImage:

@@ -6,9 +6,10 @@ from typing import Any, Callable, Iterable, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.array_values import array_shape, nested_shape, read_nested
 from beam_pipelines.images.tensor_values import read_tensor_header, tensor_of_list
-from beam_pipelines.sources.cells.cells import embedded_bytes, read_image_path, read_path, shown
+from beam_pipelines.sources.cells.cells import embedded_bytes, read_image_path, read_numbers, read_path, shown
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.storage.files import read_start
 from beam_pipelines.storage.input_errors import describe_fact
@@ -61,6 +62,8 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
     Raises:
         InvalidInput: The data is not an array or tensor.
     """
+    if column.kind in KINDS:
+        return dataclasses.replace(column, shape=KINDS[column.kind].resolve_shape(read_numbers(start)))
     if column.kind == "array":
         return dataclasses.replace(column, shape=nested_shape(start) if holds_array(start) else array_shape(start))
     if holds_array(start):
@@ -86,16 +89,23 @@ def _resolve(column: Column, resolve: Callable[[Column], Column]) -> Column:
     try:
         return resolve(column)
     except InvalidInput as error:
-        name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
-        sides = "tensor[float32," if column.kind == "tensor" else "array["
-        raise UserError(f"The first {name!r} is not {kind}: {error}. State the shape: {name}:{sides}HEIGHT,WIDTH,…].") from None
+        name, kind = printable(column.names[0]), "an array" if column.kind == "array" else f"of kind {column.kind}"
+        raise UserError(f"The first {name!r} is not {kind}: {error}. State the shape: {describe_resolved(column)}.") from None
+
+
+def describe_resolved(column: Column) -> str:
+    """Formats a column, including its shape and dtype, as an option value for a message."""
+    name = printable(column.names[0])
+    if column.kind in KINDS:
+        return f"{name}:{column.kind}[N], or {name}:{column.kind}[N,3]"
+    return f"{name}:{'tensor[float32,' if column.kind == 'tensor' else 'array['}HEIGHT,WIDTH,…]"
 
 
 def resolve_by_cell(row: Mapping[str, Any], root: Root, column: Column) -> Column:
     """Completes an array column with the shape and dtype of the array in a row, or in the file that the row names.
     Raises `InvalidInput` if the row has no such array, or the file cannot be read."""
     cell = row.get(column.names[0])
-    if holds_array(cell) or isinstance(cell, bytes):
+    if holds_array(cell) or isinstance(cell, bytes) or column.kind in KINDS:
         return resolve_array(column, cell)
     name = read_path(cell, root)
     path = f"{root.path}/{name}"

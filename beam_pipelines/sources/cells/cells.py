@@ -92,6 +92,44 @@ def _split_list(text: str, separator: str | None) -> list[Any] | None:
     return re.split(r"\s*,\s*|\s+", text.strip()) if text.strip() else []
 
 
+_MAX_DEPTH = 4  # of nested lists
+
+
+def read_numbers(cell: Any, depth: int = _MAX_DEPTH) -> list[Any]:
+    """Reads numbers from nested lists, from their JSON text, or from a text with separators.
+
+    Returns:
+        Flat or nested lists of floats. A missing number, such as null, NaN or an empty text, is None.
+
+    Raises:
+        InvalidInput: A value is not a number, or lists are nested too deeply.
+    """
+    cell = plain(cell, "bad_value", keeps_lists=True)
+    if isinstance(cell, str):
+        cell = _parse_nested(cell) if is_bracketed(cell) else _split_list(cell, None)
+    if not isinstance(cell, list):
+        return [read_optional_float(cell)]
+    if not depth:
+        raise bad_cell("bad_value", cell, "a list of numbers, or a list of such lists")
+    are_lists = [isinstance(item, (list, tuple, np.ndarray)) for item in cell]
+    return [read_numbers(item, depth - 1) if is_list else read_optional_float(item) for item, is_list in zip(cell, are_lists)]
+
+
+def read_optional_float(cell: Any) -> float | None:
+    """Converts a cell to a number as `read_float` does, or to None if the cell is empty or NaN."""
+    is_missing = is_empty(cell) or (isinstance(cell, (float, np.floating)) and cell != cell)
+    return None if is_missing or (isinstance(cell, str) and cell.strip().lower() == "nan") else read_float(cell)
+
+
+def _parse_nested(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        if "[" not in (inner := text.strip()[1:-1]):  # NumPy writes no commas
+            return _split_list(inner, None)
+        raise bad_cell("bad_value", text, "a list of numbers, or a list of such lists, in JSON") from None
+
+
 def read_weight(cell: Any) -> float:
     """Reads the weight of an example. Raises `InvalidInput` if the cell is not a finite number of at least 0."""
     weight = read_float(cell)

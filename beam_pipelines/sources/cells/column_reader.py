@@ -6,8 +6,18 @@ from typing import Any, Callable, Collection, Mapping
 from beam_pipelines.config.columns import FLAG_KINDS, Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import InvalidInput, UserError
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.sources.cells.array_cells import read_part
-from beam_pipelines.sources.cells.cells import in_column, read_flag, read_float, read_integer, read_list, read_text
+from beam_pipelines.sources.cells.cells import (
+    in_column,
+    read_flag,
+    read_float,
+    read_integer,
+    read_list,
+    read_numbers,
+    read_optional_float,
+    read_text,
+)
 from beam_pipelines.sources.cells.class_cells import (
     class_name,
     known,
@@ -39,6 +49,8 @@ def column_reader(
     Raises:
         UserError: One of several columns of a label is not a valid class name.
     """
+    if column.kind in KINDS:
+        return _reader_of_numbers(column)
     if len(column.names) == 1:
         return _reader_of_one(column.names[0], _converter(column, source, root, allowed, names))
     if column.kind in ("float", "integer"):
@@ -50,6 +62,15 @@ def column_reader(
     if column.kind == "class":
         return lambda row: read_only_flag({name: read(row) for name, read in flags})
     return lambda row: tuple([name for name, read in flags if read(row)])
+
+
+def _reader_of_numbers(column: Column) -> _Reader:
+    """Returns a function that reads a value of a kind in `KINDS` from the numbers in one cell or in several cells."""
+    kind, shape = KINDS[column.kind], column.shape
+    if len(column.names) == 1:
+        return _reader_of_one(column.names[0], lambda cell: kind.read(read_numbers(cell), shape))
+    readers = [_reader_of_one(name, read_optional_float) for name in column.names]
+    return lambda row: in_column(column.name, kind.read, [read(row) for read in readers], shape)
 
 
 def _check_class_column(name: str, kind: str, allowed: Collection[str]) -> None:

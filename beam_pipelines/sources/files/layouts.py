@@ -7,6 +7,7 @@ from beam_pipelines.config.run_options import OPTION_OF
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.listing import order_splits
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 
 IMAGE_FOLDERS = ("jpegimages", "images", "image", "imgs", "img")
@@ -81,6 +82,10 @@ def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterabl
 _WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
 
 
+# Options for columns with positions in the image.
+_OF_POSITIONS = ("bad_boxes", "drawn_on", "box_unit")
+
+
 def reject_options(source: SourceConfig, kind: SourceKind) -> None:
     """Raises an error for options that do not apply to a source format.
 
@@ -89,6 +94,8 @@ def reject_options(source: SourceConfig, kind: SourceKind) -> None:
     """
     plain = SourceConfig()
     used = (*kind.options, *(_WITH_LABEL_NAMES if "label_names" in kind.options else ()))
+    if "features" in kind.options and any(column.kind in KINDS for column in (*(source.labels or ()), *source.features)):
+        used += _OF_POSITIONS
     for field in vars(plain):
         if field not in ("kind", "divide", *used) and getattr(source, field) != getattr(plain, field):
             option = OPTION_OF.get(f"source.{field}", field)

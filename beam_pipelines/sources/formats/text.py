@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 from typing import Iterator, Mapping
 
 from beam_pipelines.config.columns import FLAG_KINDS, Column
@@ -9,8 +10,9 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
-from beam_pipelines.errors import InvalidInput, UserError
-from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
+from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.sources.cells.array_cells import describe_resolved, find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.cells.cells import in_column, read_image_path
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.label_files import reject_other_format
@@ -59,6 +61,9 @@ class TextList(RowFiles):
         labels = (Column(LABEL, (LABEL,)),) if source.labels is None else source.labels
         self._fields = _Fields((*labels, *source.features), source.separator)
         self._labels, self._features = labels, source.features
+        for column in (*labels, *source.features):
+            if column.kind in KINDS and not column.is_resolved:
+                raise UserError(f"--label or --feature {printable(column.name)}: the number of fields is unknown. Use {describe_resolved(column)}.")
         if any(not column.is_resolved for column in (*labels, *source.features)):
             first = next(iter(self._files.values()))
             resolve = functools.partial(resolve_by_cell, self._first_row(first), self._root_of(first))
@@ -100,6 +105,13 @@ class TextList(RowFiles):
         return mapper.read(row, InputRecord(nfc(path), path, "", file.split))
 
 
+def _num_fields(column: Column) -> int:
+    """Returns the number of fields for each name of a column. A list of any length counts as one field."""
+    if column.kind in KINDS and len(column.names) == 1:
+        return math.prod(column.shape)
+    return column.shape[0] or 1 if column.is_list or column.kind in FLAG_KINDS and column.shape else 1
+
+
 class _Fields:
     """Splits lines of text into fields.
 
@@ -112,7 +124,7 @@ class _Fields:
         widths: dict[str, int] = {}
         for column in columns:
             for name in column.names:
-                widths[name] = column.shape[0] or 1 if column.is_list or column.kind in FLAG_KINDS and column.shape else 1
+                widths[name] = _num_fields(column)
         if _PATH in widths:
             raise UserError(f"--label or --feature {_PATH}: this is the name of the first field. Choose another name.")
         self._widths = tuple(widths.items())

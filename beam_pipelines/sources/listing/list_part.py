@@ -6,6 +6,7 @@ from typing import Callable, Collection, Iterator
 from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import Source, other_images
 from tf_input.dataset_format import LABEL, MAX_CATALOG_TEXT_BYTES, OBJECTS
@@ -23,6 +24,7 @@ def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[In
     source.num_ignored = 0
     collect, others = label_collectors(source), other_images(source)
     texts = [feature.name for feature in source.features if feature.kind == "text" and not feature.shape]
+    with_positions = [feature for feature in source.features if feature.kind in KINDS]
     for feature, _ in collect:
         facts.schema.labels.setdefault(feature, set())
     inputs = source.list(part)
@@ -34,6 +36,8 @@ def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[In
         images = [element for element in listed if not isinstance(element, DeadLetter)] if rejected else listed
         if images:
             _collect_facts(facts, images, collect, others)
+            for feature in with_positions:
+                facts.problems.add_positions(feature.name, KINDS[feature.kind].listed_facts([image.values[feature.name] for image in images]))
             facts.schema.long_texts.update(
                 name for name in texts if name not in facts.schema.long_texts and any(_is_long(image.values[name]) for image in images)
             )
@@ -46,6 +50,8 @@ def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[In
     facts.schema.group_names |= source.group_names
     if source.boxes:
         facts.problems.boxes.merge(source.boxes.take())
+    for feature in source.found_features:
+        facts.schema.found_features.setdefault(feature.name, set()).add(feature)
 
 
 def _is_long(text: str) -> bool:

@@ -9,6 +9,7 @@ from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount
 from beam_pipelines.elements.first_keys import FirstKeys
 from beam_pipelines.errors import UserError
+from beam_pipelines.features.feature_kind import PositionFacts
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
@@ -16,6 +17,7 @@ from beam_pipelines.sources.files.other_files import UnexpectedFiles
 from beam_pipelines.sources.listing.group_counts import GroupCounts
 from beam_pipelines.sources.listing.merging import Mergeable
 from beam_pipelines.storage.versions import add_version
+from tf_input.dataset_format import Feature
 
 _MAX_FIRST_ARRAYS = 8  # arrays to keep; at least one must be valid
 _REASONS = (NO_SPLIT, NO_GROUP, BAD_LABEL)
@@ -55,6 +57,7 @@ class SchemaEvidence(Mergeable):
             images with an image format.
         arrays: The first few paths of images in `.npy` files, from which the image layout is read later.
         unused_fields: The columns and fields that are not kept.
+        found_features: Name -> the different features of this name that the source found while it was listed.
     """
 
     labels: dict[str, set[str]] = dataclasses.field(default_factory=dict)
@@ -66,6 +69,7 @@ class SchemaEvidence(Mergeable):
     raws: set[RawImage | None] = dataclasses.field(default_factory=set)
     arrays: set[str] = dataclasses.field(default_factory=set)
     unused_fields: UnusedFields = dataclasses.field(default_factory=UnusedFields)
+    found_features: dict[str, set[Feature]] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: "SchemaEvidence") -> None:
         super().merge(other)
@@ -144,6 +148,7 @@ class Problems(Mergeable):
         dead_letters: The inputs that were rejected.
         missing_values: Reason -> the rejected inputs without a split, a group or a valid class.
         boxes: The counts of boxes whose format is not declared in their table or sample.
+        positions: Feature of a kind in `features.kinds` -> facts about its values.
         unexpected_files: The unexpected files in class folders; None for other sources.
     """
 
@@ -152,6 +157,7 @@ class Problems(Mergeable):
         default_factory=lambda: {reason: DeadLetterCount() for reason in _REASONS}
     )
     boxes: BoxForms = dataclasses.field(default_factory=BoxForms)
+    positions: dict[str, PositionFacts] = dataclasses.field(default_factory=dict)
     unexpected_files: UnexpectedFiles | None = None
 
     def add(self, rejected: list[DeadLetter]) -> None:
@@ -159,6 +165,13 @@ class Problems(Mergeable):
         self.dead_letters.add(rejected)
         for reason, missing in self.missing_values.items():
             missing.add([letter for letter in rejected if letter.reason == reason])
+
+    def add_positions(self, name: str, positions: PositionFacts) -> None:
+        """Adds facts about values of a feature."""
+        if name in self.positions:
+            self.positions[name].merge(positions)
+        else:
+            self.positions[name] = positions
 
     def reject_unexpected_files(self, root: str) -> None:
         """Raises UserError if there are unexpected files. Call this method after the facts about all parts have been

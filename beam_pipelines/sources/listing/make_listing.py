@@ -39,6 +39,8 @@ def make_listing(config: PrepareJob, source: Source, facts: ListedFacts) -> List
         raise UserError(f"--input={config.input}: contains no {expected}.{rejected}")
     _check_column(config, facts, BAD_LABEL)
     facts.problems.boxes.check(config.source)
+    for name, positions in sorted(facts.problems.positions.items()):
+        positions.check(name, config.source)
     _check_strata(config, facts)
     splits = name_splits(config, facts)
     num_spanning, group, in_splits = facts.splits.groups.spanning()

@@ -1,12 +1,14 @@
 """Derives the schema of a dataset from the features of the source and the facts about the inputs."""
 
 import dataclasses
+from typing import Iterator
 
 import numpy as np
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.tensor_values import npy_layout
@@ -24,7 +26,7 @@ def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple
         if config.check != "none":  # otherwise image sizes are unknown
             features += [Feature("height", "integer"), Feature("width", "integer")]
         _check_follows(config, source, facts)
-    for feature in source.features:
+    for feature in (*source.features, *_found_features(facts)):
         if feature.kind == "class_label":
             names, known = facts.schema.labels[feature.name], facts.schema.known_names(feature.name)
             if feature.name == OBJECT_LABEL and (empty := facts.schema.empty_groups()):
@@ -51,11 +53,24 @@ def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple
     return tuple(sorted(described, key=lambda feature: feature.name))
 
 
+def _found_features(facts: ListedFacts) -> Iterator[Feature]:
+    """Yields the features that the source found while it was listed.
+
+    Raises:
+        UserError: The parts of the source have different features of the same name.
+    """
+    for name, found in sorted(facts.schema.found_features.items()):
+        if len(found) > 1:
+            forms = sorted(f"{list(feature.shape[1:])} {', '.join(map(printable, feature.point_names))}".strip() for feature in found)
+            raise UserError(f"{name}: the inputs have different points: {' and '.join(forms[:2])}. Prepare them as separate datasets.")
+        yield from found
+
+
 def _check_follows(config: PrepareJob, source: Source, facts: ListedFacts) -> None:
     """Raises `UserError` if `--check=none` is combined with options that require image headers."""
     if config.check != "none":
         return
-    following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
+    following = [f.name for f in source.features if f.kind in ("mask", "bbox", *KINDS) or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
     if following:
         raise UserError(
             f"--check=none: the size of {following[0]!r} must match the image, but --check=none does not read images. "

@@ -13,6 +13,7 @@ from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.box_forms import BoxForms
@@ -141,8 +142,9 @@ class Table(RowFiles):
             names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
             self._objects = ObjectsColumn(head.object_fields, source, names)
             self.unused_fields, self.boxes = self._objects.unused_fields, self._objects.boxes
-        for option in ("box_format", "box_unit"):
-            if getattr(source, option) and not self._objects:
+        has_positions = any(item.kind in KINDS for item in (*columns.labels, *source.features))
+        for option, is_used in (("box_format", self._objects), ("box_unit", self._objects or has_positions)):
+            if getattr(source, option) and not is_used:
                 problem = f"--{option}: no boxes are read, neither from a column {OBJECTS!r} nor from rows of boxes"
                 raise UserError(f"{printable(first.name)}: {problem}. Omit --{option}, or pass --label {OBJECTS}.")
         root = self._root_of(first)

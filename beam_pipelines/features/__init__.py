@@ -1,0 +1,8 @@
+"""Defines feature kinds, one module per kind.
+
+    feature_kind   the protocol through which other packages use a kind
+    kinds          the registry: name of a kind -> kind
+    keypoints      points in an image, such as the joints of a person
+
+Kinds that are not in the registry, such as `class_label`, are still handled where they are used.
+"""

@@ -1,0 +1,168 @@
+"""Defines the protocol of feature kinds.
+
+The other packages look up a kind by its name in `kinds.KINDS` and call these methods. They never compare the name of
+the kind. The methods follow the data flow: from the option of the user to the stored values and their descriptions.
+"""
+
+import abc
+from collections import Counter
+from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence
+
+import numpy as np
+
+from tf_input.dataset_format import Feature
+
+# Converts fractions of a side, float32, to pixels, given the length of the side in pixels.
+ToPixels = Callable[[np.ndarray, int], np.ndarray]
+
+
+class Placement(Protocol):
+    """Transforms positions in the source image to positions in the stored image."""
+
+    def __call__(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Transforms positions.
+
+        Args:
+            positions: The x and y of each position as the source states them, float64 [..., 2].
+
+        Returns:
+            x and y as fractions of the width and height of the upright image, float64 [..., 2]; and the size of a pixel
+            in this unit, float64 [2].
+        """
+
+
+class SourceUnits(Protocol):
+    """The options of a source that state the unit of coordinates: `pixels`, `relative`, or None if it is not given."""
+
+    box_unit: str | None
+
+
+class PositionFacts(Protocol):
+    """Mergeable facts about the listed values of one feature, which show whether the options fit the values."""
+
+    def merge(self, other: Any) -> None:
+        """Adds the facts of another part."""
+
+    def check(self, name: str, source: SourceUnits) -> None:
+        """Raises `UserError` if the values contradict the options."""
+
+    def warnings(self, name: str, source: SourceUnits) -> Sequence[str]:
+        """Returns warnings about unlikely values."""
+
+
+class Mark(NamedTuple):
+    """A point or a line to draw on a picture, in fractions of the width and height. For a point, both ends are equal."""
+
+    x: float
+    y: float
+    end_x: float
+    end_y: float
+    name: str
+    color_index: int
+
+
+class FeatureKind(abc.ABC):
+    """A kind of features whose values are positions in the image of the example.
+
+    Attributes:
+        name: The name of the kind, a key of `dataset_format.FEATURE_KINDS`.
+        noun: The plural noun for the values in messages and summaries.
+    """
+
+    name: str
+    noun: str
+
+    # Options and cells
+
+    @abc.abstractmethod
+    def parse_shape(self, given: str, names: Sequence[str], shape: tuple[int | None, ...]) -> tuple[int, ...]:
+        """Returns the shape of the values of a column, or () if the first value determines the shape.
+
+        Args:
+            given: The option and its value, for messages.
+            names: The names of the columns from which the feature is made.
+            shape: The numbers in brackets behind the kind. Empty without brackets.
+
+        Raises:
+            UserError: The shape is not possible, or does not fit the number of columns.
+        """
+
+    @abc.abstractmethod
+    def resolve_shape(self, numbers: list[Any]) -> tuple[int, ...]:
+        """Returns the shape of a value, which is given as nested lists of numbers.
+
+        Raises:
+            InvalidInput: The lists do not determine the shape.
+        """
+
+    @abc.abstractmethod
+    def make_feature(self, name: str, columns: Sequence[str], shape: tuple[int, ...]) -> Feature:
+        """Returns the feature that is made from columns."""
+
+    @abc.abstractmethod
+    def read(self, numbers: list[Any], shape: tuple[int, ...]) -> np.ndarray:
+        """Converts the numbers of an input to a value, which `encode` accepts.
+
+        Args:
+            numbers: The numbers, as flat or nested lists. None is a missing number.
+            shape: The shape of the value.
+
+        Raises:
+            InvalidInput: The numbers do not form a value of that shape.
+        """
+
+    @abc.abstractmethod
+    def listed_facts(self, values: Sequence[np.ndarray]) -> PositionFacts:
+        """Returns facts about listed values."""
+
+    # Stored values
+
+    @abc.abstractmethod
+    def encode(self, feature: Feature, value: np.ndarray, place: Placement, bad_boxes: str) -> tuple[np.ndarray, int]:
+        """Converts a value to the numbers that an example stores.
+
+        Args:
+            feature: The feature.
+            value: A value, or the values of several objects with one more dimension.
+            place: Transforms positions in the source image to positions in the stored image.
+            bad_boxes: The action for positions outside the image, as in `SourceConfig`.
+
+        Returns:
+            The numbers, float32 of the shape of the value; and the number of positions that were removed because they
+            are outside the image.
+
+        Raises:
+            InvalidInput: The value is invalid, or has positions outside the image.
+        """
+
+    @abc.abstractmethod
+    def count(self, feature: Feature, numbers: np.ndarray) -> Counter[str]:
+        """Returns statistics of the stored numbers of one example, by name."""
+
+    @abc.abstractmethod
+    def check(self, feature: Feature, numbers: np.ndarray) -> None:
+        """Checks the stored numbers of one example.
+
+        Raises:
+            InvalidInput: The numbers are not values of this kind.
+        """
+
+    # Descriptions
+
+    @abc.abstractmethod
+    def describe_tfds(self, feature: Feature) -> Mapping[str, Any]:
+        """Returns the feature of a single value or object in the format of TensorFlow Datasets' `features.json`."""
+
+    @abc.abstractmethod
+    def export(self, numbers: np.ndarray, size: tuple[int, int], to_pixels: ToPixels) -> np.ndarray:
+        """Converts stored numbers to pixels of the stored image, float64 of the same shape.
+
+        Args:
+            numbers: The stored numbers of one example.
+            size: The (height, width) of the stored image in pixels.
+            to_pixels: Converts fractions of a side to pixels.
+        """
+
+    @abc.abstractmethod
+    def marks(self, feature: Feature, numbers: np.ndarray, max_marks: int) -> list[Mark]:
+        """Returns the marks that show the stored numbers on a picture. Invalid numbers are skipped."""
