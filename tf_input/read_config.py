@@ -93,7 +93,7 @@ class ReadConfig:
         augment_together: The images of an example that share the same random crops and flips. True: all images, for
             example stereo views, or an image and its target image. False: each image is augmented independently, for
             example harder pairs for a Siamese model. A sequence of names: only the named images share their
-            augmentation. Masks, dense targets and boxes follow `image`. Default: True.
+            augmentation. Masks, dense targets, boxes and keypoints follow `image`. Default: True.
         shuffle: The order of examples. "window" or True: chunks of records are read in random order, and the records of
             several chunks are mixed. Window shuffling is sufficient, because the dataset was shuffled when it was
             written. "exact": a random permutation of the whole split, which reads single records and therefore requires
@@ -107,8 +107,8 @@ class ReadConfig:
         fit: How an image is fitted to `image_size` without a random crop. `crop`: the largest central region with the
             aspect ratio of `image_size`, not distorted. `stretch`: the whole image, with its aspect ratio changed.
             `pad`: the whole image, not distorted, centered on a black canvas (0 in masks). `unscaled`: like `pad`, but
-            small images are not enlarged. Default: None, which means `pad` if boxes, masks or dense targets are read,
-            because a crop could hide parts of them. Otherwise, the default is `crop`.
+            small images are not enlarged. Default: None, which means `pad` if boxes, keypoints, masks or dense targets
+            are read, because a crop could hide parts of them. Otherwise, the default is `crop`.
         inputs: The names of the input features of the model. Default: None, which means `image`. If the dataset has no
             `image`, the default is all features except the targets, the key and the weight.
         targets: The names of the features to predict. Default: None, the targets that the dataset defines.
@@ -199,6 +199,10 @@ class ReadConfig:
             the mapping does not contain.
         encoded: The image features that are returned as encoded file contents, string [batch], without decoding. True:
             all images that are read. A sequence selects images by name. Default: False.
+        flip_pairs: The keypoints that a horizontal flip exchanges, as pairs of indices from 0, such as [(1, 2), (3, 4)]
+            for left and right eyes and ears. An empty list exchanges no points. A mapping sets the pairs of each
+            feature by name: {"pose": [(1, 2)], "objects/keypoints": []}. Default: None, which exchanges points whose
+            stored names differ only in left and right, such as `left_eye` and `right_eye`.
 
     Raises:
         ValueError: An option has a wrong value, or two options conflict.
@@ -240,6 +244,7 @@ class ReadConfig:
     antialias: bool = False
     padding_value: Any = None
     encoded: bool | str | Sequence[str] = False
+    flip_pairs: Sequence[tuple[int, int]] | Mapping[str, Sequence[tuple[int, int]]] | None = None
 
     def __post_init__(self) -> None:
         self._check_images()
@@ -280,6 +285,9 @@ class ReadConfig:
         _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
         is_together = isinstance(together, bool) or (not isinstance(together, str) and _is_names(together) and len(together) > 1)
         _require(is_together, "augment_together", together, "True, False, or the names of two or more images")
+        pairs = [*self.flip_pairs.values()] if isinstance(self.flip_pairs, Mapping) else [self.flip_pairs]
+        is_pairs = self.flip_pairs is None or all(map(_is_pairs, pairs)) and all(isinstance(name, str) for name in self._flip_names)
+        _require(is_pairs, "flip_pairs", self.flip_pairs, "pairs of different indices from 0, with each index at most once, such pairs by feature, or None")
         _require(self.fit is None or _is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}, or None")
 
     def _check_values(self) -> None:
@@ -366,6 +374,9 @@ class ReadConfig:
                 plain[name] = int(value)  # NumPy integers may overflow; byte counts may be floats
         if self.subset is not None:  # the whole split is not a selection
             plain["subset"] = None if self.subset == 1 else float(self.subset)
+        if self.flip_pairs is not None:
+            is_of_each = isinstance(self.flip_pairs, Mapping)
+            plain["flip_pairs"] = {name: _plain_pairs(self.flip_pairs[name]) for name in self._flip_names} if is_of_each else _plain_pairs(self.flip_pairs)
         if self.hosts is not None:
             plain["hosts"] = tuple(map(int, self.hosts))
         if isinstance(self.balance, Mapping):
@@ -387,6 +398,15 @@ class ReadConfig:
     def augmentation(self) -> Augmentation | None:
         """The augmentation options; None if images are not augmented."""
         return Augmentation() if self.augment is True else self.augment or None
+
+    @property
+    def _flip_names(self) -> tuple[str, ...]:
+        """The names of the features in `flip_pairs`; empty if it is not a mapping."""
+        return tuple(self.flip_pairs) if isinstance(self.flip_pairs, Mapping) else ()
+
+    def flip_pairs_of(self, name: str) -> Sequence[tuple[int, int]] | None:
+        """Returns the `flip_pairs` of a feature; None if the names of its points determine them."""
+        return self.flip_pairs.get(name) if isinstance(self.flip_pairs, Mapping) else self.flip_pairs
 
     def length_of(self, name: str) -> int | tuple[int, ...] | None:
         """Returns the `max_length` of a list; None if it is the longest length in the batch."""
@@ -462,6 +482,17 @@ def _is_length(value: Any) -> bool:
 def _is_padding(value: Any) -> bool:
     values = [*value.values()] if isinstance(value, Mapping) else [value]
     return bool(values) and all(isinstance(item, str) or _is_number(item) for item in values)
+
+
+def _is_pairs(value: Any) -> bool:
+    if not isinstance(value, (tuple, list)) or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in value):
+        return False
+    indices = [index for pair in value for index in pair]
+    return all(_is_integer(index) and index >= 0 for index in indices) and len(set(indices)) == len(indices)
+
+
+def _plain_pairs(pairs: Sequence[Sequence[Any]]) -> tuple[tuple[int, int], ...]:
+    return tuple((int(first), int(second)) for first, second in pairs)
 
 
 def _is_one_of(value: Any, *names: str) -> bool:

@@ -49,6 +49,7 @@ class ReadOptions(TypedDict, total=False):
     antialias: bool
     padding_value: Any
     encoded: bool | str | Sequence[str]
+    flip_pairs: Sequence[tuple[int, int]] | Mapping[str, Sequence[tuple[int, int]]] | None
 
 
 def make_config(config: ReadConfig | None, options: ReadOptions) -> ReadConfig:

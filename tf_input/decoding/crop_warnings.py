@@ -10,7 +10,8 @@ from tf_input.dataset_format import OBJECTS, ShardInfo
 from tf_input.decoding import targets
 from tf_input.decoding.coordinates import describe_unmoved
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.crop_geometry import move_boxes
+from tf_input.decoding.crop_geometry import CropGeometry, move_boxes, value_rows
+from tf_input.features.kinds import KINDS
 from tf_input.read_config import ReadConfig
 from tf_input.storage.record_reader import RecordReader
 
@@ -33,13 +34,29 @@ class CropWarnings:
             decoder, config: The decoder of the split, and the options of reading.
             read_sample: A function that returns the first records. It is called only if necessary.
         """
-        messages = [describe_unmoved(decoder, read_sample)]
+        messages = [describe_unmoved(decoder, read_sample), *_describe_flips(decoder)]
         if config.fit == "crop" and decoder.default_fit == "pad" and len(records := read_sample()):
             messages.append(describe_lost(decoder, records))
         for message in messages:
             if message and (text := f"{split}: {message}") not in self._logged_messages:
                 self._logged_messages.add(text)
                 _logger.warning(text)
+
+
+def _describe_flips(decoder: ExampleDecoder) -> list[str]:
+    """Returns warnings about features that a flip of the image may make wrong."""
+    augmentation = decoder.config.augmentation
+    if augmentation is None or not augmentation.flip:
+        return []
+    features = [decoder.features[name] for name in decoder.feature_names]
+    return [KINDS[feature.kind].describe_flips(feature, decoder.config) for feature in features if feature.kind in KINDS]
+
+
+def _describe_lost_positions(decoder: ExampleDecoder, name: str, column: tf.Tensor | tf.RaggedTensor, crops: CropGeometry) -> str:
+    feature, is_of_objects = decoder.features[name], isinstance(column, tf.RaggedTensor)
+    before, images = (column.values, value_rows(column)) if is_of_objects else (column, None)
+    kind = KINDS[feature.kind]
+    return kind.describe_lost(before.numpy(), kind.move(before, crops, feature, decoder.config, images).numpy())
 
 
 def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes]:
@@ -70,7 +87,9 @@ def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:
         if column is not None:
             seen = move_boxes(column, crops)[1].values.numpy()
             lost += [f"{(~seen).sum()} of {len(seen)} objects"] * (not seen.all())
-        if any(decoder.features[name].kind != "bbox" for name in decoder.wanted() if decoder.is_spatial_target(name)):
+        for name in (item for item in parsed if item in decoder.features and decoder.features[item].kind in KINDS):
+            lost += filter(None, [_describe_lost_positions(decoder, name, parsed[name], crops)])
+        if any(decoder.features[name].kind not in ("bbox", *KINDS) for name in decoder.wanted() if decoder.is_spatial_target(name)):
             hidden = 1 - float(tf.reduce_mean(areas))
             lost += [f"{hidden:.0%} of the area of masks and maps"] * (hidden >= 0.005)
     if not lost:

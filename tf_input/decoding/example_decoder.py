@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, OBJECTS, WEIGHT, Feature
 from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, uncropped_images
+from tf_input.features.kinds import KINDS
 from tf_input.decoding.schema import (
     IMAGE_KINDS,
     NUM_DENSE_DIMENSIONS,
@@ -90,6 +91,9 @@ class ExampleDecoder:
         if self.config.fit is None:  # the default, for all users of `config`
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
         lists.check_lists(self.config, self.targets, self.features, bool(self._framed))
+        read = [self.features[name] for name in self.feature_names]
+        for kind, of_kind in KINDS.items():
+            of_kind.check_options(self.config, {feature.name: feature for feature in read if feature.kind == kind})
         if any(map(self.changes_geometry, self.image_names)) or self.config.augmentation is not None:
             feature_checks.check_image(self.config, self.feature_names, self.features)
             for name in self.image_names:
@@ -311,7 +315,7 @@ class ExampleDecoder:
         """The default of `ReadConfig.fit`.
 
         The default is `unscaled` if `image_size` is "largest". Otherwise, it is `pad` if a crop could remove parts of
-        boxes, masks or dense targets, and `crop` if not.
+        boxes, keypoints, masks or dense targets, and `crop` if not.
         """
         if self.config.image_size == "largest":
             return "unscaled"
@@ -320,9 +324,9 @@ class ExampleDecoder:
         return "pad" if not is_cropped and any(map(self.is_spatial_target, self.feature_names)) else "crop"
 
     def is_spatial_target(self, name: str) -> bool:
-        """Returns whether a feature is a spatial target, such as boxes, a mask or a dense target."""
+        """Returns whether a feature is a spatial target, such as boxes, keypoints, a mask or a dense target."""
         feature = self.features[name]
-        return name != IMAGE and (feature.kind in ("bbox", "mask") or is_dense_target(feature) or self._is_classes(feature))
+        return name != IMAGE and (feature.kind in ("bbox", "mask", *KINDS) or is_dense_target(feature) or self._is_classes(feature))
 
     @functools.cached_property
     def feature_names(self) -> list[str]:
@@ -455,8 +459,10 @@ class ExampleDecoder:
     ) -> Any:
         crops = all_crops.get(IMAGE)
         if name == OBJECTS:
-            columns = {short: parsed[full] for short, full in targets.object_features(self.features).items()}
-            return targets.pad_objects(columns, crops, self.config.max_objects)
+            names = targets.object_features(self.features)
+            columns = {short: parsed[full] for short, full in names.items()}
+            moves = {short: functools.partial(self._move, full, crops) for short, full in names.items() if self.features[full].kind in KINDS}
+            return targets.pad_objects(columns, crops, self.config.max_objects, moves)
         feature, value = self.features[name], parsed[name]
         if lists.is_list(feature):
             padding = self.config.length_of(name), self.config.padding_of(name)
@@ -478,7 +484,14 @@ class ExampleDecoder:
             return value
         if is_dense_target(feature):
             return crop_pixels(value, crops) if name == IMAGE else crop_dense_targets(value, crops)
+        if feature.kind in KINDS:
+            return self._move(name, crops, value)
         return crop_masks(value, crops) if self._is_classes(feature) else value
+
+    def _move(self, name: str, crops: CropGeometry, values: tf.Tensor, images: tf.Tensor | None = None) -> tf.Tensor:
+        """Converts the values of a kind in `KINDS` to the coordinates of the crops."""
+        feature = self.features[name]
+        return KINDS[feature.kind].move(values, crops, feature, self.config, images)
 
     def _tensor(self, name: str, parsed: Mapping[str, Any], crops: CropGeometry | None) -> Any:
         """Returns the values of tensors. Image tensors and dense targets are cropped to the visible part."""
@@ -543,7 +556,7 @@ def _dtype(feature: Feature) -> tf.DType:
 
 def _value_bytes(feature: Feature) -> int:
     """Returns the approximate size in bytes of one example's feature, without the contents of lists and strings."""
-    size = {"text": _TEXT_BYTES, "float": tf.float32.size, "bbox": tf.float32.size}.get(feature.kind, tf.int64.size)
+    size = {"bytes": _TEXT_BYTES, "float": tf.float32.size}.get(FEATURE_KINDS[feature.kind], tf.int64.size)
     return tf.int64.size if None in feature.shape else size * math.prod(feature.shape)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Callable, Collection, Iterable, Mapping
 import tensorflow as tf
 
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, Feature, stored_features
+from tf_input.features.kinds import KINDS
 
 # Storage in a tf.train.Example -> dtype of the tensor.
 _DTYPES = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
@@ -16,7 +17,7 @@ _DTYPES = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 SIDES = ("height", "width")
 IMAGE_KINDS = ("image", "pixels")
 STORED_KINDS = (*IMAGE_KINDS, "mask")  # kinds with a size, which this package decodes
-_SEEN_KINDS = (*STORED_KINDS, "bbox")
+_SEEN_KINDS = (*STORED_KINDS, "bbox", *KINDS)
 NUM_DENSE_DIMENSIONS = 3
 
 

@@ -1,7 +1,7 @@
 """Prepares the inputs and targets of a model: default inputs, multi-hot labels and padded objects."""
 
 import dataclasses
-from typing import Collection, Mapping
+from typing import Callable, Collection, Mapping
 
 import tensorflow as tf
 
@@ -53,8 +53,15 @@ def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:
     return tf.ensure_shape(hot, (None, num_classes))
 
 
+# Moves the values of objects, given the index of the image of each value.
+Move = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
 def pad_objects(
-    columns: Mapping[str, tf.RaggedTensor], crops: CropGeometry | None, max_objects: int | None = None
+    columns: Mapping[str, tf.RaggedTensor],
+    crops: CropGeometry | None,
+    max_objects: int | None = None,
+    moves: Mapping[str, Move] = {},
 ) -> dict[str, tf.Tensor]:
     """Returns the visible objects in dense tensors. Boxes are clipped to the visible part of the image.
 
@@ -65,6 +72,8 @@ def pad_objects(
         crops: The crops of the images; None if images are not cropped.
         max_objects: The number of objects per image; further objects are dropped. Default: None, the largest number in
             the batch.
+        moves: The functions that move the values of columns besides `bbox` to the crops, by name. Not used without
+            crops.
 
     Returns:
         Tensors [batch, max_objects, ...] by the same names, padded with 0, and labels with -1. In addition `valid`,
@@ -85,6 +94,8 @@ def pad_objects(
         columns = {name: boxes.with_values(tf.identity(column.values)) for name, column in columns.items()}
     if crops is not None:
         moved, seen = move_boxes(boxes, crops)
+        images = value_rows(boxes)
+        columns |= {name: columns[name].with_values(move(columns[name].values, images)) for name, move in moves.items()}
         # `tf.ragged.boolean_mask` would compute the kept rows again for each column, with a hundred ops.
         kept = tf.where(seen.values)[:, 0]
         # number of kept objects before each object

@@ -1,0 +1,81 @@
+"""Defines the protocol of feature kinds whose values are positions in the image.
+
+The other packages look up a kind by its name in `kinds.KINDS` and call these methods. They never compare the name of
+the kind.
+"""
+
+import abc
+from typing import Any, Collection, Mapping, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input.dataset_format import Feature
+from tf_input.read_config import ReadConfig
+
+
+class Crops(Protocol):
+    """The crops of the images in a batch, as in `decoding.crop_geometry.CropGeometry`.
+
+    Attributes:
+        flipped: Whether each image is flipped left to right, bool [batch]; None: no image.
+    """
+
+    flipped: tf.Tensor | None
+
+    def canvas_boxes(self) -> tf.Tensor:
+        """Returns the canvas in relative image coordinates, (ymin, xmin, ymax, xmax), float32 [batch, 4]."""
+
+
+class PositionKind(abc.ABC):
+    """A kind of features whose values are positions in the image and follow its crops and flips."""
+
+    @abc.abstractmethod
+    def check_options(self, config: ReadConfig, features: Mapping[str, Feature]) -> None:
+        """Checks the options for features of this kind.
+
+        Args:
+            config: The options of reading.
+            features: The features of this kind that are read, by name.
+
+        Raises:
+            ValueError: An option does not fit the features.
+        """
+
+    @abc.abstractmethod
+    def move(
+        self, values: tf.Tensor, crops: Crops, feature: Feature, config: ReadConfig, images: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Converts values from the coordinates of stored images to the coordinates of their crops.
+
+        Args:
+            values: The values, float32 [n, ...].
+            crops: The crops of the images.
+            feature: The feature.
+            config: The options of reading.
+            images: The index of the image of each value, int [n]; None: one value for each image.
+        """
+
+    @abc.abstractmethod
+    def describe_lost(self, before: tf.Tensor, after: tf.Tensor) -> str:
+        """Describes the positions that a crop removes, such as `3 of 20 keypoints`; "" if it removes none.
+
+        Args:
+            before, after: The values before and after `move`.
+        """
+
+    @abc.abstractmethod
+    def describe_flips(self, feature: Feature, config: ReadConfig) -> str:
+        """Returns a warning if flipped values may be wrong; "" otherwise. Called only if images are flipped."""
+
+    @abc.abstractmethod
+    def draw(self, draw: Any, sides: np.ndarray, feature: Feature, values: np.ndarray, colors: Collection[str]) -> None:
+        """Draws the values of one example. Invalid values are skipped.
+
+        Args:
+            draw: A `PIL.ImageDraw.ImageDraw`.
+            sides: The (height, width) of the drawing in pixels.
+            feature: The feature.
+            values: The values.
+            colors: The colors to use, in order.
+        """
