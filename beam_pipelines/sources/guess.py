@@ -25,11 +25,8 @@ class Guess(NamedTuple):
 
 
 def guess_source(path: str) -> Guess:
-    """Detects the format of an input.
-
-    Raises:
-        UserError: The format is unknown or is not supported, or several formats are equally likely.
-    """
+    """Detects the format of an input. Raises `UserError` if the format is unknown or is not supported, or several
+    formats are equally likely."""
     names = InputNames(path)
     recognised = {source.kind: result for source in source_classes().values() if (result := source.recognise(names))}
     if not recognised:

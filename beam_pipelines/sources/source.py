@@ -92,11 +92,8 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Lists one part and yields its inputs in any order.
-
-        Raises:
-            UserError: The whole part is invalid. A single invalid input becomes a dead letter instead.
-        """
+        """Lists one part and yields its inputs in any order. Raises `UserError` if the whole part is invalid. A single
+        invalid input becomes a dead letter instead."""
 
     def label_names(self) -> Mapping[str, Collection[str]]:
         """Returns the class names that are known before the listing for each feature, as an ordered tuple or an
@@ -110,9 +107,7 @@ class Source(abc.ABC):
         """Returns the approximate memory in bytes for listing a part, or 0 if the memory is constant.
 
         For annotation files, the memory is proportional to the file size, because whole files are kept in memory.
-
-        Raises:
-            UserError: The part does not exist.
+        Raises `UserError` if the part does not exist.
         """
         return 0
 

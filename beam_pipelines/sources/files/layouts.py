@@ -87,11 +87,8 @@ _OF_POSITIONS = ("bad_boxes", "drawn_on", "box_unit")
 
 
 def reject_options(source: SourceConfig, kind: SourceKind) -> None:
-    """Raises an error for options that do not apply to a source format.
-
-    Raises:
-        UserError: Such an option is set, or `--label` names columns in a format without columns.
-    """
+    """Raises `UserError` if an option is set that does not apply to a source format, or if `--label` names columns in a
+    format without columns."""
     plain = SourceConfig()
     used = (*kind.options, *(_WITH_LABEL_NAMES if "label_names" in kind.options else ()))
     if "features" in kind.options and any(column.kind in KINDS for column in (*(source.labels or ()), *source.features)):

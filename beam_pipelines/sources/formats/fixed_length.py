@@ -99,10 +99,7 @@ class FixedLength(Source):
         return parts
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images of one part of the source.
-
-        Raises:
-            UserError: A file does not consist of whole records.
+        """Yields the images of one part of the source. Raises `UserError` if a file does not consist of whole records.
         """
         position, start, stop = map(int, part.split(":"))
         path, spool = check_inside(self._root, self._paths[position]), 0
@@ -158,11 +155,8 @@ def _is_packed(path: str) -> bool:
 
 
 def parse_record_type(text: str | None) -> np.dtype:
-    """Parses `--record_layout` into the structured dtype of a record.
-
-    Raises:
-        UserError: The text is not a valid layout.
-    """
+    """Parses `--record_layout` into the structured dtype of a record. Raises `UserError` if the text is not a valid
+    layout."""
     fields, offset = {}, 0
     for part in re.split(r",(?![^\[]*\])", text or ""):
         match = _FIELD.fullmatch(part)

@@ -81,11 +81,8 @@ class Masks(Source):
 
 
     def parts(self) -> list[str]:
-        """Returns one JSON string for each pair of an image folder and a mask folder.
-
-        Raises:
-            UserError: There are no pairs, a folder is a link, or the splits that options require are missing.
-        """
+        """Returns one JSON string for each pair of an image folder and a mask folder. Raises `UserError` if there are
+        no pairs, a folder is a link, or the splits that options require are missing."""
         folders, _ = self._files.top_level()
         pairs = self._pairs_in("", folders)
         if self._split_folders and any(pair.split is None for pair in pairs):
@@ -138,11 +135,8 @@ class Masks(Source):
                 )
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images of an image folder together with the masks from the corresponding mask folder.
-
-        Raises:
-            UserError: A folder or a list cannot be read.
-        """
+        """Yields the images of an image folder together with the masks from the corresponding mask folder. Raises
+        `UserError` if a folder or a list cannot be read."""
         pair = _Pair(*json.loads(part))
         sets = read_image_sets(self._root, self._files, pair.lists, "Segmentation") if pair.lists is not None else None
         num_ignored = self._files.num_ignored

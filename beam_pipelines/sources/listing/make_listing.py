@@ -23,11 +23,8 @@ _MISSING_VALUES = {
 
 
 def make_listing(config: PrepareJob, source: Source, facts: ListedFacts) -> Listing:
-    """Creates the `Listing` of a run from the facts about all parts of the source.
-
-    Raises:
-        UserError: The inputs do not form a valid dataset.
-    """
+    """Creates the `Listing` of a run from the facts about all parts of the source. Raises `UserError` if the inputs do
+    not form a valid dataset."""
     facts.problems.reject_unexpected_files(source.root)
     if config.source.kind.has_class_folders and config.source.class_folder_depth is None:
         _check_class_folders(config, source.root, facts.problems.unexpected_files)

@@ -76,11 +76,7 @@ class Lines:
 @contextlib.contextmanager
 def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
     """Opens a UTF-8 text file, with or without a byte order mark, for reading lines. Bytes that are not UTF-8 become
-    lone surrogates.
-
-    Raises:
-        UserError: The file cannot be read, or is not compressed although its name says so.
-    """
+    lone surrogates. Raises `UserError` if the file cannot be read, or is not compressed although its name says so."""
     try:
         with open_file(path) as file, _decompressed(path, file) as data:
             yield Lines(io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline=""), config)

@@ -100,10 +100,8 @@ class RowMapper:
     def read(self, row: Mapping[str, Any], record: InputRecord) -> InputRecord:
         """Adds the label, the values, the key, the split, the group and the weight of a row to an input.
 
-        Images and masks that are stored in a cell are added as bytes.
-
-        Raises:
-            InvalidInput: A cell is invalid for its column.
+        Images and masks that are stored in a cell are added as bytes. Raises `InvalidInput` if a cell is invalid for
+        its column.
         """
         row = self.fill(row)
         label = self._read_label(row) if self._read_label else ""

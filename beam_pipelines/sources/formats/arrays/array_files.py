@@ -108,11 +108,8 @@ class Arrays(Source):
         return parts
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images of one part of the source.
-
-        Raises:
-            UserError: A file is corrupt, or its arrays do not match.
-        """
+        """Yields the images of one part of the source. Raises `UserError` if a file is corrupt, or its arrays do not
+        match."""
         container, position, start, stop = map(int, part.split(":"))
         images = self._find_sets(self._containers[container])[position]
         if container == position == start == 0:

@@ -39,11 +39,7 @@ def is_cifar(path: str) -> bool:
 
 
 def cifar_set(root: Root, path: str) -> ImageSet:
-    """Returns the images of one file.
-
-    Raises:
-        UserError: The file size is not a multiple of the record size.
-    """
+    """Returns the images of one file. Raises `UserError` if the file size is not a multiple of the record size."""
     match = _SPLITS.fullmatch(os.path.basename(path))
     dtype = _CIFAR10 if match["ten"] else _CIFAR100
     num_bytes = input_size(f"{root.path}/{path}")
@@ -71,11 +67,8 @@ def name_files(images: ImageSet) -> dict[str, str]:
 
 
 def read_names(root: Root, path: str) -> tuple[str, ...]:
-    """Reads class names from a file, or returns an empty tuple if the file does not exist.
-
-    Raises:
-        UserError: The file has invalid class names.
-    """
+    """Reads class names from a file, or returns an empty tuple if the file does not exist. Raises `UserError` if the
+    file has invalid class names."""
     full_path = f"{root.path}/{check_inside(root, path)}"
     if not files_at(full_path).exists(full_path):
         return ()

@@ -54,11 +54,7 @@ def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
 
 
 def check_one_dataset(arrays: Sequence[NamedArray]) -> None:
-    """Raises an error if a folder contains several datasets whose classes differ, such as the parts of EMNIST.
-
-    Raises:
-        UserError: The arrays belong to more than one dataset.
-    """
+    """Raises `UserError` if a folder contains several datasets whose classes differ, such as the parts of EMNIST."""
     paths_by_set = {array.location: array.path for array in arrays}
     if len(paths_by_set) > 1:
         first, second = (printable(path) for path in sorted(paths_by_set.values())[:2])

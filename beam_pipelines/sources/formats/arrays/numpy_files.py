@@ -43,11 +43,8 @@ def npy_array(root: Root, path: str) -> NamedArray:
 
 
 def npz_arrays(root: Root, path: str) -> list[NamedArray]:
-    """Returns the arrays of an archive.
-
-    Raises:
-        UserError: The file is not a zip archive, or two arrays have the same name.
-    """
+    """Returns the arrays of an archive. Raises `UserError` if the file is not a zip archive, or two arrays have the
+    same name."""
     with open_file(f"{root.path}/{path}") as file, _opening(file, path) as archive:
         names = [info.filename for info in archive.infolist()]
     members = [name for name in names if name.endswith(".npy") and not CONTROL.search(name)]

@@ -116,11 +116,8 @@ class Coco(Source):
         return {_LABEL: self._config.source.names_of(_LABEL) or self._category_names} if self.features else {}
 
     def parts(self) -> list[str]:
-        """Returns one JSON string for each COCO file, which contains the path and the split of the file.
-
-        Raises:
-            UserError: There are no files, or only some of them are splits.
-        """
+        """Returns one JSON string for each COCO file, which contains the path and the split of the file. Raises
+        `UserError` if there are no files, or only some of them are splits."""
         if self._is_file and self._config.split_folders:
             raise no_split_folders(self._config.input, "is one JSON file")
         if self._is_file:
@@ -130,11 +127,8 @@ class Coco(Source):
         return [json.dumps(_Part(f"{self.root}/{path}", splits[name])) for path, name in names.items()]
 
     def memory_bytes(self, part: str) -> int:
-        """Returns the estimated memory for reading a COCO file, in bytes.
-
-        Raises:
-            UserError: The file does not exist or cannot be read.
-        """
+        """Returns the estimated memory for reading a COCO file, in bytes. Raises `UserError` if the file does not exist
+        or cannot be read."""
         path = _Part(*json.loads(part)).path
         try:
             num_bytes = files_at(path).size(path)
@@ -164,11 +158,7 @@ class Coco(Source):
         return annotation_files
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of one file.
-
-        Raises:
-            UserError: The file is not in COCO's format.
-        """
+        """Yields the inputs of one file. Raises `UserError` if the file is not in COCO's format."""
         path, split = _Part(*json.loads(part))
         below = f"{self._root.path}/"
         relative = path[len(below) :] if path.startswith(below) else posixpath.basename(path)
@@ -195,11 +185,8 @@ class Coco(Source):
 
     def _image_folder(self, path: str, file: CocoFile) -> str:
         """Returns the first of several possible folders that contains at least one of the first five images in the
-        file.
-
-        Raises:
-            UserError: No candidate contains an image, and the entries have links, which are not downloaded.
-        """
+        file. Raises `UserError` if no candidate contains an image, and the entries have links, which are not
+        downloaded."""
         own_path, (own, name) = path, posixpath.split(path)
         around = posixpath.dirname(own) if posixpath.basename(own) == _ANNOTATIONS else own
         stem = _name_of(name)[0]

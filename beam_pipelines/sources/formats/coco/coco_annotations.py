@@ -66,11 +66,8 @@ class Annotations:
         self._outline_ends = array.array("q")
 
     def add(self, position: int, entry: Mapping[str, Any]) -> None:
-        """Adds an entry of `annotations`. If an entry is invalid, its image is rejected.
-
-        Raises:
-            InvalidInput: The entry has no valid image id.
-        """
+        """Adds an entry of `annotations`. If an entry is invalid, its image is rejected. Raises `InvalidInput` if the
+        entry has no valid image id."""
         image_id = read_id(entry.get("image_id"))
         if image_id is None:
             raise InvalidInput(
@@ -133,11 +130,7 @@ class Annotations:
         return frozenset(self._categories)
 
     def of(self, image_id: int | str, category_names: Mapping[int | str, str]) -> ImageObjects:
-        """Returns the objects of one image.
-
-        Raises:
-            InvalidInput: An annotation of the image is invalid.
-        """
+        """Returns the objects of one image. Raises `InvalidInput` if an annotation of the image is invalid."""
         index = self._images.get(image_id)
         if index is None:
             return ImageObjects()

@@ -75,11 +75,8 @@ class ImageFolder(Source):
         self.unexpected_files = UnexpectedFiles()
 
     def parts(self) -> list[str]:
-        """Returns one JSON string for each group of class folders or, without labels, of top-level folders.
-
-        Raises:
-            UserError: The top-level folders are not valid class or split folders.
-        """
+        """Returns one JSON string for each group of class folders or, without labels, of top-level folders. Raises
+        `UserError` if the top-level folders are not valid class or split folders."""
         listing = FileListing(self._root, self._config.ignore)
         try:
             top, has_splits = self._list_top_folders(listing)
@@ -93,11 +90,7 @@ class ImageFolder(Source):
 
     def choose_class_folders(self) -> Reading | None:
         """Determines which level of nested folders corresponds to classes, or returns None if class folders are not
-        nested.
-
-        Raises:
-            UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
-        """
+        nested. Raises `UserError` if the folders are, or may be, splits, copies or folder roles instead of classes."""
         listing = FileListing(self._root, self._config.ignore)
         top, has_splits = self._list_top_folders(listing)
         class_folders = find_class_folders(listing, top.folders if has_splits else ())

@@ -60,11 +60,8 @@ class ImageRows:
             return "", number, error
 
     def combine(self, rows: Sequence[NumberedRow]) -> Mapping[str, Any]:
-        """Combines the rows of an image into one row.
-
-        Raises:
-            InvalidInput: `row_conflict`: two rows have different values in a column that describes the image.
-        """
+        """Combines the rows of an image into one row. Raises `InvalidInput` with the reason `row_conflict` if two rows
+        have different values in a column that describes the image."""
         filled = [(number, fill_row(row, self._defaults)) for number, row in rows] if self._defaults else rows
         first, row = filled[0]
         combined = {name: row.get(name) for name in self._shared}

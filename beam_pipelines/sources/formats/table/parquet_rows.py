@@ -24,11 +24,8 @@ _READ_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def open_parquet(path: str, name: str) -> Iterator[pa.parquet.ParquetFile]:
-    """Context manager that opens a Parquet file.
-
-    Raises:
-        UserError: The file cannot be read, or is not a Parquet file. Reads in the block may also raise it.
-    """
+    """Context manager that opens a Parquet file. Raises `UserError` if the file cannot be read, or is not a Parquet
+    file. Reads in the block may also raise it."""
     try:
         with open_file(path) as file, pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
             yield parquet

@@ -223,11 +223,7 @@ class Table(RowFiles):
 
     def memory_bytes(self, part: str) -> int:
         """Returns the estimated memory in bytes for grouping the rows of a file. Rows that are not grouped take a
-        constant amount of memory.
-
-        Raises:
-            UserError: The file does not exist or cannot be read.
-        """
+        constant amount of memory. Raises `UserError` if the file does not exist or cannot be read."""
         file = self._files[part]
         if not self._columns.are_grouped:
             return 0

@@ -139,10 +139,7 @@ def _choose_rows(head: TableHead, config: SourceConfig, chooser: "_Chooser", fil
 
 def _choose_boxes(chooser: "_Chooser", config: SourceConfig, image: str | None) -> BoxColumns:
     """Returns the columns of a box. A label named `objects`, or the only class label, names the column with classes.
-
-    Raises:
-        UserError: There are no columns with usual names, or it is unclear which label is the class of a box.
-    """
+    Raises `UserError` if there are no columns with usual names, or it is unclear which label is the class of a box."""
     boxes = find_box_columns(chooser.columns, image)
     if boxes is None:
         names = "--skip_lines 1 --column_names NAME,…, with the names xmin, ymin, xmax, ymax or x, y, width, height"

@@ -62,11 +62,8 @@ class TableHead(NamedTuple):
 
 
 def read_head(file: TableFile, config: SourceConfig) -> TableHead:
-    """Determines the columns of a file from its first rows.
-
-    Raises:
-        UserError: The file cannot be read, or has another format.
-    """
+    """Determines the columns of a file from its first rows. Raises `UserError` if the file cannot be read, or has
+    another format."""
     if file.format == "parquet":
         return _parquet_head(file)
     with open_lines(file.path, file.name, config) as lines:

@@ -55,11 +55,8 @@ class RecordDirectory(NamedTuple):
 
 
 def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
-    """Reads the metadata of a folder. Returns None if the folder contains no metadata of the requested layout.
-
-    Raises:
-        UserError: The metadata is invalid, or the metadata that `layout` requires is missing.
-    """
+    """Reads the metadata of a folder. Returns None if the folder contains no metadata of the requested layout. Raises
+    `UserError` if the metadata is invalid, or the metadata that `layout` requires is missing."""
     files = files_at(folder)
     if layout in (None, "recordmill") and files.exists(f"{folder}/{MANIFEST}"):
         return _read_manifest(folder)

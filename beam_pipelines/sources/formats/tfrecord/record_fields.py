@@ -37,12 +37,9 @@ class ImageSpan(NamedTuple):
 
 
 def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
-    """Finds the position of the image in a record and reads the layout of a raw image. Returns None for records
-    without an image.
-
-    Raises:
-        BadExampleError: There is not exactly one image, or its size differs from the size that the record states.
-    """
+    """Finds the position of the image in a record and reads the layout of a raw image. Returns None for records without
+    an image. Raises `BadExampleError` if there is not exactly one image, or its size differs from the size that the
+    record states."""
     if not layout.image:
         return None
     spans = example.spans(layout.image)
@@ -72,11 +69,8 @@ def _read_raw(example: ExampleReader, layout: Layout, num_bytes: int) -> RawImag
 
 
 def read_shape(example: ExampleReader, layout: Layout, name: str, num_values: int) -> tuple[int, ...]:
-    """Returns the shape of a feature whose numbers are stored as bytes.
-
-    Raises:
-        ValueError: The record states no valid shape.
-    """
+    """Returns the shape of a feature whose numbers are stored as bytes. Raises `ValueError` if the record states no
+    valid shape."""
     stated = [item.name for side in layout.sides if (item := layout.stated.items[side]).names]
     values = {entry: example.values(entry) for entry in stated}
     return layout.numbers[name].shape or stated_shape(layout.stated, layout.sides, values, num_values)
@@ -158,11 +152,7 @@ def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list:
 
 
 def read_key(example: ExampleReader, name: str) -> str:
-    """Returns the key that a feature contains.
-
-    Raises:
-        InvalidInput: The feature is not a single line of text.
-    """
+    """Returns the key that a feature contains. Raises `InvalidInput` if the feature is not a single line of text."""
     values = example.values(name)
     text = values[0] if len(values) == 1 else b""
     try:
@@ -175,11 +165,8 @@ def read_key(example: ExampleReader, name: str) -> str:
 
 
 def resolve_by_record(example: ExampleReader, column: Column) -> Column:
-    """Completes an array column with the shape and dtype of the `.npy` file that is stored in a bytes feature.
-
-    Raises:
-        InvalidInput: The feature does not have exactly one value, has numbers, or is not a `.npy` file.
-    """
+    """Completes an array column with the shape and dtype of the `.npy` file that is stored in a bytes feature. Raises
+    `InvalidInput` if the feature does not have exactly one value, has numbers, or is not a `.npy` file."""
     name = column.names[0]
     values = example.values(name)
     if has_numbers(example, name):
@@ -236,11 +223,8 @@ def has_numbers(example: ExampleReader, name: str) -> bool:
 def resolve_shapes(
     columns: tuple[Column, ...], example: ExampleReader, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Column, ...]:
-    """Adds shapes from the metadata of the dataset to the columns.
-
-    Raises:
-        UserError: A column expects one number, but the first record has several.
-    """
+    """Adds shapes from the metadata of the dataset to the columns. Raises `UserError` if a column expects one number,
+    but the first record has several."""
     return tuple(_resolve_shape(column, example, shapes.get(column.names[0], ())) for column in columns)
 
 

@@ -200,11 +200,8 @@ def _column_of(name: str, item: Item, seen: FieldValues, find_shape: Callable[[I
 
 
 def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader]) -> Layout:
-    """Replaces the image feature of a layout by the feature in `--image_column`.
-
-    Raises:
-        UserError: The first records do not have such a feature.
-    """
+    """Replaces the image feature of a layout by the feature in `--image_column`. Raises `UserError` if the first
+    records do not have such a feature."""
     names, num_searched = search_names((example.features for example in examples), {image})
     if image not in names:
         raise unknown_name("--image_column", image, names, f"the first {num_searched:,} records")
@@ -213,11 +210,8 @@ def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader])
 
 
 def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """Returns the columns for labels and further features, as requested by options or as defined by the layout.
-
-    Raises:
-        UserError: No label was requested, and the dataset has no label, or several.
-    """
+    """Returns the columns for labels and further features, as requested by options or as defined by the layout. Raises
+    `UserError` if no label was requested, and the dataset has no label, or several."""
     labels = layout.labels if source.labels is None else source.labels
     if labels is None:
         raise UserError(

@@ -80,11 +80,7 @@ class Voc(Source):
 
     def parts(self) -> list[str]:
         """Returns the listing tasks as JSON strings, which contain pairs of an annotation and an image, or folder
-        names.
-
-        Raises:
-            UserError: There are no annotations.
-        """
+        names. Raises `UserError` if there are no annotations."""
         files = FileListing(self._root, self._config.ignore, self._with_sizes)
         groups = find_groups(self._root, files, self._config.split_folders)
         parts: list[str] = []

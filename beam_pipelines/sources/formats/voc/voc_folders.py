@@ -71,11 +71,8 @@ class Matched(NamedTuple):
 
 def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> list[VocFolders]:
     """Returns the groups below a root. If no folder has a usual name for annotations, annotation files and images are
-    expected in the same folder.
-
-    Raises:
-        UserError: Only some folders are splits, a folder is a link, or the splits that options require do not exist.
-    """
+    expected in the same folder. Raises `UserError` if only some folders are splits, a folder is a link, or the splits
+    that options require do not exist."""
     has_lists = split_folders is not False
     folders, names = files.top_level()
     group = _find_group(files, "", None, has_lists)
@@ -105,11 +102,8 @@ def _find_group(files: FileListing, folder: str, split: str | None, has_lists: b
 
 
 def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
-    """Lists the folders of images and annotations, and matches files by name. The file names are kept in memory.
-
-    Raises:
-        UserError: A folder or a list cannot be read.
-    """
+    """Lists the folders of images and annotations, and matches files by name. The file names are kept in memory. Raises
+    `UserError` if a folder or a list cannot be read."""
     num_ignored = files.num_ignored
     sets = read_image_sets(root, files, group.folder, "Main") if group.has_lists and group.split is None else None
     matched = Matched(group, [], [], [], [*(sets.dead_letters if sets else ())], 0)

@@ -83,19 +83,12 @@ class TarReader:
             file.seek(0)
 
     def read(self, member: Member) -> bytes:
-        """Reads the data of the tar member that was yielded last.
-
-        Raises:
-            BadTarError: The data is truncated.
-        """
+        """Reads the data of the tar member that was yielded last. Raises `BadTarError` if the data is truncated."""
         return self._read(member.offset, member.num_bytes)
 
     def __iter__(self) -> Iterator[Member]:
-        """Yields the members, in order.
-
-        Raises:
-            BadTarError: The file is corrupt. Earlier members have already been yielded.
-        """
+        """Yields the members, in order. Raises `BadTarError` if the file is corrupt. Earlier members have already been
+        yielded."""
         if not self._size:
             raise BadTarError(0, "the file is empty")
         offset = 0

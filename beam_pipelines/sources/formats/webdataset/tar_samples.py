@@ -44,11 +44,8 @@ class TarSample:
         self.rejection = self.rejection or (reason, message)
 
     def fields(self) -> dict[str, Any]:
-        """Returns the fields of the sample's JSON member, or an empty mapping if there is no JSON.
-
-        Raises:
-            InvalidInput: The JSON is not a valid object.
-        """
+        """Returns the fields of the sample's JSON member, or an empty mapping if there is no JSON. Raises
+        `InvalidInput` if the JSON is not a valid object."""
         if "json" not in self.texts:
             return {}
         try:
@@ -60,11 +57,8 @@ class TarSample:
         return fields
 
     def text(self, extension: str) -> str:
-        """Returns the text of a member of the sample, without leading and trailing line ends.
-
-        Raises:
-            InvalidInput: The member is not UTF-8.
-        """
+        """Returns the text of a member of the sample, without leading and trailing line ends. Raises `InvalidInput` if
+        the member is not UTF-8."""
         try:
             return self.texts[extension].decode().strip("\r\n")
         except UnicodeDecodeError:
@@ -115,10 +109,7 @@ class SampleReader:
         self._ignore = ignore
 
     def __iter__(self) -> Iterator[TarSample | DeadLetter]:
-        """Yields the samples, and dead letters for invalid members.
-
-        Raises:
-            NoTarError: The file is not a tar file.
+        """Yields the samples, and dead letters for invalid members. Raises `NoTarError` if the file is not a tar file.
         """
         sample: TarSample | None = None
         end: DeadLetter | None = None

@@ -135,11 +135,8 @@ class WebDataset(Source):
 
 
     def _take_arrays(self, config: PrepareConfig, wanted: Collection[str]) -> None:
-        """Uses `.npy` members as images if none of the first samples contains an image file.
-
-        Raises:
-            UserError: Samples also have unrequested members of unknown types, so that the image is ambiguous.
-        """
+        """Uses `.npy` members as images if none of the first samples contains an image file. Raises `UserError` if
+        samples also have unrequested members of unknown types, so that the image is ambiguous."""
         some = [sample.members.keys() for _, sample in itertools.islice(self._first_samples(config), _NUM_FIRST)]
         members, describe_ignored = set().union(*some), frozenset({_ARRAY, *_NO_IMAGES, *wanted})
         if not members.isdisjoint(_IMAGES):
