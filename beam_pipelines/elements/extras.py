@@ -17,8 +17,9 @@ class OtherImage(NamedTuple):
         height: The height of the stored image in pixels, or 0 if the image was not inspected.
         width: The width of the stored image in pixels, or 0 if the image was not inspected.
         num_channels: The number of channels of the stored image, including alpha. 0 if the image was not inspected.
-        is_deep: Whether the source image is a PNG with 16 bits per channel.
+        is_deep: Whether the source image is a PNG or TIFF with 16 bits per channel.
         is_odd: Whether libjpeg warns about the source image, although no pixel is missing or corrupt.
+        has_more_pages: Whether the source file has more pages or images than the one that is stored.
     """
 
     path: str
@@ -30,6 +31,7 @@ class OtherImage(NamedTuple):
     num_channels: int = 0
     is_deep: bool = False
     is_odd: bool = False
+    has_more_pages: bool = False
 
 
 class Extras(NamedTuple):

@@ -120,6 +120,7 @@ class ImageFacts:
         num_bytes: The sizes of the stored images, in bytes.
         num_deep: The number of images whose source has 16 bits per channel.
         num_odd: The number of images whose source causes libjpeg warnings, although no pixel is missing or corrupt.
+        num_with_more_pages: The number of images whose source has more pages or images than the one that is stored.
     """
 
     formats: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -130,12 +131,14 @@ class ImageFacts:
     num_bytes: Range = dataclasses.field(default_factory=Range)
     num_deep: int = 0
     num_odd: int = 0
+    num_with_more_pages: int = 0
 
     def add(self, image: OtherImage) -> None:
         """Adds an image."""
         self.num_bytes.add([image.num_bytes])
         self.num_deep += image.is_deep
         self.num_odd += image.is_odd
+        self.num_with_more_pages += image.has_more_pages
         if image.format:
             self.formats[image.format] += 1
             self.channels[image.num_channels] += 1
@@ -154,6 +157,7 @@ class ImageFacts:
         self.num_bytes.merge(other.num_bytes)
         self.num_deep += other.num_deep
         self.num_odd += other.num_odd
+        self.num_with_more_pages += other.num_with_more_pages
 
     def to_json(self, num: int) -> dict[str, Any]:
         """Returns the statistics of `num` images in the format of `statistics.json`."""

@@ -6,6 +6,7 @@ A class ID is the number that is stored in the file, and not the displayed color
     PNG, BMP, GIF with a palette              indices into the palette
     PNG, gray, 1, 2, 4, 8 or 16 bits          the values, not scaled to 0..255
     BMP, 1 bit, black and white               0 and 1
+    TIFF, integers in one band, or a palette  the values, or indexes into the palette
     `.npy`, integers [H,W] or [H,W,1]         the values
     RGB, alpha, JPEG or WebP                  rejected, because the values are not class IDs, or not exact
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Regions, follows_rotation
-from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, encode_grey
+from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, encode_grey, rotate_pixels
 from beam_pipelines.images.image_headers import (
     check_gif_header,
     check_size,
@@ -31,10 +32,11 @@ from beam_pipelines.images.image_headers import (
 from beam_pipelines.images.png_files import read_png
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
+from beam_pipelines.images.tiff_pixels import read_tiff_ids
 
 # The maximum length of an outline. For this length, pycocotools needs 100 MB.
 _MAX_OUTLINE_PIXELS = 1_000_000
-_EXPECTED = "a mask must be a grayscale or palette PNG, BMP or GIF whose values are class ids"
+_EXPECTED = "a mask must be a grayscale or palette PNG, TIFF, BMP or GIF whose values are class ids"
 
 
 def read_mask(data: bytes) -> np.ndarray:
@@ -57,6 +59,8 @@ def read_mask(data: bytes) -> np.ndarray:
         if image_format == "png":
             with bad_data_refused(image_format):
                 return _read_png(data)
+        if image_format == "tiff":
+            return check_ids(read_tiff_ids(data))
         if image_format == "gif":
             check_gif_header(data)
         elif image_format is None:
@@ -117,7 +121,7 @@ def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = 
     height, width = mask.shape
     is_open = geometry.source_size == geometry.upright
     if follows_rotation((height, width), geometry, "a mask", drawn_on if is_open else None):
-        mask = _rotate_mask(mask, geometry.orientation)
+        mask = rotate_pixels(mask, geometry.orientation)
     if mask.shape == geometry.stored:
         return mask
     # The class ID at the center of each pixel.
@@ -125,14 +129,6 @@ def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = 
         (2 * np.arange(wanted) + 1) * have // (2 * wanted) for have, wanted in zip(mask.shape, geometry.stored)
     )
     return mask[rows][:, columns]
-
-
-def _rotate_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
-    if orientation >= 5:  # Rows and columns are swapped.
-        mask = mask.T
-    if orientation in (3, 4, 7, 8):
-        mask = mask[::-1]
-    return mask[:, ::-1] if orientation in (2, 3, 6, 7) else mask
 
 
 def encode_mask(mask: np.ndarray) -> bytes:

@@ -4,14 +4,15 @@ import contextlib
 import io
 import re
 import struct
-from typing import TYPE_CHECKING, Iterator, NamedTuple
+from typing import TYPE_CHECKING, Callable, Iterator, NamedTuple
 
 import numpy as np
 import simplejpeg
 
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_num_frames, check_size, read_jpeg_header
+from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_jp2_depth, check_num_frames, check_size, read_jpeg_header
 from beam_pipelines.images.jpeg_oddities import cut_trailing_bytes, tidy_header
+from beam_pipelines.images.optional_formats import OPTIONAL_FORMATS, optional_opener
 
 # Pillow is imported when needed: the import takes 80 ms and 6 MB, and valid JPEGs do not need it.
 if TYPE_CHECKING:
@@ -130,23 +131,35 @@ def decode_with_pillow(image_format: str, data: bytes, reduction: int = 1) -> "I
 
 def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
     """Opens an image and checks its header, without decoding pixels. See `load`."""
+    if image_format == "jp2":
+        check_jp2_depth(data)
+    opener = _opener(image_format)
+    with bad_data_refused(image_format):
+        # Image.open is not used: its warning about large images cannot be silenced thread-safely, and it hides error
+        # details.
+        image = opener(io.BytesIO(data))
+        check_size(image_format, image.height, image.width)
+        if image_format in ("webp", "avif"):
+            check_num_frames(image_format, image.n_frames)
+    return image
+
+
+def _opener(image_format: str) -> Callable[[io.BytesIO], "ImageFile.ImageFile"]:
+    """Returns the class that opens images in a format.
+
+    Raises `InvalidInput` if an optional package is missing.
+    """
     from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
-    opener = {
+    if image_format in OPTIONAL_FORMATS:
+        return optional_opener(image_format)
+    return {
         "jpeg": JpegImagePlugin.JpegImageFile,
         "png": PngImagePlugin.PngImageFile,
         "gif": GifImagePlugin.GifImageFile,
         "bmp": BmpImagePlugin.BmpImageFile,
         "webp": WebPImagePlugin.WebPImageFile,
     }[image_format]
-    with bad_data_refused(image_format):
-        # Image.open is not used: its warning about large images cannot be silenced thread-safely, and it hides error
-        # details.
-        image = opener(io.BytesIO(data))
-        check_size(image_format, image.height, image.width)
-        if image_format == "webp":
-            check_num_frames(image_format, image.n_frames)
-    return image
 
 
 def load(image_format: str, image: "ImageFile.ImageFile", reduction: int = 1) -> None:
@@ -162,7 +175,9 @@ def bad_data_refused(image_format: str) -> Iterator[None]:
     """Context manager that converts errors of image libraries about corrupt bytes to `InvalidInput`."""
     try:
         yield
-    except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error) as error:
+    except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and image_format not in OPTIONAL_FORMATS:  # their libraries raise it for corrupt bytes
+            raise
         raise InvalidInput("bad_image", f"{image_format.upper()}: {str(error) or type(error).__name__}") from None
 
 
@@ -181,6 +196,15 @@ def rotate(image: "Image.Image", orientation: int) -> "Image.Image":
     from PIL import Image
 
     return image if orientation == 1 else image.transpose(Image.Transpose[_TRANSPOSITIONS[orientation - 2]])
+
+
+def rotate_pixels(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """Rotates and flips an array of shape [height, width, ...] according to the EXIF orientation of its image."""
+    if orientation >= 5:  # rows and columns are swapped
+        pixels = pixels.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return pixels[:, ::-1] if orientation in (2, 3, 6, 7) else pixels
 
 
 def rgb(image: "Image.Image") -> np.ndarray:

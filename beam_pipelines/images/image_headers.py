@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.errors import InvalidInput
+from beam_pipelines.images.foreign_formats import HEAD_BYTES, recognise_foreign
 
 MAX_IMAGE_SIDE = 1_000_000  # The limit of libpng, and therefore of tf.io.
 
@@ -24,7 +25,12 @@ _unpack_segment, _unpack_frame = struct.Struct(">HH").unpack_from, struct.Struct
 EXIF = b"Exif\0\0"
 _END_OF_IMAGE = b"\xff\xd9"  # Never occurs in coded pixels, in which a 0 follows each byte of 255.
 _START_OF_SCAN, _MAX_SCANS = b"\xff\xda", 100  # Encoders write 10 to 20 scans. Decoding time grows with each scan.
-_FOREIGN = {b"<": "HTML or XML", b"version https://git-lfs": "a Git LFS pointer", b"II*": "a TIFF", b"MM\0*": "a TIFF"}
+_TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # The last two are BigTIFF.
+_JP2_MAGIC = (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")
+_HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"})
+_AVIF_BRANDS = frozenset({b"avif", b"avis"})
+# Formats that TensorFlow does not decode, so that images in these formats are always re-encoded.
+NEVER_STORED = frozenset({"tiff", "heic", "avif", "jp2"})
 
 
 class JpegHeader(NamedTuple):
@@ -61,7 +67,22 @@ def identify(data: bytes) -> str | None:
         return "gif"
     if data.startswith(b"BM"):
         return "bmp"
-    return "webp" if data.startswith(b"RIFF") and data[8:12] == b"WEBP" else None
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "webp"
+    if data.startswith(_TIFF_MAGIC):
+        return "tiff"
+    if data.startswith(_JP2_MAGIC):
+        return "jp2"
+    return _iso_media_format(data) if data[4:8] == b"ftyp" else None
+
+
+def _iso_media_format(data: bytes) -> str | None:
+    """Returns the format of an image in an ISO media file, or None for other media, such as videos."""
+    length = min(int.from_bytes(data[:4]), 256)
+    brands = [data[8:12], *(data[start : start + 4] for start in range(16, length, 4))]
+    if brands[0] in _AVIF_BRANDS or brands[0] in _HEIC_BRANDS and not _AVIF_BRANDS.isdisjoint(brands):
+        return "avif"
+    return "heic" if brands[0] in _HEIC_BRANDS else None
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader:
@@ -143,6 +164,20 @@ def exif_orientation(tiff: bytes) -> int:
     return 1
 
 
+def check_jp2_depth(data: bytes) -> None:
+    """Raises `InvalidInput` if a JPEG 2000 has more than 8 bits per channel, because Pillow would change its values."""
+    start = data.find(b"\xff\x4f\xff\x51")
+    try:
+        (num_channels,) = struct.unpack_from(">H", data, start + 40)
+        bits = max((data[start + 42 + 3 * channel] & 0x7F) + 1 for channel in range(num_channels))
+    except (struct.error, IndexError, ValueError):
+        raise InvalidInput("bad_image", "JP2: corrupt or truncated header") from None
+    if bits > 8:
+        raise InvalidInput(
+            "bad_image", f"JP2: {bits} bits per channel; it must have 8. Convert it to TIFF, for example with: opj_decompress -i FILE.jp2 -o FILE.tif"
+        )
+
+
 def check_gif_header(data: bytes) -> None:
     """Raises `InvalidInput` if a GIF is animated or too large."""
     check_num_frames("gif", check_gif_size(data))
@@ -184,9 +219,10 @@ def describe_bytes(data: bytes) -> str:
     """Describes bytes that are not a supported image, for an error message."""
     if not data:
         return "0 bytes"
-    looks = [f", {kind}" for start, kind in _FOREIGN.items() if data[:64].lstrip().startswith(start)]
-    looks += [", HEIC or AVIF"] * (data[4:8] == b"ftyp")
-    return f"starts with {data[:12]!r}{''.join(looks)}, which is not a supported image"
+    known = recognise_foreign(data[:HEAD_BYTES])
+    looks = f", {known.name}" if known else ""
+    advice = f"; convert it, for example with: {known.command}" if known and known.command else ""
+    return f"starts with {data[:12]!r}{looks}, which is not a supported image{advice}"
 
 
 def check_size(image_format: str, height: int, width: int) -> None:
@@ -197,6 +233,12 @@ def check_size(image_format: str, height: int, width: int) -> None:
             f"{image_format.upper()}: {width} x {height} pixels; "
             f"it must have 1 to {MAX_IMAGE_PIXELS} in all, and at most {MAX_IMAGE_SIDE} a side",
         )
+
+
+def check_storable(data: bytes) -> None:
+    """Raises `InvalidInput` if an image cannot be stored without re-encoding, because TensorFlow does not decode it."""
+    if (image_format := identify(data)) in NEVER_STORED:
+        raise InvalidInput("bad_image", f"{image_format.upper()}: must be re-encoded, but --check=none does not read images. Use --check=header")
 
 
 def check_num_frames(image_format: str, num_frames: int) -> None:

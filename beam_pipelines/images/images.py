@@ -6,23 +6,24 @@ Images are stored as JPEG or PNG, which all readers (tf.io, TensorFlow Datasets)
     JPEG; PNG of any kind (palette, alpha, 16 bits)    the original bytes     ""
     JPEG or PNG with an EXIF orientation other than 1  upright, same format   "exif_orientation"
     JPEG in CMYK or YCCK                               RGB JPEG               "cmyk", unless it is rotated
-    GIF, BMP, WebP                                     PNG                    "gif", "bmp", "webp"
+    GIF, BMP, WebP, HEIC, AVIF, JPEG 2000              PNG                    "gif", "bmp", "webp", "heic", "avif", "jp2"
+    TIFF with pixels (see `tiff_header`)               PNG of 8 or 16 bits    "tiff"
     raw pixels                                         PNG                    "raw"
     pixels in a `.npy` file                            PNG                    "npy"
-    numbers with other dtypes or channel counts        the numbers            "", "raw" if reordered, or "npy"
+    numbers with other dtypes or channel counts        the numbers            "", "raw" if reordered, "npy" or "tiff"
     a size other than `ImageConfig.size`               resized                "resized", in any case
     a format other than `ImageConfig.format`           converted              "format", unless it is resized
     any image if `ImageConfig.encoding` is `raw`       its pixels             "format", unless it is resized
-    more than one frame (GIF, WebP, APNG)              rejected
+    more than one frame (GIF, WebP, APNG, AVIF)        rejected
     over 89,478,485 pixels (also after resizing), or 0 rejected before decoding
     anything else, whatever its name                   rejected
 
 JPEGs are re-encoded with full chroma resolution (4:4:4) at a quality of 95, the default, or more. At lower qualities,
 they have reduced chroma resolution (4:2:0), as in most software, which makes files a fifth smaller and faster to
 decode. A re-encoded WebP is lossy. A re-encoded PNG is lossless, except that rotated 16-bit color becomes 8-bit. Gray
-images and alpha channels are kept. Images with a GIF or BMP palette become RGB. Resized or converted images have 8 bits
-and no palette. JPEGs and raw pixels have no alpha channel. Metadata is removed. From a JPEG file with several images
-(MPO), only the first image is used.
+images and alpha channels are kept. Images with a GIF, BMP or TIFF palette become RGB. Resized or converted images have
+8 bits and no palette. JPEGs and raw pixels have no alpha channel. Metadata is removed. From a file with several images
+(JPEG, TIFF or HEIC), only the first or primary image is used.
 
 The checks of an image:
 
@@ -53,6 +54,7 @@ from beam_pipelines.images.image_codecs import (
     rgb,
     to_image,
     rotate,
+    rotate_pixels,
 )
 from beam_pipelines.images.image_headers import (
     EXIF,
@@ -63,11 +65,13 @@ from beam_pipelines.images.image_headers import (
     identify,
     read_jpeg_header,
 )
-from beam_pipelines.images.png_files import PngFile, read_png
+from beam_pipelines.images.png_files import PngFile, encode_deep_png, read_png
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import Geometry, jpeg_reduction, resize, stored_size, rotated
 from beam_pipelines.images.tensor_values import describe_tensor, image_tensor
 from beam_pipelines.images.rotations import in_turn
+from beam_pipelines.images.tiff_header import CONVERT
+from beam_pipelines.images.tiff_pixels import decode_picture, read_header, tensor_layout, tiff_tensor
 from tf_input.dataset_format import Feature
 
 if TYPE_CHECKING:
@@ -77,7 +81,8 @@ if TYPE_CHECKING:
 IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif"), "jpeg"),
-        **{".png": "png", ".gif": "gif", ".bmp": "bmp", ".webp": "webp", ".npy": "npy"},
+        **{".png": "png", ".gif": "gif", ".bmp": "bmp", ".webp": "webp", ".tif": "tiff", ".tiff": "tiff"},
+        **{".avif": "avif", ".jp2": "jp2", ".npy": "npy"},
     }
 )
 
@@ -86,19 +91,22 @@ class CheckedImage(NamedTuple):
     """A checked image, and the bytes to store.
 
     Attributes:
-        format: The actual format of the source: `jpeg`, `png`, `gif`, `bmp`, `webp`, `npy` or `raw`.
+        format: The actual format of the source: `jpeg`, `png`, `tiff`, `gif`, `bmp`, `webp`, `heic`, `avif`, `jp2`,
+            `npy` or `raw`.
         height: The height of the stored image, in pixels.
         width: The width of the stored image, in pixels.
         encoded: The bytes to store. None means the bytes of the source.
         reencoded: The reason why the stored bytes differ from the source: `resized`, `format`, `exif_orientation`,
-            `cmyk`, `gif`, `bmp`, `webp`, `npy` or `raw`. Empty if they are equal.
+            `cmyk`, or the format of the source. Empty if they are equal.
         pixels: The RGB pixels at full scale without alpha, if requested, uint8 [height, width, 3]. For a re-encoded
             JPEG or WebP, the pixels before encoding, so that no image is decoded twice.
         geometry: The rotation and resizing of the image.
         num_channels: The number of channels of the stored image: 1 for gray or 3 for color, plus 1 for alpha. 0 for a
             tensor.
-        is_deep: Whether the source is a PNG with 16 bits per channel.
+        is_deep: Whether the source is a PNG or TIFF with 16 bits per channel.
         is_odd: Whether libjpeg warns about the source, although no pixel is missing or corrupt. False if not decoded.
+        has_more_pages: Whether the source is a TIFF with several pages, or a HEIC with several images. Only the first
+            page or the primary image is stored.
     """
 
     format: str
@@ -111,6 +119,7 @@ class CheckedImage(NamedTuple):
     num_channels: int = 0
     is_deep: bool = False
     is_odd: bool = False
+    has_more_pages: bool = False
 
 
 def check_image(
@@ -133,12 +142,14 @@ def check_image(
     decodes = check != "header" and (full_scale or not is_checked)
     image_format = identify(data)
     if image_format is None:
-        raise InvalidInput("bad_image", f"{describe_bytes(data)}; it must be a JPEG, PNG, GIF, BMP or WebP")
+        raise InvalidInput("bad_image", f"{describe_bytes(data)}. It must be a JPEG, PNG, TIFF, GIF, BMP, WebP, HEIC, AVIF or JPEG 2000")
     with bad_data_refused(image_format):
         if image_format == "jpeg":
             return _check_jpeg(data, check, decodes, full_scale, images)
         if image_format == "png":
             return _check_png(data, check, decodes, full_scale, images)
+        if image_format == "tiff":
+            return _check_tiff(data, full_scale and check != "header", images)
         return _check_other(image_format, data, check, decodes, full_scale, images)
 
 
@@ -175,14 +186,14 @@ def check_pixels(
     return _store(image_format, image, geometry, image_format, images, full_scale)
 
 
-def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file: bool) -> CheckedImage:
+def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, image_format: str) -> CheckedImage:
     """Checks an image that is stored as an array of numbers, which may include NaN.
 
     Args:
         data: The bytes of the numbers, without a header.
         raw: The layout of the numbers. None if the bytes are not an array.
         feature: The tensor feature of the image.
-        is_file: Whether the numbers come from a `.npy` file.
+        image_format: `npy` or `tiff` for the numbers of a file, `raw` for numbers without a header.
 
     Raises:
         InvalidInput: The bytes are not an array, or have another dtype or number of channels.
@@ -190,12 +201,24 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
     if raw is None:
         file_type = (identify(data) or "").upper() or describe_bytes(data)
         wanted = describe_tensor(feature.dtype, feature.shape)
-        raise InvalidInput("bad_image", f"{file_type}; it must be a .npy file of {wanted}, like the first one")
-    image_format, size = "npy" if is_file else "raw", raw.shape[:2]
+        raise InvalidInput("bad_image", f"{file_type}; it must be a .npy or TIFF file of {wanted}, like the first one")
+    size = raw.shape[:2]
     check_size(image_format, *size)
     stored = image_tensor(data, raw, feature).data
-    is_kept = stored is data and not is_file
+    is_kept = stored is data and image_format == "raw"
     return CheckedImage(image_format, *size, None if is_kept else stored, "" if is_kept else image_format, None, Geometry(size, 1, size))
+
+
+def check_tiff_tensor(data: bytes, feature: Feature) -> CheckedImage:
+    """Checks a TIFF whose numbers are stored as a tensor.
+
+    Raises:
+        InvalidInput: The TIFF is corrupt, or has another dtype or number of bands than the feature.
+    """
+    header = read_header(data)
+    with in_turn(header.size[0] * header.size[1]):
+        raw, numbers = tiff_tensor(data, header)
+        return check_tensor(numbers, raw, feature, "tiff")._replace(has_more_pages=header.num_pages > 1)
 
 
 def _check_jpeg(data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
@@ -248,11 +271,12 @@ def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConf
 
 
 def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """Checks a GIF, BMP or WebP. The image is re-encoded, unless it is a WebP and WebP is requested."""
+    """Checks an image in another format. The image is re-encoded, unless it is a WebP and WebP is requested."""
     if image_format == "gif":
         check_gif_header(data)
     image = open_with_pillow(image_format, data)
-    orientation = exif_orientation(image.info.get("exif", b"").removeprefix(EXIF))
+    # A HEIC is upright after decoding.
+    orientation = 1 if image_format == "heic" else exif_orientation(image.info.get("exif", b"").removeprefix(EXIF))
     geometry = _plan((image.height, image.width), orientation, images)
     fits, wants_pixels = _fits(image_format, geometry, images), full_scale and check != "header"
     with in_turn(image.height * image.width):
@@ -262,7 +286,37 @@ def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full
             pixels = rgb(image) if wants_pixels else None
             return CheckedImage(image_format, *geometry.stored, None, "", pixels, geometry, _num_channels(image))
         reason = "exif_orientation" if image_format == images.format else image_format
-        return _store(image_format, expand(image), geometry, reason, images, wants_pixels)
+        stored = _store(image_format, expand(image), geometry, reason, images, wants_pixels)
+        return stored._replace(has_more_pages=image_format == "heic" and image.n_frames > 1)
+
+
+def _check_tiff(data: bytes, wants_pixels: bool, images: ImageConfig) -> CheckedImage:
+    """Checks a TIFF, which is always re-encoded."""
+    header = read_header(data)
+    if header.is_tensor:
+        tensor_layout(header)  # explains how to convert dtypes that are never stored
+        raise InvalidInput("bad_image", f"TIFF: {header.describe()}, but the other images are ordinary images; {CONVERT}")
+    geometry = _plan(header.size, header.orientation, images)
+    with in_turn(header.size[0] * header.size[1]):
+        image = decode_picture(data, header)
+        if isinstance(image, np.ndarray):
+            stored = _store_deep("tiff", image, geometry, images, wants_pixels)
+        else:
+            is_deep = image.mode[0] == "I"
+            stored = _store("tiff", image if is_deep else expand(image), geometry, "tiff", images, wants_pixels)._replace(is_deep=is_deep)
+    return stored._replace(has_more_pages=header.num_pages > 1)
+
+
+def _store_deep(image_format: str, pixels: np.ndarray, geometry: Geometry, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
+    """Encodes colors of 16 bits, uint16 [height, width, 2 to 4]. Resized or converted images have 8 bits."""
+    as_file = images.encoding == "file" and images.format in ("keep", "png")
+    if not as_file or geometry.stored != geometry.upright:
+        image = to_image((pixels >> 8).astype(np.uint8))
+        return _store(image_format, image, geometry, image_format, images, wants_pixels)._replace(is_deep=True)
+    pixels = rotate_pixels(pixels, geometry.orientation)
+    shown = rgb(to_image((pixels >> 8).astype(np.uint8))) if wants_pixels else None
+    encoded = encode_deep_png(pixels)
+    return CheckedImage(image_format, *geometry.stored, encoded, image_format, shown, geometry, pixels.shape[2], is_deep=True)
 
 
 def _plan(source_size: tuple[int, int], orientation: int, images: ImageConfig) -> Geometry:

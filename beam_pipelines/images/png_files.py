@@ -9,6 +9,8 @@ import struct
 import zlib
 from typing import Iterator, Mapping, NamedTuple
 
+import numpy as np
+
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import PNG_MAGIC, check_num_frames, check_size
 from beam_pipelines.images.rotations import LARGE_PIXELS
@@ -22,7 +24,7 @@ _COLOR_TYPES = {
     6: (4, 4, (8, 16)),
 }
 _IHDR_START = b"\0\0\0\x0dIHDR"
-_LAST_FILTER = 4
+_LAST_FILTER, _SUB_FILTER = 4, 1  # the second stores differences from the pixel on the left
 _CHUNK_BYTES = 1 << 20
 # The first row, first column, row step and column step of each interlacing pass of Adam7.
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
@@ -192,3 +194,25 @@ def _inflate(parts: tuple[memoryview, ...]) -> Iterator[bytes]:
 
 def _make_chunk(kind: bytes, body: bytes | memoryview) -> bytes:
     return b"".join([struct.pack(">I", len(body)), kind, body, zlib.crc32(body, zlib.crc32(kind)).to_bytes(4)])
+
+
+def encode_deep_png(pixels: np.ndarray) -> bytes:
+    """Encodes pixels as a PNG of 16 bits per channel, which Pillow cannot do for color.
+
+    Args:
+        pixels: uint16 [height, width, channels]. Two channels are gray and alpha, three are RGB, four are RGB and alpha.
+    """
+    height, width, num_channels = pixels.shape
+    color_type = {2: 4, 3: 2, 4: 6}[num_channels]
+    header = struct.pack(">IIBBBBB", width, height, 16, color_type, 0, 0, 0)
+    pixel_bytes, packer, packed = 2 * num_channels, zlib.compressobj(1), []
+    num_rows = max(1, _CHUNK_BYTES // (width * pixel_bytes))
+    for start in range(0, height, num_rows):  # in parts, because all rows would need three times the memory of the pixels
+        values = np.ascontiguousarray(pixels[start : start + num_rows], ">u2").view(np.uint8).reshape(-1, width * pixel_bytes)
+        rows = np.full((len(values), 1 + width * pixel_bytes), _SUB_FILTER, np.uint8)
+        rows[:, 1:] = values
+        rows[:, 1 + pixel_bytes :] -= values[:, :-pixel_bytes]
+        packed.append(packer.compress(rows))
+    packed.append(packer.flush())
+    chunks = _make_chunk(b"IHDR", header), _make_chunk(b"IDAT", b"".join(packed)), _make_chunk(b"IEND", b"")
+    return PNG_MAGIC + b"".join(chunks)

@@ -34,7 +34,7 @@ def add_image_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--keep_depth",
         action="store_true",
-        help="Make tf_input read 16-bit PNG files as uint16 images with all 16 bits. Default: tf_input reads them as "
+        help="Make tf_input read 16-bit PNG and TIFF files as uint16 images with all 16 bits. Default: tf_input reads them as "
         "uint8 images.",
     )
 

@@ -76,7 +76,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             f"{_count(num, 'mask has', 'masks have')} only the values 0 and 255, which become classes 0 and 255 in batches. If 255 is the "
             "foreground, map it to class 1: train.map(lambda x, y: (x, y // 255)). A loss with ignore_class=255 would ignore it."
         )
-    lines += [*_image_warnings(images, listing), *_coordinate_warnings(images, listing), *listing.warnings]
+    lines += [*_image_warnings(images, listing), *_page_warnings(images), *_coordinate_warnings(images, listing), *listing.warnings]
     return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.near_duplicates.warnings() if listing.near_duplicates else ())]
 
 
@@ -92,6 +92,15 @@ def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
         yield (
             f"{_count(num, 'JPEG has', 'JPEGs have')} bytes that decoders skip with a warning, such as padding or a camera trailer. No "
             "pixel is missing."
+        )
+
+
+def _page_warnings(images: ImageStatistics) -> Iterator[str]:
+    """Yields a warning if only the first page of some files is stored."""
+    if num := sum(facts.num_with_more_pages for facts in images.images.values()):
+        yield (
+            f"{_count(num, 'TIFF or HEIC file has', 'TIFF or HEIC files have')} more than one page or image, and only the first is stored. "
+            "To store the others too, split the files, for example with: magick FILE.tif FILE-%d.png"
         )
 
 

@@ -19,6 +19,7 @@ from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.annotations import Objects, Regions, follows_rotation, is_turn_guessed, place_points, transform_boxes
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
 from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, has_classes, transform_mask, read_mask
+from beam_pipelines.images.image_headers import check_storable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
 from beam_pipelines.images.raw_image import layout_of
 from beam_pipelines.images.resize import Geometry
@@ -238,7 +239,7 @@ class ExtrasEncoder:
         if checked is None:
             return data, OtherImage(part.path, len(data))
         stored = data if checked.encoded is None else checked.encoded
-        kept = checked.format, checked.reencoded, checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd
+        kept = checked.format, checked.reencoded, checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd, checked.has_more_pages
         return stored, OtherImage(part.path, len(stored), *kept)
 
     def _check_image(self, part: FilePart | ArrayPart, data: bytes) -> CheckedImage | None:
@@ -254,6 +255,7 @@ class ExtrasEncoder:
         if self._check == "none":
             if not data:
                 raise InvalidInput("unreadable", "the file is empty")
+            check_storable(data)
             return None
         return check_image(data, self._check, images=self._images)
 

@@ -15,7 +15,8 @@ from beam_pipelines.elements.input_record import NO_IMAGE, ENTIRE_FILE, InputRec
 from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import InvalidInput, RunError, printable
-from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor
+from beam_pipelines.images.image_headers import check_storable, identify
+from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor, check_tiff_tensor
 from beam_pipelines.images.visual_groups import digest_content
 from beam_pipelines.images.perceptual_hash import load_for_hash, grey_pixels
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
@@ -44,8 +45,8 @@ class ReadImage(NamedTuple):
         pixels: The sums over the pixels of a sampled image, or over the values of a sampled tensor.
         height: The height of the stored image in pixels. 0 if the image was not checked.
         width: The width of the stored image in pixels. 0 if the image was not checked.
-        num_channels: The number of channels, as in `CheckedImage`. 0 if the image was not checked. is_deep, is_odd:
-            Whether the source image has 16 bits per channel, and whether libjpeg warns about it.
+        num_channels: The number of channels, as in `CheckedImage`. 0 if the image was not checked.
+        is_deep, is_odd, has_more_pages: As in `CheckedImage`. False if the image was not checked.
     """
 
     data: bytes
@@ -58,6 +59,7 @@ class ReadImage(NamedTuple):
     num_channels: int = 0
     is_deep: bool = False
     is_odd: bool = False
+    has_more_pages: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -135,6 +137,7 @@ class InputReader:
             if context.config.check == "none":
                 if not data:
                     raise _UnreadableError("the file is empty")
+                check_storable(data)
                 return ReadImage(data, self._encode_extras(image, None, is_sampled), "", "", None, 0, 0)
             checked = self._check(image, data, is_sampled)
             extras = self._encode_extras(image, checked, is_sampled)
@@ -146,7 +149,7 @@ class InputReader:
             pixels = TensorSums.of(stored, context.tensor.dtype, context.tensor.shape[-1])
         else:
             pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
-        seen = checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd
+        seen = checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd, checked.has_more_pages
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, *seen)
 
     def digest(self, image: InputRecord) -> ImageDigests | DeadLetter:
@@ -237,7 +240,9 @@ class InputReader:
         if raw is None and data.startswith(NPY_MAGIC):
             raw, pixels = npy_image(data)
         if context.tensor is not None:
-            return check_tensor(pixels, raw, context.tensor, is_file=image.raw is None)
+            if raw is None and identify(data) == "tiff":
+                return check_tiff_tensor(data, context.tensor)
+            return check_tensor(pixels, raw, context.tensor, "npy" if image.raw is None else "raw")
         if raw is not None:
             checked = check_pixels(pixels, raw, context.config.images, full_scale=is_sampled, is_file=image.raw is None)
         else:

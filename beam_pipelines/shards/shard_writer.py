@@ -168,7 +168,7 @@ class _Part:
     def write(self, which: ShardPart, path: str) -> WrittenPart:
         encode_around, has_images, writer = self._context.encoder.encode_around, self._context.listing.has_images, self._writer
         before = after = b""  # Empty for examples without an image, which are encoded as a whole.
-        channels, num_deep, num_odd = [], 0, 0
+        channels, num_deep, num_odd, num_with_more_pages = [], 0, 0, 0
         for position, image, key, label in zip(itertools.count(), self._read_all(), self._references.keys, self._labels()):
             if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:
                 self._count()
@@ -177,7 +177,7 @@ class _Part:
             if type(image) is DeadLetter:
                 self._reject(image)
                 continue
-            data, extras, image_format, why, pixels, height, width, num_channels, is_deep, is_odd = image
+            data, extras, image_format, why, pixels, height, width, num_channels, is_deep, is_odd, has_more_pages = image
             num_bytes = len(data)
             if has_images:
                 values = {"height": height, "key": key, "label": label, "width": width}
@@ -190,6 +190,7 @@ class _Part:
             channels.append(num_channels)
             num_deep += is_deep
             num_odd += is_odd
+            num_with_more_pages += has_more_pages
             self._formats.append(image_format)
             self._reencoded.append(why)
             if isinstance(pixels, TensorSums):
@@ -201,7 +202,7 @@ class _Part:
         if has_images:
             facts = self._statistics.images_of(IMAGE)
             facts.channels.update(filter(None, channels))
-            facts.num_deep, facts.num_odd = num_deep, num_odd
+            facts.num_deep, facts.num_odd, facts.num_with_more_pages = num_deep, num_odd, num_with_more_pages
         writer.flush()
         self._count()
         return self._written(which, path)

@@ -8,12 +8,13 @@ import os
 import re
 from typing import Callable, NamedTuple
 
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.files.label_files import read_head
 from beam_pipelines.sources.files.other_files import is_ignored
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
-_IMAGE_ENDS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".heic", ".heif")
+_IMAGE_ENDS = tuple(end for end in IMAGE_EXTENSIONS if end != ".npy")
 
 # Limits for one folder: entries to read, and names to keep. A folder with more entries has the images of a class.
 _MAX_ENTRIES, _MAX_NAMES = 100_000, 1000

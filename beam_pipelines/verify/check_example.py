@@ -9,7 +9,7 @@ from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.class_masks import read_mask
-from beam_pipelines.images.image_headers import identify
+from beam_pipelines.images.image_headers import NEVER_STORED, identify
 from beam_pipelines.images.images import CheckedImage, check_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, OBJECTS, Feature, stored_features
@@ -97,7 +97,9 @@ class ExampleCheck:
         if not self._decodes and not any(size):
             return
         data = example.values(feature.name)[0]
-        images = ImageConfig(format="webp") if identify(data) == "webp" else ImageConfig()
+        if (image_format := identify(data)) in NEVER_STORED:
+            raise BadExampleError(f"an image in the format {image_format}, which TensorFlow does not decode")
+        images = ImageConfig(format="webp") if image_format == "webp" else ImageConfig()
         checked = check_image(data, "strict" if self._decodes else "header", full_scale=full_scale, images=images)
         if any(size) and size != (checked.height, checked.width):
             stated = " x ".join(map(str, size))

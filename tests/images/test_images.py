@@ -147,7 +147,7 @@ def test_valid_images_are_stored_unchanged(case, check):
     checked = check_image(VALID[case], check)
     width, height = decode(VALID[case]).size
     expected = (case.split(",")[0].lower(), height, width, None, "", None, unchanged(height, width), num_channels(VALID[case]))
-    assert checked == (*expected, "16 bit" in case, False), case
+    assert checked == (*expected, "16 bit" in case, False, False), case
 
 
 @pytest.mark.parametrize("check", ["strict", "decode"])
@@ -193,7 +193,21 @@ REJECTED = {
     "empty": (b"", "0 bytes"),
     "HTML": (b"<!DOCTYPE html><html>not found</html>", "starts with b'<!DOCTYPE ht', HTML or XML"),
     "Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
-    "TIFF": (encode(smooth(), "TIFF"), "a TIFF"),
+    "PSD": (b"8BPS\0\1" + bytes(100), "magick 'FILE.psd[0]' FILE.png"),
+    "PDF": (b"%PDF-1.7\n" + bytes(100), "pdftoppm"),
+    "SVG": (b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>', "rsvg-convert"),
+    "JPEG XL": (b"\xff\x0a" + bytes(100), "djxl"),
+    "JPEG XL, container": (b"\0\0\0\x0cJXL \r\n\x87\n" + bytes(100), "djxl"),
+    "CR3": (b"\0\0\0\x18ftypcrx " + bytes(100), "a camera raw file (CR3)"),
+    "RAF": (b"FUJIFILMCCD-RAW " + bytes(100), "a camera raw file (RAF)"),
+    "DICOM": (bytes(128) + b"DICM", "a DICOM"),
+    "icon": (b"\0\0\1\0\1\0" + bytes(100), "an icon"),
+    "OpenEXR": (b"\x76\x2f\x31\x01" + bytes(100), "an OpenEXR"),
+    "zip": (b"PK\3\4" + bytes(100), "a zip archive"),
+    "video": (b"\0\0\0\x18ftypmp42" + bytes(100), "a video"),
+    "HEIC, empty": (b"\0\0\0\x18ftypheic" + bytes(16), "HEIC: "),
+    "AVIF, empty": (b"\0\0\0\x18ftypmif1\0\0\0\0avifmif1", "AVIF: "),
+    "JPEG 2000, empty": (b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(100), "JP2: "),
     "text": (b"hello", "starts with b'hello'"),
     "zeros": (bytes(1000), r"starts with b'\x00\x00"),
     "text that starts like a BMP": (b"BMW", "BMP: "),
@@ -218,6 +232,13 @@ def test_unsupported_files_are_rejected(case, check):
         check_image(data, check)
     assert message in str(error.value), case
     assert "\n" not in str(error.value), case
+
+
+def test_missing_package_of_a_format_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)  # `import pillow_heif` raises ImportError
+    with pytest.raises(InvalidInput) as error:
+        check_image(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100), "strict")
+    assert "pip install 'recordmill[heif]'" in str(error.value) and "magick mogrify -format jpg *.heic" in str(error.value)
 
 
 def test_palette_image_without_palette_is_rejected():
@@ -843,3 +864,49 @@ def test_any_bytes_are_converted_or_rejected(case, check, full_scale, changes, n
     assert (checked.pixels is not None) == (full_scale and check != "header")
     if checked.pixels is not None:
         assert (checked.pixels.shape, checked.pixels.dtype) == ((checked.height, checked.width, 3), np.uint8)
+
+
+MODERN = {"AVIF": {"quality": 90}, "JPEG2000": {}}
+
+
+@pytest.mark.parametrize("image_format", MODERN)
+def test_modern_formats_are_stored_as_png(image_format):
+    Image.init()
+    if image_format not in Image.SAVE:
+        pytest.skip(f"this build of Pillow has no {image_format}")
+    data = encode(smooth(), image_format, **MODERN[image_format])
+    checked = check_image(data, "strict", full_scale=True)
+    assert (checked.height, checked.width, checked.reencoded) == (45, 61, {"JPEG2000": "jp2"}.get(image_format, "avif"))
+    assert difference(decode(checked.encoded), smooth()) <= (12 if image_format == "AVIF" else 0)
+    assert check_image(data, "strict", images=ImageConfig(format="jpeg")).encoded.startswith(b"\xff\xd8\xff")
+    for end in range(0, len(data), 17):
+        with pytest.raises(InvalidInput):
+            check_image(data[:end], "strict")
+    for position in range(0, len(data), 7):
+        try:
+            check_image(data[:position] + bytes((data[position] ^ 0x55,)) + data[position + 1 :], "strict")
+        except InvalidInput as error:
+            assert error.reason == "bad_image"
+
+
+def test_avif_is_rotated_upright_and_animations_are_rejected():
+    Image.init()
+    if "AVIF" not in Image.SAVE:
+        pytest.skip("this build of Pillow has no AVIF")
+    checked = check_image(encode(smooth(), "AVIF", exif=exif(6)), "strict")
+    assert (checked.height, checked.width, checked.geometry.orientation) == (61, 45, 6)
+    with pytest.raises(InvalidInput, match="AVIF: animated, 2 frames"):
+        check_image(animate("AVIF", 2), "strict")
+
+
+def test_deep_jpeg_2000_is_rejected():
+    if "JPEG2000" not in Image.SAVE:
+        pytest.skip("this build of Pillow has no JPEG 2000")
+    with pytest.raises(InvalidInput, match="JP2: 16 bits per channel"):
+        check_image(encode(GREY16, "JPEG2000"), "strict")
+
+
+def test_avif_inside_a_general_container_is_recognised():
+    assert identify(b"\0\0\0\x1cftypmif1\0\0\0\0mif1avif") == "avif"
+    assert identify(b"\0\0\0\x1cftypmif1\0\0\0\0mif1heic") == "heic"
+    assert identify(b"\0\0\0\x1cftypqt  \0\0\0\0qt  avif") is None

@@ -92,6 +92,10 @@ COMPLETE = (
     "_ARGCOMPLETE=1 _ARGCOMPLETE_STDOUT_FILENAME=completed "
     "COMP_LINE='recordmill prepare --progress j' COMP_POINT=31"
 )
+PHOTOS = (
+    "import os; from PIL import Image; import pillow_heif; pillow_heif.register_heif_opener(); "
+    'os.makedirs("photos/a"); [Image.new("RGB", (40, 30)).save(f"photos/a/1.{end}") for end in ("heic", "avif")]'
+)
 BACKEND = f"python {CHECKOUT}/tests/keras_backend_training.py out $(mktemp -d -p .) images.npy"
 SITE = f"cd {CHECKOUT} && NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --site-dir $OLDPWD/site"
 USES = {
@@ -114,6 +118,7 @@ USES = {
         "s3",
     ),
     "transform": Use(("recordmill analyze out --image_size 24", "python read.py out transform"), SHAPE),
+    "heif": Use((f"python -c '{PHOTOS}'", "recordmill prepare --input photos --splits train=1 --output new", "cat new/statistics.json"), '"heic": 1'),
     "sql": Use(("recordmill inspect out --sql 'select count(*) from catalog'",), "110"),
     "completion": Use((f"{COMPLETE} recordmill", "cat completed"), "json"),
     "demo": Use((f"python {CHECKOUT}/deploy/demo/demo.py --steps 7",), "7 steps"),

@@ -434,14 +434,16 @@ def test_files_that_match_ignore_are_ignored_and_counted(tmp_path):
 
 def test_accepts_every_known_extension_in_any_case(tmp_path):
     names = [f"{i}{extension}" for i, e in enumerate(IMAGE_EXTENSIONS) for extension in (e, e.upper(), e.title()) if e != ".npy"]
-    assert set(IMAGE_EXTENSIONS) == {".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif", ".png", ".gif", ".bmp", ".webp", ".npy"}
+    assert set(IMAGE_EXTENSIONS) == {".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif", ".png", ".gif", ".bmp", ".webp", ".npy"} | {
+        *(".tif", ".tiff", ".avif", ".jp2")
+    }
     make_folder(tmp_path, [f"cat/{name}" for name in [*names, "a.b.jpg", "x..jpg", "1.png.jpg"]])
     assert len(Listing(tmp_path).images) == len(names) + 3
 
 
 def test_unknown_extension_is_rejected_with_advice(tmp_path):
     cases = [
-        ("text", "1.txt", ["cat/1.txt", "(.txt)", ".png, .gif, .bmp, .webp, .npy", "--ignore='*.txt'"]),
+        ("text", "1.txt", ["cat/1.txt", "(.txt)", ".png, .gif, .bmp, .webp, .tif", "--ignore='*.txt'"]),
         ("upper case", "1.TXT", ["cat/1.TXT", "--ignore='*.TXT'"]),
         ("backup", "1.jpg~", ["cat/1.jpg~", "(.jpg~)"]),
         ("line break", "a\nb.txt", ["b.txt", "--ignore='*.txt'"]),
@@ -457,8 +459,11 @@ VOC = b"<annotation><filename>1.jpg</filename></annotation>"
 @pytest.mark.parametrize(
     "name, data, words",
     [
-        ("1.tiff", b"II*\0", ["TIFF", "PNG"]),
-        ("1.tif", b"", ["TIFF", "PNG"]),
+        ("1.image", b"II*\0", ["TIFF", "Rename them to .tif"]),
+        ("1.image", b"\xff\xd8\xff", ["JPEG", "Rename them to .jpg"]),
+        ("1.psd", b"8BPS\0\1", ["Photoshop", "magick"]),
+        ("1.pdf", b"%PDF-1.7", ["PDF", "pdftoppm"]),
+        ("1.svg", b"<svg/>", ["SVG", "rsvg-convert"]),
         ("1.txt", b"0 0.5 0.5 0.25 0.5\n", ["YOLO", "--source=coco"]),
         ("1.txt", b"0 0.1 0.1 0.2 0.1 0.2 0.2\n", ["YOLO", "--source=coco"]),
         ("1.txt", b"1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0 ship 0\n", ["DOTA", "--source=coco"]),

@@ -205,14 +205,14 @@ def test_array_is_the_image_only_if_no_other_member_may_be(tmp_path):
         source = open_source(tmp_path / "alone", **options)
         assert [stored_bytes(source, item) for item in list_all(source)] == [array[1]]
         assert source.detected.startswith("--image_column=npy") == ("image_column" not in options)
-    later = [("b.npy", array[1]), ("b.cls", b"1"), ("b.tif", b"i"), ("c.npy", array[1]), ("c.cls", b"1"), ("c.jpg", JPEG)]
+    later = [("b.npy", array[1]), ("b.cls", b"1"), ("b.raw", b"i"), ("c.npy", array[1]), ("c.cls", b"1"), ("c.jpg", JPEG)]
     write(tmp_path / "later/x.tar", [(f"{index:03d}.{name[2:]}", data) for index in range(100) for name, data in alone[:2]] + later)
     source = open_source(tmp_path / "later")
     rejected = [letter for letter in list_all(source) if isinstance(letter, DeadLetter)]
     assert [(entry.path, entry.reason) for entry in rejected] == [("x.tar:b", "ambiguous"), ("x.tar:c", "ambiguous")]
     assert "--image_column=npy" in rejected[0].message
-    write(tmp_path / "named/x.tar", [array, ("a.tif", b"i"), ("a.cls", b"1")])
-    source = open_source(tmp_path / "named", features=["npy:tensor"], image_column="tif")
+    write(tmp_path / "named/x.tar", [array, ("a.raw", b"i"), ("a.cls", b"1")])
+    source = open_source(tmp_path / "named", features=["npy:tensor"], image_column="raw")
     (listed,) = list_all(source)
     assert stored_bytes(source, listed) == b"i" and not source.detected
     assert stored_bytes(source, listed.values["npy"]) == array[1]

@@ -11,14 +11,16 @@ import re
 from typing import NamedTuple
 
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.images.foreign_formats import recognise_foreign
+from beam_pipelines.images.image_headers import identify
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+from beam_pipelines.sources.files.archives import UNPACKERS, unpack_advice
 from beam_pipelines.storage.files import files_at, is_remote
 
 _HEAD_BYTES = 1 << 16
 _NOT_READ = "This format is not supported."
 _READ_COCO = "pass --input=FILE.json --source=coco --image_root=FOLDER"
 _CONVERT = f"{_NOT_READ} Convert them to COCO JSON, and {_READ_COCO}."
-_UNPACK = "Unpack it, and pass its folder as --input."
 _TO_PNG = f"{_NOT_READ} Convert them to PNG."
 _MAX_CHECKS = 60  # path checks to find the folder that a table's image paths are relative to
 
@@ -28,26 +30,22 @@ _MAGIC = [
     (b"\x89HDF\r\n\x1a\n", 0, "HDF5", f"{_NOT_READ} {_ARRAYS}"),
     (b"MATLAB 5.0", 0, "MATLAB data", f"{_NOT_READ} {_ARRAYS}"),
     (b"DICM", 128, "DICOM images", _TO_PNG),
-    (b"II*\0", 0, "TIFF images", _TO_PNG),
-    (b"MM\0*", 0, "TIFF images", _TO_PNG),
-    (b"Rar!", 0, "an archive", _UNPACK),
-    (b"7z\xbc\xaf", 0, "an archive", _UNPACK),
-    (b"\xff\xd8\xff", 0, "JPEG images", "Rename them to .jpg."),
-    (b"\x89PNG", 0, "PNG images", "Rename them to .png."),
+    (b"Rar!", 0, "an archive", "{unpack}"),
+    (b"7z\xbc\xaf", 0, "an archive", "{unpack}"),
 ]
+_IMAGE_ENDS = {"jpeg": "jpg", "tiff": "tif"}  # the others are the names of the formats
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _RECORDS = "TFRecords", "Read them with --input={path} --source=tfrecord."
 _ENDS = {
     (".npz", ".npy"): ("NumPy arrays", "Read them with --input={path} --source=arrays."),
-    (".zip", ".7z", ".rar"): ("an archive", _UNPACK),
+    (*UNPACKERS,): ("an archive", "{unpack}"),
     (".tar", ".tar.gz", ".tgz"): (
         "a tar archive",
-        "Read it as a WebDataset with --input={path} --source=webdataset, or unpack it.",
+        "Read it as a WebDataset with --input={path} --source=webdataset. If it contains class folders, unpack it.",
     ),
     (".tfrecord", ".tfrecords", ".tfrec", ".record", ".tfrecord.gz", ".array_record"): _RECORDS,
     (".h5", ".hdf5"): _MAGIC[0][2:],
     (".mat",): _MAGIC[1][2:],
-    (".tif", ".tiff"): _MAGIC[3][2:],
     (".dcm",): _MAGIC[2][2:],
     (".pkl", ".pickle"): ("pickles", f"Pickles are never opened. {_ARRAYS}"),
     (".ppm", ".pgm", ".pnm"): ("PPM images", _TO_PNG),
@@ -70,7 +68,7 @@ _NUMBER = r"-?\d+(?:\.\d*)?(?:e-?\d+)?"
 _YOLO = re.compile(rf"\d+(?: +(?:0?\.\d+|[01](?:\.\d*)?|\d(?:\.\d+)?e-\d+)){{4,}} *")
 _KITTI = re.compile(rf"[A-Za-z_]+(?: {_NUMBER}){{14,15}}")
 _DOTA = re.compile(rf"(?:{_NUMBER} ){{8}}\S+(?: \d+)?")
-_LIST = re.compile(r"\S.*\.(?:jpe?g|png|bmp|gif|webp)\b.*", re.IGNORECASE)
+_LIST = re.compile(r"\S.*\.(?:jpe?g|png|bmp|gif|webp|tiff?|hei[cf]|avif|jp2)\b.*", re.IGNORECASE)
 
 
 class Format(NamedTuple):
@@ -93,10 +91,11 @@ class Format(NamedTuple):
 def recognise(path: str) -> Format | None:
     """Returns the format of a file, or None if the format is unknown or the file cannot be read."""
     head, name = read_head(path), path.lower()
-    format_and_advice = _by_content(name, head) or next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
+    by_name = next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
+    format_and_advice = _by_content(name, head) or by_name or _foreign_image(head)
     if format_and_advice:
-        advice = format_and_advice[1].replace("{path}", printable(path))
-        return Format(format_and_advice[0], advice.replace("{coco}", _coco_options(path)))
+        advice = format_and_advice[1].replace("{path}", printable(path)).replace("{coco}", _coco_options(path))
+        return Format(format_and_advice[0], advice.replace("{unpack}", unpack_advice(path)))
     return Format("a table", _table_advice(path, head)) if name.endswith(TABLE_ENDINGS) else None
 
 
@@ -121,12 +120,19 @@ def _by_content(name: str, head: bytes) -> tuple[str, str] | None:
             return tuple(known)
     if _PICKLE.match(head) and not name.endswith(TABLE_ENDINGS):
         return next(known for ends, known in _ENDS.items() if ".pkl" in ends)
+    if (image_format := identify(head)) not in (None, "bmp"):  # two letters are not enough to recognise a BMP
+        return f"{image_format.upper()} images", f"Rename them to .{_IMAGE_ENDS.get(image_format, image_format)}."
     text = head.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
     if text.startswith("<?xml") or name.endswith(".xml"):
         return _xml_format(text)
     if name.endswith(".json"):
         return _json_format(text)
     return _text_format(text) if name.endswith(".txt") else None
+
+
+def _foreign_image(head: bytes) -> tuple[str, str] | None:
+    known = recognise_foreign(head)
+    return (known.name, f"{_NOT_READ} Convert it, for example with: {known.command}.") if known and known.command else None
 
 
 def _xml_format(text: str) -> tuple[str, str] | None:

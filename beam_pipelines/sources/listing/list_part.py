@@ -7,11 +7,10 @@ from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
 from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.sources.listing.first_layout import ARRAY_ENDS
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import Source, other_images
 from tf_input.dataset_format import LABEL, MAX_CATALOG_TEXT_BYTES, OBJECTS
-
-_ARRAY_ENDS = (".npy", ".NPY")
 
 # Inputs that are processed together.
 BATCH_IMAGES = 4096
@@ -66,7 +65,7 @@ def _collect_facts(facts: ListedFacts, batch: list[InputRecord], collect: list[_
     facts.counts.num_unsized += sizes.count(0)
     facts.splits.add(columns.split)
     facts.schema.add_raws(set(columns.raw))
-    facts.schema.add_arrays([path for path, raw in zip(columns.path, columns.raw) if raw is None and path.endswith(_ARRAY_ENDS)])
+    facts.schema.add_arrays([path for path, raw in zip(columns.path, columns.raw) if raw is None and path.endswith(ARRAY_ENDS)])
     for feature, names in collect:
         if names is None:
             facts.schema.labels[feature].update(columns.label)

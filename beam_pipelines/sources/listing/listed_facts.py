@@ -55,7 +55,7 @@ class SchemaEvidence(Mergeable):
         long_texts: The features with a text that is too long for the catalog.
         raws: The layouts of raw images, at most two per kind, which is enough to see that sizes differ. None stands for
             images with an image format.
-        arrays: The first few paths of images in `.npy` files, from which the image layout is read later.
+        arrays: The first few paths of images in `.npy` and TIFF files, from which the image layout is read later.
         unused_fields: The columns and fields that are not kept.
         found_features: Name -> the different features of this name that the source found while it was listed.
     """

@@ -7,15 +7,12 @@ import numpy as np
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
-from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
+from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.features.kinds import KINDS
-from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.images.tensor_values import npy_layout
+from beam_pipelines.sources.listing.first_layout import first_layout
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import Source
-from beam_pipelines.storage.files import read_start
-from beam_pipelines.storage.input_errors import describe_fact
 from tf_input.dataset_format import IMAGE, Feature
 
 
@@ -79,13 +76,13 @@ def _check_follows(config: PrepareJob, source: Source, facts: ListedFacts) -> No
         )
     if not config.images.is_kept or facts.schema.raws != {None} or facts.schema.arrays:
         raise UserError(
-            "--check=none: images that are arrays, or are resized or converted, must be read. Use --check=header or a "
+            "--check=none: images that are arrays or TIFFs, or are resized or converted, must be read. Use --check=header or a "
             "stricter check."
         )
 
 
 def _image_feature(config: PrepareJob, root: str, facts: ListedFacts) -> Feature:
-    raws = {*facts.schema.raws, *([_first_layout(root, sorted(facts.schema.arrays))] if facts.schema.arrays else [])} - {None}
+    raws = {*facts.schema.raws, *([first_layout(root, sorted(facts.schema.arrays))] if facts.schema.arrays else [])} - {None}
     if any(raw.is_tensor for raw in raws):
         return _image_tensor(config, raws, is_of_files=bool(facts.schema.arrays))
     if config.images.encoding == "file":
@@ -134,19 +131,3 @@ def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) ->
     sizes = {(raw.height, raw.width) for raw in raws}
     size = sizes.pop() if len(sizes) == 1 and not is_of_files else (None, None)
     return Feature(IMAGE, "tensor", (*size, num_channels), dtype=dtype)
-
-
-def _first_layout(root: str, paths: list[str]) -> RawImage:
-    """Returns the layout of the first valid image that is stored in a `.npy` file."""
-    problems = []
-    for name in paths:
-        path = f"{root}/{name}"
-        try:
-            return npy_layout(read_start(root, name, MAX_HEADER_BYTES))[0]
-        except OSError as error:
-            problems.append(f"{printable(path)}: {describe_fact(error, path)}")
-        except InvalidInput as error:
-            problems.append(f"{printable(path)}: {error}")
-    raise UserError(
-        f"None of the first .npy files is a readable image: {problems[0]}. Correct them, or exclude them with --ignore."
-    )

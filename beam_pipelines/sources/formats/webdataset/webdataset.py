@@ -19,8 +19,10 @@ from beam_pipelines.sources.cells.array_cells import find_array_shapes, holds_ar
 from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
+from beam_pipelines.sources.files.archives import unpack_advice
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.roots import OutsideError
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.rows.containers import Containers, reject_outside
 from beam_pipelines.sources.rows.field_names import choose_roles, describe_names, search_names, unknown_name, wanted_names
@@ -37,7 +39,7 @@ from tf_input.dataset_format import LABEL, OBJECTS
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file
 
-_IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif")
+_IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif", "tif", "tiff", "avif", "jp2")
 _ARRAY = "npy"
 _NO_IMAGES = frozenset({"cls", "txt", "json"})  # never images, whether they are read or not
 _NUM_FIRST = 100  # samples to search for images and for fields of objects
@@ -90,7 +92,9 @@ class WebDataset(Source):
         self._images = () if not self.has_images else (config.source.image_column.lower(),) if config.source.image_column else _IMAGES
         first, resolve = self._first_sample(config)
         labels, features = config.source.labels, config.source.features
-        labels = _default_labels(first) if labels is None else labels
+        if labels is None:
+            self._reject_class_folders(config)
+            labels = _default_labels(first)
         self._objects, self.unused_fields, self.boxes = None, UnusedFields(), BoxForms()
         if any(_means_objects(label, first) for label in labels):
             some = itertools.islice(self._first_samples(config), _NUM_FIRST)
@@ -149,6 +153,23 @@ class WebDataset(Source):
             )
         self._images, self._companion_arrays = (_ARRAY,), describe_ignored
         self.detected = f"--image_column={_ARRAY} ({shown_source} have no image file and no other possible image)"
+
+    def _reject_class_folders(self, config: PrepareConfig) -> None:
+        """Raises `UserError` if the files contain class folders, which are images in folders with nothing beside them."""
+        name, some = "", []
+        for name, sample in itertools.islice(self._first_samples(config), _NUM_FIRST):
+            if "/" not in sample.key or len(sample.members) > 1 or not sample.members.keys() <= set(_IMAGES):
+                return
+            some.append(f"{sample.key}.{next(iter(sample.members))}")
+        if some:
+            path = config.input if is_tar_file(config.input) else f"{self.root}/{self._root.relative(name)}"
+            tops = {entry.split("/")[0] if entry.count("/") > 1 else "" for entry in some}
+            top = tops.pop() if len(tops) == 1 else ""
+            advice = unpack_advice(path, "" if top.lower() in SPLIT_FOLDERS else top)
+            raise UserError(
+                f"--input={printable(config.input)}: contains images in folders, such as {printable(some[0])!r}, but no labels beside them, so "
+                f"it is not a WebDataset. {advice} To read the images without labels, pass --label none."
+            )
 
     def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[Column], Column]]:
         """Returns the first readable sample, and a function that completes columns by the arrays in this sample."""
