@@ -71,6 +71,8 @@ class SourceConfig:
         image_root: The base folder of relative paths. None selects the folder of the table or the annotations.
         image_suffix: The suffix to append to image names in a list or a table. Empty if names are complete.
         image_column: The column or field with the image. None selects a column with a usual name.
+        pixel_shape: The height, the width and optionally the number of channels of images whose pixels are numbers in
+            a table. Empty if there are no such images, or if they are gray squares.
         key_column: The column or field with the key. In a table, several columns, separated by commas, can form the
             key. None selects `key` if it exists, and otherwise the path of the image or the name of the sample. If it
             is empty, the key is the path of the image, or the path of the container and the index in it.
@@ -113,6 +115,7 @@ class SourceConfig:
     image_root: str | None = None
     image_suffix: str = ""
     image_column: str | None = None
+    pixel_shape: tuple[int, ...] = ()
     key_column: str | None = None
     split_column: str | None = None
     divide: tuple[str, ...] = ()
@@ -146,6 +149,9 @@ class SourceConfig:
         for option, values in (("box_format", BOX_FORMATS), ("box_unit", BOX_UNITS), ("rows", ROWS)):
             value = getattr(self, option)
             require(value is None or value in values, f"--{option}", value, f"one of {', '.join(values)}")
+        shape = self.pixel_shape
+        is_shape = not shape or (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))) and 0 < min(shape) <= max(shape) < 1 << 16
+        require(is_shape, "--pixel_shape", ",".join(map(str, shape)), "HEIGHT,WIDTH or HEIGHT,WIDTH,CHANNELS with 1, 3 or 4 channels")
         for split in self.divide:
             check_name("--divide", split, f"names of splits of the source, or {REST} for the inputs without a split")
         if len(set(self.divide)) < len(self.divide):

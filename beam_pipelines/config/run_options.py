@@ -127,7 +127,7 @@ def _text(field: str, value: Any) -> str | None:
         case dict():
             return ",".join(f"{name}={','.join(item) if isinstance(item, list) else item}" for name, item in value.items())
         case list():
-            return ("," if field in ("stratify", "divide") else " ").join(map(str, value))
+            return ("," if field in ("stratify", "divide", "column_names", "pixel_shape") else " ").join(map(str, value))
     return str(value)
 
 

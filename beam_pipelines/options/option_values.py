@@ -34,6 +34,15 @@ def parse_names(option: str, text: str) -> tuple[str, ...]:
     return names
 
 
+def parse_shape(option: str, text: str) -> tuple[int, ...]:
+    """Parses integers that are separated by commas, optionally in brackets, such as `48,48`. Raises `UserError`
+    otherwise."""
+    sides = text.strip().removeprefix("[").removesuffix("]").split(",")
+    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", side) for side in sides):
+        raise UserError(f"{option}={printable(text)}: invalid value. Give integers separated by commas, such as 48,48.")
+    return tuple(map(int, sides))
+
+
 def parse_num_shards(text: str) -> int | dict[str, int]:
     """Parses `--num_shards`: one number for the whole dataset, or a number for each split (`train=14,validation=2`)."""
     if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):

@@ -34,6 +34,7 @@ from beam_pipelines.options.option_values import (
     parse_names,
     parse_num_shards,
     parse_patterns,
+    parse_shape,
     parse_size,
     parse_splits,
     read_earlier_names,
@@ -215,6 +216,12 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         "several values of an image, such as a caption (--label caption:text[]). Rows of boxes and of values are "
         "grouped by the image column. Default: boxes if the columns have names of boxes and --label "
         "does not name a column; otherwise images.",
+    )
+    add(
+        "--pixel_shape",
+        metavar="HEIGHT,WIDTH",
+        help="Size of images whose pixels are numbers in the table, in one column or in columns such as pixel0,pixel1. "
+        "HEIGHT,WIDTH,3 for colors. Only for table. Default: a gray square.",
     )
     for column, meaning in _COLUMNS.items():
         add(f"--{column}_column", metavar="COLUMN", help=meaning)
@@ -557,6 +564,7 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         image_root=arguments.image_root,
         image_suffix=arguments.image_suffix,
         **{f"{column}_column": getattr(arguments, f"{column}_column") for column in _COLUMNS},
+        pixel_shape=() if arguments.pixel_shape is None else parse_shape("--pixel_shape", arguments.pixel_shape),
         group=arguments.group,
         divide=() if arguments.divide is None else parse_names("--divide", arguments.divide),
         labels=None if arguments.label is None else parse_labels(arguments.label),

@@ -63,6 +63,7 @@ CONFIG = PrepareJob(
         image_suffix=".jpg",
         image_root="/images",
         image_column="file",
+        pixel_shape=(48, 48, 3),
         key_column="",
         split_column="fold",
         group="patient",

@@ -85,7 +85,7 @@ class Table(RowFiles):
         summary="CSV, JSON Lines or Parquet",
         options=(
             "labels", "label_names", "label_separator", "features", "has_images", "rows", "image_column", "key_column",
-            "split_column", "group", "weight_column", "column_names", "defaults", "image_root", "image_suffix",
+            "split_column", "group", "weight_column", "column_names", "defaults", "image_root", "image_suffix", "pixel_shape",
             "bad_boxes", "drawn_on", "box_format", "box_unit", "skip_lines", "comment",
         ),
         synonyms=("csv", "tsv", "json", "jsonl", "ndjson", "parquet", "pandas", "dataframe"),
@@ -112,10 +112,12 @@ class Table(RowFiles):
             box_format, box_unit = columns.boxes.box_format or None, columns.boxes.box_unit or None
             source = dataclasses.replace(source, box_format=source.box_format or box_format, box_unit=source.box_unit or box_unit)
         self.detected = describe_rows(columns, source, head, first)
-        self.resolved = source = dataclasses.replace(source, rows=columns.rows if self.detected else source.rows)
+        if columns.pixels:
+            source = dataclasses.replace(source, pixel_shape=columns.pixels.shape)
+        self.resolved = source = dataclasses.replace(source, rows=columns.rows if self.detected and not columns.pixels else source.rows)
         roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
         self._columns = columns = dataclasses.replace(columns, roles=roles)
-        self.has_images = columns.image is not None
+        self.has_images = columns.has_images
         if source.has_images and not self.has_images:
             said = {name for column in (*columns.labels, *source.features) for name in column.names}
             rest = {name: cell for name, cell in read_first_row(first, source, head.columns).items() if name not in said}
@@ -187,6 +189,8 @@ class Table(RowFiles):
 
     def _has_embedded(self, file: TableFile) -> bool:
         """Returns whether a table file may contain image bytes."""
+        if self._columns.pixels:
+            return True
         if file.format != "parquet":
             return False
         head = self._table_heads.get(file.name) or read_head(file, self._config.source)
@@ -239,7 +243,11 @@ class Table(RowFiles):
         row, column = mapper.fill(row), self._columns.image
         cell = row.get(column) if column else None
         embedded = {}
-        if column is None:
+        if self._columns.pixels:
+            embedded[IMAGE], raw = self._columns.pixels.read(row)
+            num_bytes = len(embedded[IMAGE])
+            record = InputRecord(nfc(f"{file.name}:{number}"), file.name, "", file.split, num_bytes, offset=0, raw=raw)
+        elif column is None:
             record = InputRecord(nfc(f"{file.name}:{number}"), file.name, "", file.split, offset=NO_IMAGE)
         elif data := embedded_bytes(cell):
             embedded[IMAGE] = data

@@ -1,6 +1,7 @@
 """Finds the table columns that contain the image, the labels, the key and so on, by options or by common names."""
 
 import dataclasses
+import math
 import re
 from typing import Iterable, Mapping, Sequence
 
@@ -8,9 +9,10 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.box_columns import BoxColumns, find_box_columns
+from beam_pipelines.sources.cells.pixel_cells import ONE_CELL, PixelColumns, find_pixel_columns, num_pixels, square_shape
 from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.rows.table_files import TableFile
-from beam_pipelines.sources.formats.table.table_rows import TableHead, find_repeated, show_columns
+from beam_pipelines.sources.formats.table.table_rows import TableHead, find_repeated, read_first_row, show_columns
 from tf_input.dataset_format import LABEL, OBJECTS
 
 IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
@@ -31,6 +33,7 @@ class TableColumns:
         image: The column with image paths, or with image bytes in Parquet; None if examples have no image.
         roles: The columns with key, split, group and weight.
         objects: The column with boxes and their classes, in the format of Hugging Face's libraries.
+        pixels: The columns with the pixels of an image.
         boxes: The columns of a table in which each row is a box.
         labels: The columns that a model predicts, without objects.
         rows: The meaning of a row, one of `ROWS`.
@@ -39,6 +42,7 @@ class TableColumns:
     image: str | None
     roles: RowRoles
     objects: str | None
+    pixels: PixelColumns | None
     boxes: BoxColumns | None
     labels: tuple[Column, ...]
     rows: str
@@ -49,6 +53,11 @@ class TableColumns:
         return self.rows != "images"
 
     @property
+    def has_images(self) -> bool:
+        """Whether each row names or contains an image."""
+        return self.image is not None or self.pixels is not None
+
+    @property
     def has_objects(self) -> bool:
         """Whether there are boxes."""
         return bool(self.objects or self.boxes)
@@ -56,7 +65,7 @@ class TableColumns:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all columns except labels."""
-        names = (self.image, *self.roles.names, self.objects, *(self.boxes.names if self.boxes else ()))
+        names = (self.image, *self.roles.names, self.objects, *(self.boxes.names if self.boxes else ()), *(self.pixels.names if self.pixels else ()))
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -78,7 +87,9 @@ def choose_columns(head: TableHead, config: SourceConfig, file: TableFile) -> Ta
     if image is None and rows != "images":
         advice = "Name the column of images with --image_column" if config.has_images else "Omit --image=none"
         raise chooser.error(f"--rows={rows}: rows are grouped by the image column, but there is none", advice)
-    if image is None and not config.features:
+    pixels = _choose_pixels(chooser, config, image, file) if rows == "images" else None
+    image = None if pixels else image
+    if image is None and not pixels and not config.features:
         keep = "add --feature COLUMN:KIND for each column to keep, such as height:float"
         if not config.has_images:
             raise chooser.error("--image=none leaves examples without features", f"A{keep[1:]}")
@@ -98,13 +109,14 @@ def choose_columns(head: TableHead, config: SourceConfig, file: TableFile) -> Ta
         image=image,
         roles=RowRoles(
             key=chooser.choose_key(config.key_column),
-            split=chooser.choose("--split_column", config.split_column, ("split",)),
+            split=chooser.choose("--split_column", config.split_column, ("split", "usage") if pixels else ("split",)),
             group=chooser.choose("--group", config.group, ("group",)),
             weight=chooser.choose("--weight_column", config.weight_column, ("weight",)),
             may_omit_split=REST in config.divide,
             may_omit_group=not config.group,
         ),
         objects=OBJECTS if has_objects else None,
+        pixels=pixels,
         boxes=boxes,
         rows=rows,
         labels=tuple(column for column in labels if not _means_objects(column, head)),
@@ -135,6 +147,37 @@ def _choose_rows(head: TableHead, config: SourceConfig, chooser: "_Chooser", fil
         return "boxes"
     collects = any(column.kind == "text" and column.shape == (None,) for column in (*(config.labels or ()), *config.features))
     return "values" if collects and find_repeated(file, config, image) else "images"
+
+
+def _choose_pixels(chooser: "_Chooser", config: SourceConfig, image: str | None, file: TableFile) -> PixelColumns | None:
+    """Returns the columns with pixels, or None if there are no such columns.
+
+    Raises:
+        UserError: The shape of the images is unknown, or `--pixel_shape` is given without pixels.
+    """
+    used = {name for column in (*(config.labels or ()), *config.features) for name in column.names}
+    columns = [name for name in chooser.columns if name not in used]
+    names: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    num = 0
+    if config.has_images and image is None:
+        names, shape = find_pixel_columns(columns)
+        num = len(names)
+        names = names or tuple(name for name in columns if name.lower() in ONE_CELL)[:1]
+    elif image is not None and (config.image_column or config.pixel_shape):
+        names = (image,)
+    if len(names) == 1:
+        num = num_pixels(read_first_row(file, config, names).get(names[0]))
+    if not num:
+        if config.pixel_shape:
+            advice = "Name the column whose cells are lists of numbers with --image_column, or omit --pixel_shape"
+            raise chooser.error("--pixel_shape: no column contains pixels", advice)
+        return None
+    shape = config.pixel_shape or shape or square_shape(num)
+    if not shape or (len(names) > 1 and math.prod(shape) != num):
+        option = f"--pixel_shape={','.join(map(str, shape))}: " if shape else ""
+        raise UserError(f"{printable(file.name)}: {option}an image has {num:,} numbers. Pass --pixel_shape HEIGHT,WIDTH or HEIGHT,WIDTH,CHANNELS.")
+    return PixelColumns(names, shape)
 
 
 def _choose_boxes(chooser: "_Chooser", config: SourceConfig, image: str | None) -> BoxColumns:
@@ -173,6 +216,11 @@ def describe_rows(columns: TableColumns, source: SourceConfig, head: TableHead, 
         UserError: Images are in several rows of a table of boxes, and each row would be read as an image.
     """
     name, boxes = printable(file.name), columns.boxes
+    if columns.pixels:
+        first, *others = columns.pixels.names
+        names = f"the columns {printable(first)} to {printable(others[-1])} contain" if others else f"the column {printable(first)} contains"
+        split = f" The column {printable(columns.roles.split)} contains the splits." if columns.roles.split else ""
+        return f"{name}: {names} the pixels of images (--pixel_shape={','.join(map(str, columns.pixels.shape))}).{split}"
     grouped = f"Rows are grouped by the column {printable(columns.image or '')}"
     if boxes:
         details = [f"{show_columns(boxes.box)} as {source.box_format or 'xywh'} in {source.box_unit or 'pixels'}"]
