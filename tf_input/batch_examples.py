@@ -65,7 +65,8 @@ def find_examples(
         paths = {reader.locate(number)[0] for number in numbers.tolist()}
     is_sound = np.array([record is not None for record in read], bool)
     records = [record for record in read if record is not None]
-    keys = [key.decode("utf-8", "backslashreplace") for key in parse_keys(tf.constant(records, tf.string)).numpy()]
+    stored = parse_keys(tf.constant(records, tf.string)).numpy() if reader.keys is None else reader.keys[numbers[is_sound]]
+    keys = [key.decode("utf-8", "backslashreplace") for key in stored]
     columns, wanted = catalog.row_columns(), set(keys)
     rows_by_key = {row[0]: row for row in catalog.rows(columns, paths) if row[0] in wanted} if columns else {key: (key,) for key in keys}
     if missing := [key for key in keys if key not in rows_by_key]:

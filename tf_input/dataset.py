@@ -173,7 +173,7 @@ class PreparedDataset(Mapping[str, Examples]):
             of_split = self.split_reader(split)
             records = of_split.open_records(ReadConfig(1))
             origin = _reopen_reader, (split, pickle.dumps(self))
-            reader = ExampleReader(f"{self.manifest.name}, {split}", records, self._decode_record, of_split.catalog.find, origin)
+            reader = ExampleReader(f"{self.manifest.name}, {split}", records, self._decode_record, of_split.catalog.find, of_split.catalog.has_key, origin)
             self._examples[split] = Examples(reader, range(records.num_examples))
         return self._examples[split]
 
@@ -207,6 +207,8 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @functools.cached_property
     def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:
+        if self.manifest.is_verbatim:
+            return lambda record: record
         return record_decoder(self.manifest.schema, self.files.mask_dtype, default_channels(self.statistics))
 
     @property
@@ -366,7 +368,7 @@ class PreparedDataset(Mapping[str, Examples]):
             data = read_plan(plan, of_split.fingerprint(config, plan))
             num_examples = plan.share.num_examples
         data.reading = Reading(self, split, config)
-        if config.has_functions:
+        if config.has_functions and not self.manifest.is_verbatim:  # whose records are not compared with a model's inputs
             name = "map_batch" if config.map_batch is not None else "map_example"
             note_function(name, getattr(config, name), data)
         chosen = f" ({num_examples:,} examples, chosen from {self.num_examples(split):,})" if config.selects else ""

@@ -373,6 +373,8 @@ class Manifest:
             dead letters.
         files: The sizes and checksums of the metadata files, by name. Shards with their indexes and catalogs, the
             manifest and `run.json` are not included.
+        is_verbatim: Whether records are stored unchanged and may have any contents. If so, the schema is empty, and only
+            the catalog has the keys.
     """
 
     name: str
@@ -385,6 +387,7 @@ class Manifest:
     num_dropped: int = 0
     about: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     files: Mapping[str, FileSum] = dataclasses.field(default_factory=dict, hash=False)
+    is_verbatim: bool = False
 
     @property
     def layout(self) -> str:
@@ -444,6 +447,8 @@ class Manifest:
             for split, shards in self.splits.items()
         }
         fields |= {"num_inputs": self.num_inputs, "num_dead_letters": self.num_dead_letters}
+        if self.is_verbatim:
+            fields["is_verbatim"] = True
         if self.num_dropped:
             fields["num_dropped"] = self.num_dropped
         if self.files:

@@ -302,7 +302,7 @@ class Mixture:
                 component_config = dataclasses.replace(self._config_of(name, config), seed=component_seed(seed, name))
                 plans.append(component.reader.plan(component.reader.resolve(component_config), holds=holds))
         sizes = tuple(plan.share.num_examples for plan in plans)
-        share = self._share(config, sizes, bool(plans[0].decoder.targets))
+        share = self._share(config, sizes, plans[0].decoder.has_targets)
         num_slots = share.num_batches * config.batch_size if config.drop_remainder else share.num_examples
         order = MixedOrder(self._weights, sizes, config.batch_size, num_slots)
         for name, count, share_of in zip(self._components, order.counts, self._shares):

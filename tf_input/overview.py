@@ -48,6 +48,9 @@ def overview_tables(manifest: Manifest) -> Iterator[Table]:
         for split, shards in manifest.splits.items()
     ]
     yield Table(("split", "examples", "shards", "bytes"), splits, 1)
+    if manifest.is_verbatim:
+        yield Table(("records",), [("of any kind, stored unchanged",)], 1)
+        return
     features = [
         (
             printable(feature.name),

@@ -14,7 +14,7 @@ from tf_input.decoding.schema import parse_examples
 from tf_input.forks import check_fork
 from tf_input.storage.record_reader import RecordReader
 
-Example = dict[str, Any]
+Example = dict[str, Any] | bytes
 
 
 class Examples:
@@ -35,6 +35,8 @@ class Examples:
     text          str, or an object array of its shape
     objects       a dictionary: `bbox`, float32 [n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64 [n]; `valid`,
                   bool [n], all True; and further features of objects
+
+    An example of a dataset that was prepared with `--records verbatim` is the bytes of its record.
 
     Examples can be pickled. A process that unpickles examples opens the dataset only once.
 
@@ -97,7 +99,7 @@ class Examples:
     def find(self, key: str) -> tuple[int, Example]:
         """Returns (index, example) for a key. It raises the same errors as `[]`."""
         for number in self.reader.find(key):
-            if number in self._numbers and (example := self.reader.read(number))[KEY] == key:
+            if number in self._numbers and self.reader.has_key(number, key, example := self.reader.read(number)):
                 return self._numbers.index(number), example
         raise KeyError(f"{self.reader.name}: no example has the key {key!r}")
 
@@ -131,6 +133,7 @@ class ExampleReader:
         records: The reader of records by index.
         decode_record: A function from a record to an example.
         find: A function from a key to the indices of the examples that may have this key.
+        has_key: A function that returns whether the example with an index has a key, if examples are bytes.
         origin: A function and its arguments, which create the same reader in another process.
     """
 
@@ -140,16 +143,22 @@ class ExampleReader:
         records: RecordReader,
         decode_record: Callable[[bytes], Example],
         find: Callable[[str], Sequence[int]],
+        has_key: Callable[[int, str], bool],
         origin: tuple[Callable[..., Any], tuple[Any, ...]],
     ) -> None:
         self.name = name
         self.find = find
         self._records = records
         self._decode_record = decode_record
+        self._has_key = has_key
         self._origin = origin
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._origin
+
+    def has_key(self, number: int, key: str, example: Example) -> bool:
+        """Returns whether the example with this index has a key."""
+        return self._has_key(number, key) if isinstance(example, bytes) else example[KEY] == key
 
     def read(self, number: int) -> Example:
         """Returns the example with this index. It raises the same errors as `Examples`."""

@@ -184,6 +184,10 @@ class ReadConfig:
             `PreparedDataset.transform` lists. `image_size`, `fit` and `augment` are rejected unless the graph returns
             `image` unchanged. The graph is deterministic, so `memory_budget` applies to its output images. Default:
             False.
+        parse: A function that parses one record of a dataset that was prepared with `--records verbatim`. It is called as by
+            `Dataset.map`, with one record, a string tensor. It returns a dictionary of tensors, x, (x, y) or (x, y,
+            weight). Values whose static shape is not fully defined become ragged tensors. Such a dataset also accepts a
+            `map_batch` without `parse`, which receives a batch of records, string [batch]. Default: None.
         map_example: A function that is applied to each example before batching. The function receives `x`, `(x, y)` or
             `(x, y, weight)`, like a function for `Dataset.map`. A parameter named `seed` receives an int64 [2] tensor
             that depends on the seed, the epoch and the index of the example. Default: None.
@@ -239,6 +243,7 @@ class ReadConfig:
     memory_budget: int = 1 << 30
     read_buffer: int = 256 << 20
     transform: bool = False
+    parse: Callable[..., Any] | None = None
     map_example: Callable[..., Any] | None = None
     map_batch: Callable[..., Any] | None = None
     antialias: bool = False
@@ -315,7 +320,7 @@ class ReadConfig:
         _require(is_one_hot, "one_hot", self.one_hot, "True, False or a list of different target names")
         _require(isinstance(self.keys, bool), "keys", self.keys, "True or False")
         _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
-        for name in ("map_example", "map_batch"):
+        for name in ("parse", "map_example", "map_batch"):
             _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
 
     def _check_selection(self) -> None:
@@ -393,6 +398,11 @@ class ReadConfig:
     def has_functions(self) -> bool:
         """Whether `map_example` or `map_batch` is set."""
         return self.map_example is not None or self.map_batch is not None
+
+    @property
+    def calls_each(self) -> bool:
+        """Whether a user function is called with each record or example."""
+        return self.parse is not None or self.map_example is not None
 
     @property
     def augmentation(self) -> Augmentation | None:

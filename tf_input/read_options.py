@@ -44,6 +44,7 @@ class ReadOptions(TypedDict, total=False):
     memory_budget: int
     read_buffer: int
     transform: bool
+    parse: Callable[..., Any] | None
     map_example: Callable[..., Any] | None
     map_batch: Callable[..., Any] | None
     antialias: bool

@@ -27,6 +27,7 @@ from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
 from tf_input.selection.select import select
 from tf_input.storage.record_reader import RecordReader
+from tf_input.verbatim_decoder import make_verbatim_decoder
 
 _MOST_SHRINKING = 2  # downscaling factor that is acceptable without averaging
 _logger = logging.getLogger("tf_input")
@@ -86,6 +87,8 @@ class SplitReader:
                 without the cost of caching. Default: True.
         """
         files = self._files
+        if holds:
+            self._check_parse(config)
         if not holds and config.image_size is None and IMAGE in files.features and files.image_size() is None and not config.transform:
             # The size is arbitrary, because it does not affect the choice of examples.
             config = dataclasses.replace(config, image_size=1)
@@ -109,6 +112,10 @@ class SplitReader:
 
     def make_decoder(self, config: ReadConfig) -> ExampleDecoder:
         """Returns the decoder of examples, without reading records."""
+        if self._files.manifest.is_verbatim:
+            return make_verbatim_decoder(config, f"{self._files.directory}, {self.split}")
+        if config.parse is not None:
+            raise ValueError("parse=... needs a dataset that was prepared with --records verbatim. Use map_example=... instead.")
         make = functools.partial(make_transformed_decoder, transform=self._files.transform) if config.transform else make_decoder
         return make(self._files, config=config, counts=self.counted(config), split=self.split)
 
@@ -164,15 +171,33 @@ class SplitReader:
 
     def example_spec(self, config: ReadConfig) -> Any:
         """Returns the shapes and dtypes of the batches; see `PreparedDataset.example_spec`."""
+        self._check_parse(config)
         decoder = self.make_decoder(config)
         if config.service is None:
-            share = make_share(self.split, self.num_chosen(config), config, bool(decoder.targets))
+            share = make_share(self.split, self.num_chosen(config), config, decoder.has_targets)
             decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
         return file_pipeline.example_spec(decoder.decode, config)
 
     def open_records(self, config: ReadConfig, selection: Selection | None = None) -> RecordReader:
         """Opens all records, or the selected ones. It raises the errors of `batches`."""
-        return self._files.store.open_records(self.shards, config.on_error, run_bytes(config.read_buffer), selection)
+        store, files = self._files.store, self._files
+        records = store.open_records(self.shards, config.on_error, run_bytes(config.read_buffer), selection)
+        if config.keys and files.manifest.is_verbatim:
+            counts = store.counts(self.shards, config.on_error)
+            ends = np.cumsum([shard.num_examples for shard in self.shards])
+            of_shards = np.split(self.catalog.example_keys(), ends[:-1])
+            keys = np.concatenate([of_shard[:count] for of_shard, count in zip(of_shards, counts)])
+            records.keys = np.array([key.encode() for key in keys], object)
+        return records
+
+    def _check_parse(self, config: ReadConfig) -> None:
+        """Raises ValueError if the records can't be read without the option `parse`."""
+        if self._files.manifest.is_verbatim and config.parse is None and config.map_batch is None:
+            raise ValueError(
+                f"{self._files.directory} was prepared with --records verbatim, so the contents of its records are unknown. "
+                "Pass parse=..., a function that takes one record, a string tensor, or map_batch=..., a function that takes a "
+                "batch of records."
+            )
 
     def find_examples(self, plan: Plan, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Returns the keys and catalog columns of the given examples; see `batch_examples.find_examples`."""
@@ -180,6 +205,9 @@ class SplitReader:
 
     def read_served(self, config: ReadConfig) -> tuple[tf.data.Dataset, int]:
         """Returns batches from a tf.data service, and the number of examples; see `distribute.service_batches`."""
+        self._check_parse(config)
+        if config.keys and self._files.manifest.is_verbatim:
+            raise ValueError(f"keys=True is not available with service={config.service!r}, because only the catalog has the keys.")
         counts, times = [shard.num_examples for shard in self.shards], None
         if (selection := self.select(config)) is not None:
             times = selection.times(config.start_epoch, counts)

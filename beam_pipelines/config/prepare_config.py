@@ -24,6 +24,7 @@ DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation"
 # The name in `divide` for inputs to which the source assigns no split.
 REST = "rest"
 
+VERBATIM = "verbatim"
 BAD_BOXES = ("reject", "clip")
 DRAWN_ON = ("file", "upright")
 BOX_FORMATS = ("xywh", "xyxy", "cxcywh")
@@ -98,6 +99,7 @@ class SourceConfig:
         box_unit: The unit of these numbers, one of `BOX_UNITS`. None selects pixels unless the numbers cannot be
             pixels.
         has_masks: Whether to draw masks from the outlines in the source.
+        records: How records are stored: `verbatim`, unchanged. None means as examples with the features of the dataset.
         layout: The layout of TFRecords of other programs, as the name of a layout or as a mapping.
         record_layout: The fields of fixed-length records.
         header_bytes: The number of bytes before the first fixed-length record of a file.
@@ -133,6 +135,7 @@ class SourceConfig:
     box_format: str | None = None
     box_unit: str | None = None
     has_masks: bool = False
+    records: str | None = None
     layout: str | None = None
     record_layout: str | None = None
     header_bytes: int = 0
@@ -144,6 +147,7 @@ class SourceConfig:
     def __post_init__(self) -> None:
         depth = self.class_folder_depth
         require(depth is None or DEPTH_PATTERN.fullmatch(depth), "--class_folder_depth", depth, "a number from 1 to 9, last, or all")
+        require(self.records in (None, VERBATIM), "--records", self.records, VERBATIM)
         require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
         require(self.drawn_on is None or self.drawn_on in DRAWN_ON, "--drawn_on", self.drawn_on, f"one of {', '.join(DRAWN_ON)}")
         for option, values in (("box_format", BOX_FORMATS), ("box_unit", BOX_UNITS), ("rows", ROWS)):
@@ -177,6 +181,11 @@ class SourceConfig:
     def names_of(self, feature: str) -> tuple[str, ...]:
         """Returns the class names of a label if an option gives all of them. Otherwise, returns an empty tuple."""
         return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether records of any kind are stored unchanged."""
+        return self.records == VERBATIM
 
     @property
     def separator(self) -> str:
@@ -274,6 +283,9 @@ class PrepareConfig:
             GroupPattern(self.group_pattern)
             if self.source.group:
                 raise UserError("--group and --group_pattern cannot be used together. Give only one of them.")
+        for option, value in (("stratify", self.stratify), ("describe", self.descriptions)) if self.source.is_verbatim else ():
+            if value:
+                raise UserError(f"--{option}: the features of records are unknown with --records=verbatim. Omit --{option}.")
         self._check_duplicates()
         if not self.source.has_images:
             self._reject_image_options()
@@ -331,6 +343,9 @@ class PrepareConfig:
         of_images = ((name, f"image_{name}") for name in ("size", "format", "quality", "encoding"))
         depth = [("keep_depth", "keep_depth")]
         of_source = ((name, name.removeprefix("has_")) for name in ("image_column", "image_suffix", "bad_boxes", "drawn_on", "has_masks"))
+        why, omit = (
+            ("--records=verbatim stores records unchanged", "") if self.source.is_verbatim else ("the examples have no images (--image=none)", ", or --image=none")
+        )
         options = (
             (self.images, of_images),
             (self.images, depth),
@@ -340,7 +355,7 @@ class PrepareConfig:
         for config, names in options:
             for name, option in names:
                 if getattr(config, name) != getattr(type(config), name):
-                    raise UserError(f"--{option}: the examples have no images (--image=none). Omit --{option}, or --image=none.")
+                    raise UserError(f"--{option}: {why}. Omit --{option}{omit}.")
 
 
 def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> None:

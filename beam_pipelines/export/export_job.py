@@ -12,7 +12,7 @@ from beam_pipelines.export.export_objects import ExportedValues
 from beam_pipelines.export.image_folder import class_feature
 from beam_pipelines.export.record_files import ARRAY_RECORD
 from beam_pipelines.publish.output_directory import check_output, is_new
-from beam_pipelines.publish.written_dataset import check_names, open_dataset
+from beam_pipelines.publish.written_dataset import check_names, open_dataset, reject_verbatim
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.tfrecord.array_record_reader import check_array_record
 from tf_input.dataset_format import Manifest
@@ -74,6 +74,7 @@ def make_job(config: ExportConfig) -> ExportJob:
     except OSError as error:
         raise StorageError(f"{printable(config.directory)} could not be read: {error.strerror or error}") from error
     check_names(config.directory, manifest)
+    reject_verbatim(config.directory, manifest, "export")
     for split in config.splits:
         if split not in manifest.splits:
             raise UserError(

@@ -14,6 +14,7 @@ from beam_pipelines.config.prepare_config import (
     DUPLICATES,
     MAX_DUPLICATE_DISTANCE,
     ROWS,
+    VERBATIM,
     PrepareConfig,
     SourceConfig,
     check_of_duplicates,
@@ -258,6 +259,12 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="Convert the outlines of the objects in each image to a mask. Pixels are 0 in the background, and the "
         "label plus 1 in an object.",
+    )
+    add(
+        "--records",
+        choices=(VERBATIM,),
+        help="verbatim: shuffle records of any kind and store them unchanged, byte for byte. The key of a record is its "
+        "file and its index in the file. Default: records are read as examples.",
     )
     add(
         "--layout",
@@ -556,9 +563,10 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         UserError: A value is invalid, or two options exclude each other.
     """
     label_names, label_names_of = parse_label_names(arguments.label_names)
+    source = arguments.source or (formats_with("records")[0] if arguments.records else None)
     return SourceConfig(
-        kind=None if arguments.source is None else find_kind(arguments.source),
-        has_images=arguments.image != "none",
+        kind=None if source is None else find_kind(source),
+        has_images=arguments.image != "none" and arguments.records is None,
         rows=arguments.rows,
         column_names=tuple(name.strip() for name in arguments.column_names.split(",")) if arguments.column_names is not None else (),
         image_root=arguments.image_root,
@@ -579,6 +587,7 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         box_format=arguments.box_format,
         box_unit=arguments.box_unit,
         has_masks=arguments.masks,
+        records=arguments.records,
         layout=arguments.layout,
         record_layout=arguments.record_layout,
         header_bytes=arguments.header_bytes,

@@ -98,6 +98,9 @@ def _overview(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
 
 
 def _features(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+    if manifest.is_verbatim:
+        yield from ("## Records", "", "Records have the same bytes as in the input, and may have any contents. Only `catalog/` has their keys.", "")
+        return
     yield "## Features"
     yield ""
     rows = []
@@ -183,26 +186,29 @@ def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
     yield f"# model.fit(train, {'validation_data=validation, ' if others else ''}epochs=10)"
     yield "```"
     yield ""
-    yield "With TensorFlow Datasets:"
-    yield ""
-    yield "```python"
-    yield "import tensorflow_datasets as tfds"
-    yield ""
-    yield f'train = tfds.builder_from_directory(".").as_dataset(split={train!r})'
-    yield "```"
-    yield ""
+    if not manifest.is_verbatim:
+        yield "With TensorFlow Datasets:"
+        yield ""
+        yield "```python"
+        yield "import tensorflow_datasets as tfds"
+        yield ""
+        yield f'train = tfds.builder_from_directory(".").as_dataset(split={train!r})'
+        yield "```"
+        yield ""
     yield "With `tf.data` alone:"
     yield ""
     yield "```python"
     yield "import tensorflow as tf"
     yield ""
-    yield "features = {"
-    for feature in stored_features(manifest.schema):
-        yield f"    {quote(feature.name)}: {_parse_by(feature)},"
-    yield "}"
     pattern = f"Split-{train}/data_tfrecord-*" if manifest.layout == "tfx" else f"{manifest.name}-{train}.tfrecord-*"
+    if not manifest.is_verbatim:
+        yield "features = {"
+        for feature in stored_features(manifest.schema):
+            yield f"    {quote(feature.name)}: {_parse_by(feature)},"
+        yield "}"
     yield f"files = sorted(tf.io.gfile.glob({quote(pattern)}))"
-    yield "train = tf.data.TFRecordDataset(files).map(lambda record: tf.io.parse_single_example(record, features))"
+    parse = "" if manifest.is_verbatim else ".map(lambda record: tf.io.parse_single_example(record, features))"
+    yield f"train = tf.data.TFRecordDataset(files){parse}"
     yield "```"
     yield ""
 

@@ -47,6 +47,7 @@ def make_manifest(
         num_dead_letters=num_dead_letters,
         num_dropped=listing.num_dropped,
         about=config.about,
+        is_verbatim=config.source.is_verbatim,
     )
 
 
@@ -69,7 +70,9 @@ def metadata_files(
 
 
 def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the contents of the metadata files for other programs, by file name."""
+    """Returns the contents of the metadata files for other programs, by file name. Verbatim records have no such files."""
+    if manifest.is_verbatim:
+        return {}
     masks, channels = statistics.get("mask"), dataset_format.default_channels(statistics)
     return {
         dataset_format.DATASET_INFO: to_json(dataset_info(manifest)),

@@ -99,6 +99,8 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
 
 def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any], split: str) -> str:
     """Returns Python code that reads a split with `batches`, with the arguments that the dataset requires."""
+    if manifest.is_verbatim:  # the user knows how to parse a record
+        return f"batches({split!r}, batch_size=128, parse=lambda record: record)"
     images = _images(manifest)
     size = ", image_size=224" if any(_differ_in_size(name, statistics) for name, kind in images.items() if kind != "pixels") else ""
     inputs = tuple(name for name in images if name not in manifest.targets)

@@ -73,6 +73,15 @@ def open_dataset(directory: str) -> tuple[Manifest, bool]:
         raise UserError(printable(str(error))) from None
 
 
+def reject_verbatim(directory: str, manifest: Manifest, command: str) -> None:
+    """Raises UserError if a dataset contains records of unknown contents, which the command cannot read."""
+    if manifest.is_verbatim:
+        raise UserError(
+            f"{printable(directory)}: `recordmill {command}` needs examples, but the dataset was prepared with "
+            "--records=verbatim. Prepare it without --records."
+        )
+
+
 def check_names(directory: str, manifest: Manifest) -> None:
     """Checks that the file names in a manifest match the dataset and its splits.
 

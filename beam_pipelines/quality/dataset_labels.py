@@ -91,7 +91,7 @@ class _SplitReader:
             labels, labels_are = _labels(table.column(0)), column
         else:
             labels, labels_are = parts_of(index["image_length"]), f"size, in {NUM_PARTS} ranges"
-            notes.append("no classes: the order of the image sizes is tested instead")
+            notes.append("no classes: the order of the sizes is tested instead")
         shards = shards_of([shard.num_examples for shard in self._shards])
         order = LabelOrder(labels, shards, None if table is None else _source_order(table))
         return SplitLabels(self._split, labels_are, order, tuple(shard.name for shard in self._shards), tuple(notes))

@@ -45,16 +45,18 @@ class CorruptShard(NamedTuple):
         planned: The address of the shard and its number of inputs.
         info: The entry of the shard in the manifest.
         corruption: A mapping from the name of each corrupt file to its error.
+        has_keys: Whether records contain the keys of the examples.
     """
 
     planned: PlannedShard
     info: ShardInfo
     corruption: Mapping[str, str]
+    has_keys: bool = True
 
     @property
     def is_lost(self) -> bool:
-        """Whether the keys of the examples are lost, because both the records and the catalog are corrupt."""
-        return self.info.name in self.corruption and self.info.catalog in self.corruption
+        """Whether the keys of the examples are lost, because the catalog is corrupt and the records do not have them."""
+        return self.info.catalog in self.corruption and (self.info.name in self.corruption or not self.has_keys)
 
 
 def rebuild(
@@ -167,7 +169,7 @@ def _finish(directory: str, context: WriteContext, shard: CorruptShard, part: Wr
         return []
     working = context.config.working_directory
     changes = [f"{printable(letter.path)}: {letter.message} ({letter.stage})" for letter in part.dead_letters]
-    if context.listing.has_images:
+    if context.listing.has_images or context.config.source.is_verbatim:
         changes += _compare_catalogs(directory, working, shard, rebuilt)
         changes = changes or _compare_records(directory, working, shard)
     else:  # Without images, the records show the differing values more precisely.

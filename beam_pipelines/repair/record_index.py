@@ -3,7 +3,7 @@
 from typing import Iterator, Sequence
 
 from beam_pipelines.storage.files import open_file
-from beam_pipelines.tfrecord.example_reader import ExampleReader
+from beam_pipelines.tfrecord.example_reader import read_example
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from tf_input.dataset_format import Feature, Fingerprint, encode_index
@@ -17,11 +17,12 @@ def index_of_records(path: str, schema: Sequence[Feature], fingerprint: Fingerpr
         schema: The schema of the dataset.
         fingerprint: The fingerprint of the shard.
     """
-    return encode_index(_rows(path, IndexRows(schema)), fingerprint)
+    return encode_index(_rows(path, schema), fingerprint)
 
 
-def _rows(path: str, rows: IndexRows) -> Iterator[tuple[int, int, int, int]]:
+def _rows(path: str, schema: Sequence[Feature]) -> Iterator[tuple[int, int, int, int]]:
+    rows = IndexRows(schema)
     with open_file(path) as file:
         for record in read_records(file):
             if isinstance(record, Record):
-                yield rows.of(record, ExampleReader(record.data))
+                yield rows.of(record, read_example(record.data, schema))

@@ -33,7 +33,7 @@ _MANY_BYTES = 256 << 20
 _NUM_CHANGES_SHOWN = 5
 
 _LOST = (
-    "its catalog is also corrupt or missing, so its examples are unknown. Prepare the dataset again: the same command "
+    "its catalog is corrupt or missing, and its records do not have the keys of the examples. Prepare the dataset again: the same command "
     "writes the same bytes."
 )
 
@@ -69,6 +69,7 @@ def _repair(
 ) -> Iterator[str]:
     """Repairs a dataset and appends each corrupt shard to `corrupt`."""
     for shard in find_corrupt(config.directory, shards, progress_directory):
+        shard = shard._replace(has_keys=not manifest.is_verbatim)
         corrupt.append(shard)
         yield from (f"{printable(name)} {how}" for name, how in shard.corruption.items())
     num_files, num_corrupt = sum(len(info.files()) for _, info in shards), sum(len(shard.corruption) for shard in corrupt)
@@ -214,8 +215,8 @@ def _describe_repair(corrupt: Sequence[CorruptShard]) -> str:
     if not lost:
         return "Run the command without --dry_run to rebuild them."
     return (
-        f"{lost:,} of {_count(len(corrupt), 'shard')} cannot be rebuilt, because the catalog is also corrupt or "
-        "missing. Prepare the dataset again."
+        f"{lost:,} of {_count(len(corrupt), 'shard')} cannot be rebuilt, because the catalog is corrupt or "
+        "missing, and the records do not have the keys of the examples. Prepare the dataset again."
     )
 
 

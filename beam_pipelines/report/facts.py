@@ -47,7 +47,8 @@ def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def describe_features(sample: Sample) -> dict[str, Any]:
     """Returns all features of the schema, with their values in a few examples."""
-    first = map(sample.location, range(min(len(sample), _NUM_VALUES)))
+    num_shown = 0 if sample.manifest.is_verbatim else min(len(sample), _NUM_VALUES)
+    first = map(sample.location, range(num_shown))
     examples = [example for _, example in read_examples(sample.directory, sample.manifest, first) if example]
     rows = []
     for feature in sample.manifest.schema[:_MAX_FEATURES]:
@@ -97,9 +98,10 @@ def describe_reading(contents: Contents) -> Iterator[tuple[str, list[str]]]:
     split = manifest.main_split
     images = contents.statistics.get("images") or {}
     differ = any(side and side["min"] < side["max"] for side in (images.get("height"), images.get("width")))
-    size = ", image_size=224" if differ else ""
-    yield "Keras", ["import tf_input", f'train = tf_input.open(".").batches({split!r}, batch_size=128{size})', "model.fit(train)"]
-    yield "TensorFlow Datasets", ["import tensorflow_datasets as tfds", f'tfds.builder_from_directory(".").as_dataset({split!r})']
+    more = ", parse=lambda record: record" if manifest.is_verbatim else ", image_size=224" if differ else ""
+    yield "Keras", ["import tf_input", f'train = tf_input.open(".").batches({split!r}, batch_size=128{more})', "model.fit(train)"]
+    if not manifest.is_verbatim:
+        yield "TensorFlow Datasets", ["import tensorflow_datasets as tfds", f'tfds.builder_from_directory(".").as_dataset({split!r})']
     name = manifest.splits[split][0].name.rpartition("-")[0].rpartition("-")[0].rpartition("-")[0] if manifest.splits[split] else ""
     yield "tf.data", ["import glob", "import tensorflow as tf", f"tf.data.TFRecordDataset(sorted(glob.glob({name + '-*'!r})))"]
     yield "Check", ["recordmill verify ."]

@@ -22,7 +22,7 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     Raises:
         UserError: The input is not of that kind, or an option is not valid for it.
     """
-    source = source_classes()[config.source.kind.name]
+    source = source_classes()[config.source.kind.name].variant(config.source)
     try:
         opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)
     except OSError as error:

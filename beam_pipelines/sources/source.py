@@ -86,6 +86,11 @@ class Source(abc.ABC):
         """Returns why the input seems to be of this format, or None if it does not."""
         return None
 
+    @classmethod
+    def variant(cls, source: SourceConfig) -> "type[Source]":
+        """Returns the class that lists the inputs, if an option of the format selects another class than this class."""
+        return cls
+
     @abc.abstractmethod
     def parts(self) -> list[str]:
         """Returns the parts that workers can list independently, such as file names. There is at least one part."""

@@ -12,7 +12,9 @@ they are requested. Most writers use the shortest possible encoding, for which a
 """
 
 import struct
-from typing import Iterator, NamedTuple
+from typing import Iterator, NamedTuple, Sequence
+
+from tf_input.dataset_format import Feature
 
 # Limits that are far above the size of real examples. They bound the memory.
 MAX_FEATURES = 100_000
@@ -158,6 +160,11 @@ class ExampleReader:
                 start = field[1]
             if start < end:
                 yield from (field[1:] for field in _fields(self._data, start, end) if field[0] == 1)
+
+
+def read_example(data: bytes, schema: Sequence[Feature]) -> ExampleReader:
+    """Reads a record of a dataset. Without a schema, records may have any contents, and the example has no features."""
+    return ExampleReader(data if schema else b"")
 
 
 def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, int] | None:

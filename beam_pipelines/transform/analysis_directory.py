@@ -11,7 +11,7 @@ from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.publish.output_directory import Jobs
-from beam_pipelines.publish.written_dataset import read_dataset
+from beam_pipelines.publish.written_dataset import read_dataset, reject_verbatim
 from beam_pipelines.storage.files import make_folder
 from beam_pipelines.storage.lease import check_lease, disk_lease, make_lease, read_lease
 from beam_pipelines.storage.metadata_files import read_object
@@ -32,6 +32,7 @@ def open_for_analysis(directory: str, command: str) -> Manifest:
         UserError: The path is a URL, is not a dataset, or cannot be used by TensorFlow.
     """
     manifest = read_dataset(directory, command)
+    reject_verbatim(directory, manifest, command)
     path = os.path.realpath(directory)
     if any(character in path for character in _NOT_IN_PATHS) or not _is_utf8(path):
         reason = f"TensorFlow can't open a SavedModel if its path has {' '.join(_NOT_IN_PATHS)}, or is not UTF-8"

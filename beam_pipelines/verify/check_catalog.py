@@ -29,6 +29,11 @@ def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[
     return table, []
 
 
+def keys_of(table: "pa.Table") -> list[bytes]:
+    """Returns the keys of the examples."""
+    return [(key or "").encode() for key in table.column("key").to_pylist()] if "key" in table.column_names else []
+
+
 def groups_of(table: "pa.Table") -> list[str]:
     """Returns the distinct groups in a catalog, in ascending order."""
     groups = table.column("group").to_pylist() if "group" in table.column_names else []

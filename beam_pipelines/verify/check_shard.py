@@ -15,11 +15,11 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.storage.direct_file import open_direct
 from beam_pipelines.storage.files import files_at
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.tfrecord.example_reader import BadExampleError, read_example
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.joined_crcs import joined_crc
 from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
-from beam_pipelines.verify.check_catalog import FORMATS, check_catalog, check_formats, groups_of, open_catalog, stored_sides
+from beam_pipelines.verify.check_catalog import FORMATS, check_catalog, check_formats, groups_of, keys_of, open_catalog, stored_sides
 from beam_pipelines.verify.check_example import ExampleCheck
 from beam_pipelines.verify.corruption import MAX_PROBLEMS, Corruption, is_unrelated_error
 from beam_pipelines.verify.recount import RecordCounter, ShardCounts
@@ -94,6 +94,8 @@ def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> C
     if index is not None:
         problems += itertools.islice(_check_index(index, valid_records, info), MAX_PROBLEMS)
     groups: list[str] = []
+    if context.manifest.is_verbatim:
+        valid_records.keys = []  # unless the catalog has them
     columns: dict[str, list[str | None]] = {}
     if info.catalog:  # `recordmill transform` writes no catalog.
         catalog, of_catalog = _read(context, info.catalog, info.catalog_bytes, info.catalog_crc32c)
@@ -102,6 +104,8 @@ def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> C
             table, of_catalog = open_catalog(catalog, info)
             problems += of_catalog
             if table is not None:
+                if context.manifest.is_verbatim:
+                    valid_records.keys = keys_of(table)
                 problems += itertools.islice(check_catalog(table, valid_records, info, context.manifest.schema), MAX_PROBLEMS)
                 columns = {name: table.column(name).to_pylist() for name in FORMATS if name in table.column_names}
                 problems += itertools.islice(check_formats(columns, valid_records, counter.images, info), MAX_PROBLEMS)
@@ -179,7 +183,7 @@ class _Records:
 
     def _check_record(self, record: Record, index: int) -> Iterator[Corruption]:
         try:
-            example = ExampleReader(record.data)
+            example = read_example(record.data, self._context.manifest.schema)
             is_sampled = self._counter.is_sampled(example)
             reasons = list(self._check.find(example, is_sampled))
             if not reasons:

@@ -32,6 +32,7 @@ from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.storage.files import files_at, is_remote, open_file, write_file
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import Record, read_records
+from beam_pipelines.verify.check_catalog import keys_of, open_catalog
 from beam_pipelines.verify.check_shard import CheckedShard, VerifyContext, check_shard
 from beam_pipelines.verify.check_statistics import check_statistics
 from beam_pipelines.verify.corruption import MAX_PROBLEMS, Corruption
@@ -45,7 +46,7 @@ from beam_pipelines.verify.check_dataset import (
     repeated,
     find_spanning,
 )
-from tf_input.dataset_format import Manifest
+from tf_input.dataset_format import Manifest, ShardInfo
 
 # The approximate number of hashes to compare in one bucket.
 _BUCKET_HASHES = 1 << 22
@@ -245,7 +246,7 @@ def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyCo
         return
     infos = [info for shards in context.manifest.splits.values() for info in shards]
     for first_number, second_number in repeated(parts):
-        both = [_keys(f"{context.directory}/{infos[index].name}") for index in (first_number, second_number)]
+        both = [_keys(context, infos[index]) for index in (first_number, second_number)]
         count = Counter(both[0])
         same = [key for key in count.keys() & set(both[1]) if first_number != second_number or count[key] > 1]
         if same:  # Otherwise only the hashes collide.
@@ -255,9 +256,13 @@ def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyCo
             yield Corruption(infos[first_number].name, f"key {names}{more} {where}; keys must be unique")
 
 
-def _keys(path: str) -> list[bytes]:
+def _keys(context: VerifyContext, info: ShardInfo) -> list[bytes]:
+    if context.manifest.is_verbatim:
+        path = f"{context.directory}/{info.catalog}"
+        table, _ = open_catalog(files_at(path).read(path), info)
+        return [] if table is None else keys_of(table)
     keys = []
-    with open_file(path) as file:
+    with open_file(f"{context.directory}/{info.name}") as file:
         for record in read_records(file):
             with contextlib.suppress(BadExampleError):
                 keys += ExampleReader(record.data).values("key") if isinstance(record, Record) else []

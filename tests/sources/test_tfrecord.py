@@ -21,7 +21,8 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.sources.formats.tfrecord.tfrecord import TfRecord, is_record_file
+from beam_pipelines.sources.formats.tfrecord.record_files import is_record_file
+from beam_pipelines.sources.formats.tfrecord.tfrecord import TfRecord
 from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.tfrecord.record_writer import RecordWriter

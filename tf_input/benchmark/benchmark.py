@@ -44,6 +44,8 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
     dataset = tf_input.open(directory)
     split = training_split(dataset.splits) if split is None else split
     dataset.num_examples(split)
+    if dataset.manifest.is_verbatim:  # the user's `parse` is unknown
+        config = dataclasses.replace(config, map_batch=lambda records: records)
     if config.image_size is None:
         is_sized = dataset.image_size is not None or IMAGE not in dataset.features
         config = dataclasses.replace(config, image_size=dataset.image_size if is_sized else _DEFAULT_SIZE)

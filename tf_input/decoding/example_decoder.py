@@ -250,6 +250,11 @@ class ExampleDecoder:
         return self._channels_of(feature) * _dtype(feature).size if feature.kind in IMAGE_KINDS else 0
 
     @property
+    def has_targets(self) -> bool:
+        """Whether batches contain targets."""
+        return bool(self.targets)
+
+    @property
     def has_weights(self) -> bool:
         """Whether batches contain weights."""
         return bool(self.targets) and (self._reads_weights or bool(self.class_weights) or self.has_padding)

@@ -35,6 +35,8 @@ def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tens
         decode(records)
     except tf.errors.InvalidArgumentError as error:
         return describe_fault(_find_key(decoder, records), error)
+    except UnicodeDecodeError:  # the message of TensorFlow quotes the record
+        return describe_reason(_find_key(decoder, records), "the record can't be parsed")
     return ""
 
 
@@ -51,5 +53,10 @@ def describe_fault(key: bytes | None, error: tf.errors.OpError) -> str:
     """Describes why an example can't be decoded. If the example has a key, the description contains the key."""
     reason = " ".join(_OF_TENSORFLOW.sub("", error.message.partition("\n\t [[")[0].rpartition("\n\n")[2]).split())
     reason = next((match.expand(plain) for pattern, plain in _REASONS if (match := pattern.search(reason))), reason)
+    return describe_reason(key, reason)
+
+
+def describe_reason(key: bytes | None, reason: str) -> str:
+    """Describes why the example with the given key can't be decoded."""
     name = "an example without a key" if key is None else repr(key.decode(errors="replace"))
     return f"{name} can't be decoded: {reason}"

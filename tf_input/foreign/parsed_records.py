@@ -9,11 +9,11 @@ from tf_input.epochs.hosts import warn_undivided
 from tf_input.forks import check_fork
 from tf_input.options import named_options
 from tf_input.pipeline import file_pipeline
+from tf_input.pipeline.user_functions import check_parsed, convert_parse, parse_error
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 
 _OPTIONS = ("batch_size", "shuffle", "seed", "drop_remainder")
-_EXPECTED = "Return a dictionary of tensors, x, (x, y) or (x, y, weight)."
 
 
 class ParsedRecords:
@@ -92,31 +92,12 @@ class ParsedRecords:
         """
         source = f"{self.paths['train'][0]}: parse={self.parse!r}"
         try:
-            data = tf.data.Dataset.from_tensor_slices(list(records)).map(_something(self.parse))
-            spec = data.element_spec
+            data = tf.data.Dataset.from_tensor_slices(list(records)).map(convert_parse(self.parse))
             shapes = {str([tf.shape(leaf).numpy().tolist() for leaf in _dense(element)]) for element in data}
         except (tf.errors.OpError, TypeError, ValueError) as error:
-            lines = getattr(error, "message", str(error)).strip().splitlines() or [type(error).__name__]
-            reason = lines[0 if isinstance(error, tf.errors.OpError) else -1].strip()
-            raise ValueError(
-                f"{source} failed: {reason[:400]}. Pass a function that takes one record, a string tensor."
-            ) from error
-        if isinstance(spec, tuple) and len(spec) > 3:
-            raise ValueError(f"{source} returned a tuple of {len(spec)}. {_EXPECTED}")
+            raise parse_error(source, error) from error
+        check_parsed(source, data.element_spec)
         return len(shapes) > 1
-
-
-def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps the user function for `Dataset.map`. The wrapper raises ValueError if the user function returns None."""
-    converted = tf.function(parse)  # AutoGraph for the user function only
-
-    def call(record: tf.Tensor) -> Any:
-        result = converted(record)
-        if not tf.nest.flatten(result) or any(item is None for item in tf.nest.flatten(result)):
-            raise ValueError(f"it returned {result}, which can't be batched. {_EXPECTED}")
-        return result
-
-    return tf.autograph.experimental.do_not_convert(call)
 
 
 def _dense(element: Any) -> list[tf.Tensor]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _UNSHOWN = ("offset", "crc32c", "reencoded", "shard", "record")  # columns about the storage of an example
 _MAX_VALUES = 8
+_MAX_BYTES = 64
 
 
 def find_examples(where: str, catalog: Catalog) -> list[dict[str, Any]]:
@@ -97,6 +98,9 @@ def _value(value: Any, dataset: "PreparedDataset", name: str) -> str:
 
 
 def _printable_value(value: Any) -> Any:
+    if isinstance(value, bytes):  # a record of a dataset with `--records verbatim`
+        more = "…" * (len(value) > _MAX_BYTES)
+        return f"{len(value):,} bytes: {repr(value[:_MAX_BYTES])[2:-1]}{more}"
     if not isinstance(value, np.ndarray):
         return value
     if value.size > _MAX_VALUES:

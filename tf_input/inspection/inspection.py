@@ -89,6 +89,7 @@ def _print_example(directory: str, wanted: str, as_json: bool) -> None:
 
     dataset = tf_input.open(directory)
     split, number, example = find_example(dataset, wanted)
+    example = {"record": example} if isinstance(example, bytes) else example
     if as_json:
         print(json.dumps({"split": split, "number": number, **example_json(example)}, indent=1))
         return

@@ -45,7 +45,7 @@ class DecodeErrors(abc.ABC):
         for decodes_each in (False, True):
             try:
                 return function(*inputs)
-            except tf.errors.InvalidArgumentError:
+            except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # a message may quote a record
                 inputs = self.filter(inputs, decodes_each)
         return function(*inputs)
 

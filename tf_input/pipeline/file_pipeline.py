@@ -184,4 +184,4 @@ def _apply_seeded(decode_batch: Callable[..., Any], config: ReadConfig) -> Calla
 def _decode(data: tf.data.Dataset, decode: Callable[..., Any], config: ReadConfig) -> tf.data.Dataset:
     """Decodes batches of records. Each batch is parsed with a single call."""
     data = data.map(without_autograph(decode), num_parallel_calls=num_cores(), deterministic=True)
-    return data if config.map_example is None else allow_state(data)
+    return allow_state(data) if config.calls_each else data

@@ -92,14 +92,14 @@ def read_batches(
     batches = data.map(without_autograph(decode), num_parallel_calls=num_calls + num_ahead, deterministic=True)
     # The output size of user functions is known only now, and may be larger.
     num_fewer = _num_calls(config.read_buffer, share.local_size * _bytes_of_one(batches.element_spec))
-    if config.has_functions and num_fewer < num_calls:
+    if (config.has_functions or config.parse is not None) and num_fewer < num_calls:
         batches = data.map(without_autograph(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
     data = _count_iterations(batches, iterator_state, share, count, num_iterations)
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # more prefetching would exceed the `read_buffer`
     options.experimental_distribute.auto_shard_policy = sharding_policy(share.hosts[0])
     data = data.with_options(options)
-    return data if config.map_example is None else allow_state(data)
+    return allow_state(data) if config.calls_each else data
 
 
 def _num_calls(read_buffer: int, batch_bytes: int) -> int:

@@ -12,6 +12,7 @@ from tf_input.epochs.runs import Runs
 from tf_input.epochs.selection import Selection
 from tf_input.epochs.share import PADDING, Share
 from tf_input.epochs.windows import WindowOrder
+from tf_input.pipeline.record_keys import add_keys
 from tf_input.storage.record_reader import RecordReader
 from tf_input.storage.window_reader import WindowReader
 
@@ -176,12 +177,18 @@ class RecordInputs:
     def take(self, epoch: int, indices: np.ndarray, follows: bool) -> np.ndarray:
         """Returns records as an object array of bytes. Consecutive records are read in long chunks."""
         if follows and self._kind not in ("exact", "key"):
-            return self._windows.read(epoch, indices)
-        return self._reader.read(self.numbers_at(epoch, indices))
+            records = self._windows.read(epoch, indices)
+        else:
+            records = self._reader.read(self.numbers_at(epoch, indices))
+        keys = self._reader.keys
+        return records if keys is None else add_keys(records, keys[self.numbers_at(epoch, indices)])
 
     def fill(self, count: int) -> np.ndarray:
         """Returns copies of the first record."""
-        return self._reader.read(np.full(count, self._reader.first)) if count else np.empty(0, object)
+        if not count:
+            return np.empty(0, object)
+        numbers, keys = np.full(count, self._reader.first), self._reader.keys
+        return self._reader.read(numbers) if keys is None else add_keys(self._reader.read(numbers), keys[numbers])
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the indices and the slots of the examples in a batch; see `SplitInputs.numbers`."""

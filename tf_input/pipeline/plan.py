@@ -61,7 +61,7 @@ class Plan:
                 number of hosts.
         """
         num_examples = cached.num_examples if reader is None else reader.num_examples
-        share = make_share(split, num_examples, config, bool(decoder.targets))
+        share = make_share(split, num_examples, config, decoder.has_targets)
         decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
         return cls(config, kind, share, decoder, reader, cached)
 

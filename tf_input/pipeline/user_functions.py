@@ -1,4 +1,4 @@
-"""Applies the user functions `map_example` and `map_batch`, in the same way as `tf.data.Dataset.map`."""
+"""Applies the user functions `map_example`, `map_batch` and `parse`, in the same way as `tf.data.Dataset.map`."""
 
 import functools
 import inspect
@@ -12,6 +12,7 @@ from tf_input.read_config import ReadConfig
 _OF_EXAMPLES, _OF_BATCHES = 2, 3
 _NUM_PARALLEL = 4  # number of examples of a batch that are processed in parallel; batches are processed in parallel, too
 _ARGUMENTS = ("x", "y", "weight")
+_PARSED = "Return a dictionary of tensors, x, (x, y) or (x, y, weight)."
 
 
 def apply_functions(outputs: Any, seed: tf.Tensor, slots: tf.Tensor, config: ReadConfig) -> Any:
@@ -40,7 +41,9 @@ def apply_functions(outputs: Any, seed: tf.Tensor, slots: tf.Tensor, config: Rea
     """
     if config.map_example is not None:
         call_example = _caller("map_example", config.map_example, outputs, config.keys)
-        outputs = _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES), slots)
+        of_examples = _fold_in(seed, _OF_EXAMPLES)
+        is_ragged = any(isinstance(leaf, tf.RaggedTensor) for leaf in tf.nest.flatten(outputs))
+        outputs = call_each(lambda example, slot: call_example(example, _fold_in(of_examples, slot)), (outputs, slots), is_ragged)
     if config.map_batch is not None:
         _, host = config.hosts or (1, 0)
         of_batch = _fold_in(seed, _OF_BATCHES)
@@ -107,19 +110,27 @@ def _fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, seed.dtype))
 
 
-def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor, slots: tf.Tensor) -> Any:
+def call_each(call: Callable[..., Any], arguments: Any, is_ragged: bool | None = None) -> Any:
     """Calls a function with each example of a batch and batches the results.
+
+    Args:
+        call: The function.
+        arguments: The arguments of the function, a tuple or a single tensor, with a leading batch dimension.
+        is_ragged: Whether results of varying shape become ragged tensors. None: they do if the static shape of a result
+            is not fully defined.
 
     The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore nested structures, lists and
     unknown shapes are supported as in `Dataset.map`, in contrast to `tf.map_fn`. Unbatching the whole dataset would
     make its cardinality unknown. If corrupt records are left out, unbatching would also move examples from the next
     batch into the incomplete batch.
     """
-    leaves = tf.nest.flatten(outputs)
-    examples = tf.data.Dataset.from_tensor_slices((slots, outputs))
-    call_one = without_autograph(lambda slot, example: call(example, _fold_in(seed, slot)))
-    examples = examples.map(call_one, num_parallel_calls=_NUM_PARALLEL, deterministic=True)
-    batch = examples.ragged_batch if any(isinstance(leaf, tf.RaggedTensor) for leaf in leaves) else examples.batch
+    leaves = tf.nest.flatten(arguments)
+    examples = tf.data.Dataset.from_tensor_slices(arguments)
+    examples = examples.map(without_autograph(call), num_parallel_calls=_NUM_PARALLEL, deterministic=True)
+    if is_ragged is None:
+        results = tf.nest.flatten(examples.element_spec)
+        is_ragged = any(isinstance(spec, tf.TensorSpec) and not spec.shape.is_fully_defined() for spec in results)
+    batch = examples.ragged_batch if is_ragged else examples.batch
     if leaves[0].shape[0] is not None:
         return batch(leaves[0].shape[0], drop_remainder=True).get_single_element()
     results = batch(tf.maximum(tf.shape(leaves[0], tf.int64)[0], 1))
@@ -128,13 +139,41 @@ def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Ten
     return results.concatenate(nothing).take(1).get_single_element()
 
 
-def _no_examples(spec: tf.TensorSpec | tf.RaggedTensorSpec) -> tf.Tensor | tf.RaggedTensor:
+def _no_examples(spec: tf.TensorSpec | tf.RaggedTensorSpec | tf.SparseTensorSpec) -> tf.Tensor | tf.RaggedTensor | tf.SparseTensor:
     """Returns an empty batch. Unknown dimensions are 0."""
     shape = [0] if spec.shape.rank is None else [0, *(size or 0 for size in spec.shape[1:])]
+    if isinstance(spec, tf.SparseTensorSpec):
+        return tf.SparseTensor(tf.zeros([0, len(shape)], tf.int64), tf.zeros([0], spec.dtype), tf.constant(shape, tf.int64))
     if isinstance(spec, tf.RaggedTensorSpec):
         inner_shape = tuple(shape[spec.ragged_rank + 1 :])
         return tf.ragged.constant([], spec.dtype, spec.ragged_rank, inner_shape, row_splits_dtype=spec.row_splits_dtype)
     return tf.zeros(shape, spec.dtype)
+
+
+def parse_error(source: str, error: Exception) -> ValueError:
+    """Returns the error for a function `parse` that failed."""
+    lines = getattr(error, "message", str(error)).strip().splitlines() or [type(error).__name__]
+    reason = lines[0 if isinstance(error, tf.errors.OpError) else -1].strip()
+    return ValueError(f"{source} failed: {reason[:400].rstrip('.')}. Pass a function that takes one record, a string tensor.")
+
+
+def check_parsed(source: str, spec: Any) -> None:
+    """Raises ValueError if the spec of the parsed records is a tuple of more than three values."""
+    if isinstance(spec, tuple) and len(spec) > 3:
+        raise ValueError(f"{source} returned a tuple of {len(spec)}. {_PARSED}")
+
+
+def convert_parse(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps the user function for `Dataset.map`. The wrapper raises ValueError if the user function returns None."""
+    converted = tf.function(parse)  # AutoGraph for the user function only
+
+    def call(record: tf.Tensor) -> Any:
+        result = converted(record)
+        if not tf.nest.flatten(result) or any(item is None for item in tf.nest.flatten(result)):
+            raise ValueError(f"it returned {result}, which can't be batched. {_PARSED}")
+        return result
+
+    return without_autograph(call)
 
 
 def without_autograph(function: Callable) -> Callable:

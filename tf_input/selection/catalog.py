@@ -168,6 +168,15 @@ class Catalog(Mapping[str, Column]):
         wanted = np.uint64(int.from_bytes(_digest(key.encode("utf-8", "surrogatepass"), _FINDING), "big"))
         return numbers[np.searchsorted(hashes, wanted, "left") : np.searchsorted(hashes, wanted, "right")].tolist()
 
+    def has_key(self, number: int, key: str) -> bool:
+        """Returns whether the example with this index has a key. It raises the errors of `hashes`."""
+        for shard in self._shards:
+            if number < shard.num_examples:
+                with self._open(shard) as file:
+                    return _read_keys(file)[number] == key
+            number -= shard.num_examples
+        return False
+
     def hashes(self, by_group: bool, purpose: str) -> np.ndarray:
         """Returns a hash of each example's group, or of its key if it has no group, uint64 [n].
 

@@ -46,6 +46,11 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
         reading = _read_request(train if isinstance(train, PreparedDataset) else open_dataset(train), given)
     else:
         raise ValueError(f"train={train!r}: {_BOTH_WAYS}")
+    if reading.dataset.manifest.is_verbatim:
+        raise ValueError(
+            f"{reading.dataset.directory} was prepared with --records verbatim, so its features are unknown and can't become the "
+            "inputs of a signature. Export the model with model.export(...)."
+        )
     _check_raw(reading)
     # Weights, order, service and hosts do not change the model's inputs. One host compares whole batches.
     kept = ("image_size", "antialias", "channels", "fit", "ragged", "max_length", "padding_value", "encoded", "inputs", "targets", "transform", "memory_budget", "on_error")

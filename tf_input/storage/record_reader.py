@@ -73,6 +73,8 @@ class RecordReader:
         runs: The chunks of the split.
         num_examples: The number of records in an epoch.
         selection: The records of an epoch. None selects each record once.
+        keys: The key of each record of the split, bytes as objects [n], if batches need keys that the records do not
+            contain. Otherwise None.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class RecordReader:
         users: Users | None = None,
         selection: Selection | None = None,
     ) -> None:
+        self.keys: np.ndarray | None = None
         self._files = files
         self._shards = shards
         self._index = open_index

@@ -17,7 +17,7 @@ from tf_input.dataset_format import IMAGE, Feature
 
 
 def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple[Feature, ...]:
-    features = [Feature("key", "text")]
+    features = [] if config.source.is_verbatim else [Feature("key", "text")]
     if config.source.has_images:
         features.append(_image_feature(config, source.root, facts))
         if config.check != "none":  # otherwise image sizes are unknown

@@ -13,7 +13,7 @@ from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.rows.containers import Containers
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, find_layout
-from beam_pipelines.sources.formats.tfrecord.tfrecord import is_record_file
+from beam_pipelines.sources.formats.tfrecord.record_files import is_record_file
 from beam_pipelines.storage.files import is_remote, open_file
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader

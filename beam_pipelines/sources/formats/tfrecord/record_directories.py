@@ -10,6 +10,7 @@ If no labels and no features are requested, these features are kept:
 Names of nested features contain slashes, as in the records (`objects/bbox`).
 """
 
+import contextlib
 import json
 import re
 from typing import Any, Iterator, Mapping, NamedTuple
@@ -54,6 +55,19 @@ class RecordDirectory(NamedTuple):
     files: Mapping[str, str]
 
 
+def read_shards(folder: str) -> Mapping[str, str] | None:
+    """Returns the split of each shard of a dataset, whatever its records contain. Returns None without metadata.
+
+    Raises:
+        UserError: The metadata is invalid.
+    """
+    if files_at(folder).exists(f"{folder}/{MANIFEST}"):
+        return _shards_of_manifest(folder, _open_manifest(folder))
+    if files_at(folder).exists(f"{folder}/{DATASET_INFO}"):
+        return _shards_of_tfds(folder, _read_json(folder, DATASET_INFO))
+    return None
+
+
 def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
     """Reads the metadata of a folder. Returns None if the folder contains no metadata of the requested layout. Raises
     `UserError` if the metadata is invalid, or the metadata that `layout` requires is missing."""
@@ -71,15 +85,32 @@ def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
 
 
 def _read_manifest(folder: str) -> RecordDirectory:
+    manifest = _open_manifest(folder)
+    if manifest.is_verbatim:
+        raise UserError(f"{folder}: the dataset stores records of any kind unchanged. Pass --records=verbatim.")
+    with _corrupt_manifest(folder):
+        return RecordDirectory(_layout_of_schema(manifest, folder), _shards_of_manifest(folder, manifest))
+
+
+def _open_manifest(folder: str) -> Manifest:
+    path = f"{folder}/{MANIFEST}"
     try:
-        manifest = decode_manifest(files_at(folder).read(f"{folder}/{MANIFEST}"), f"{folder}/{MANIFEST}")
-        shards = {shard.name: split for split, shards in manifest.splits.items() for shard in shards}
-        return RecordDirectory(_layout_of_schema(manifest, folder), _check_files(folder, shards))
+        with _corrupt_manifest(folder):
+            return decode_manifest(files_at(folder).read(path), path)
     except OSError as error:
-        message = f"{folder}: {MANIFEST} cannot be read: {error.strerror or error}"
-        raise listing_error(error, f"{folder}/{MANIFEST}", message) from error
+        raise listing_error(error, path, f"{folder}: {MANIFEST} cannot be read: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _corrupt_manifest(folder: str) -> Iterator[None]:
+    try:
+        yield
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{folder}: {MANIFEST} is corrupt: {error!r:.200}. Create the dataset again.") from error
+
+
+def _shards_of_manifest(folder: str, manifest: Manifest) -> dict[str, str]:
+    return _check_files(folder, {shard.name: split for split, shards in manifest.splits.items() for shard in shards})
 
 
 def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
@@ -135,15 +166,27 @@ def _column_of(feature: Feature, folder: str) -> Column:
 def _read_tfds(folder: str) -> RecordDirectory:
     info = _read_json(folder, DATASET_INFO)
     fields = _read_json(folder, FEATURES)
-    try:
+    with _invalid_metadata(folder):
         tfds_features = dict(flatten(fields))
+    shards = _shards_of_tfds(folder, info)
+    return RecordDirectory(layout_of_tfds(folder, info, tfds_features), shards)
+
+
+def _shards_of_tfds(folder: str, info: dict[str, Any]) -> dict[str, str]:
+    with _invalid_metadata(folder):
         shards = {name: split for split in info["splits"] for name, split in _name_shards(info, split)}
+    return _check_files(folder, shards)
+
+
+@contextlib.contextmanager
+def _invalid_metadata(folder: str) -> Iterator[None]:
+    try:
+        yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(
             f"{folder}: {DATASET_INFO} and {FEATURES} are not in the format of TensorFlow Datasets ({error!r:.80}). "
             "Create the dataset again."
         ) from error
-    return RecordDirectory(layout_of_tfds(folder, info, tfds_features), _check_files(folder, shards))
 
 
 def _read_json(folder: str, name: str) -> dict[str, Any]:

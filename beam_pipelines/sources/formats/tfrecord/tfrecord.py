@@ -4,21 +4,17 @@ wrote. The first bytes of a file determine its format. Only one record is in mem
 import contextlib
 import dataclasses
 import functools
-import re
-from typing import BinaryIO, Collection, Iterator, Mapping, TypeVar
+from typing import Collection, Iterator, Mapping, TypeVar
 
-from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.cells.array_cells import find_array_shapes
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.sources.files.file_listing import matches
-from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.roots import OutsideError, Root
+from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
-from beam_pipelines.sources.rows.containers import Containers, reject_outside
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.formats.tfrecord.record_fields import (
     ImageSpan,
@@ -30,19 +26,17 @@ from beam_pipelines.sources.formats.tfrecord.record_fields import (
     resolve_by_record,
     resolve_shapes,
 )
+from beam_pipelines.sources.formats.tfrecord.record_files import AnySpoolWriter, RecordFiles
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, choose_fields, find_layout, replace_image
+from beam_pipelines.sources.formats.tfrecord.verbatim import VerbatimRecords
 from beam_pipelines.sources.rows.field_names import choose_roles, names_of_fields, search_names, wanted_names
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.source import Source
-from beam_pipelines.storage.files import open_file
-from beam_pipelines.storage.input_errors import listing_error
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
-from beam_pipelines.tfrecord.array_record_reader import RecordFileReader, is_array_record
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
-from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed
+from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
 from tf_input.dataset_format import OBJECTS, Feature
 
-_NAME = re.compile(r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL)
+_VERBATIM = "To store records of any kind unchanged, pass --records=verbatim instead of options for their features."
 _Part = TypeVar("_Part", FilePart, ArrayPart, InputRecord)
 _PATTERNS = (
     *("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrec", "*.record"),
@@ -51,7 +45,7 @@ _PATTERNS = (
 )
 
 
-class TfRecord(Source):
+class TfRecord(RecordFiles):
     """Lists the records of TFRecord and ArrayRecord files.
 
     Args:
@@ -65,7 +59,6 @@ class TfRecord(Source):
         targets: The names of the features that a model predicts.
         detected: A message about a detected layout.
         unused_fields: The features of records that are not kept.
-        num_ignored: The number of files that are ignored, counted during listing.
 
     Raises:
         UserError: There is no readable record, or the layout is unknown.
@@ -76,19 +69,17 @@ class TfRecord(Source):
         summary="TFRecord and ArrayRecord files",
         options=(
             "labels", "label_names", "label_separator", "features", "has_images", "image_column", "key_column",
-            "split_column", "group", "weight_column", "layout", "defaults", "bad_boxes", "drawn_on",
+            "split_column", "group", "weight_column", "records", "layout", "defaults", "bad_boxes", "drawn_on",
         ),
         synonyms=("array_record", "arrayrecord", "tfds"),
     )
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config)
-        self._spool_directory = spool_directory
-        self._reader = RecordFileReader()
+        directory = read_directory(config.input.rstrip("/") or "/", config.source.layout)
+        super().__init__(config, spool_directory, directory and directory.files)
         self._first_problem = ""
-        self._open_input(config)
         example = self._first_example()
-        layout = self._known_layout or find_layout(self._first_examples(), config.source, self._names[0])
+        layout = directory.layout if directory else self._find_layout(config)
         if config.source.image_column:
             layout = replace_image(layout, config.source.image_column, self._first_examples())
         self._layout = layout
@@ -122,6 +113,10 @@ class TfRecord(Source):
         name = names.find(*markers, *_PATTERNS)
         return Recognition(name, Certainty.MARKER) if name else None
 
+    @classmethod
+    def variant(cls, source: SourceConfig) -> type[Source]:
+        """Returns the class that lists records of any kind if `--records verbatim` is given."""
+        return VerbatimRecords if source.is_verbatim else cls
 
     def _used_features(self, layout: Layout) -> frozenset[str]:
         """Returns the names of the features that are read from records or computed by the reader."""
@@ -130,27 +125,11 @@ class TfRecord(Source):
         named = (layout.image, layout.key, *self._rows.value_names, *self._rows.part_names)
         return frozenset((*named, *objects, *(name for names in sides for name in names)))
 
-    def _open_input(self, config: PrepareConfig) -> None:
-        """Finds the record files with their splits and, if available, the dataset's metadata."""
-        folder = config.input.rstrip("/") or "/"
-        directory = read_directory(folder, config.source.layout)
-        self._known_layout = directory.layout if directory else None
-        self._containers = None
-        if directory:
-            self._root = Root(folder, config.follow_links)
-            self._names = sorted(name for name in directory.files if not matches(name, config.ignore))
-            self._num_ignored = len(directory.files) - len(self._names)
-            self._splits: Mapping[str, str] = directory.files if config.split_folders is not False else {}
-        else:
-            self._containers = Containers(
-                config, is_record_file, "files named *.tfrecord or *.array_record, or such as train-00000-of-00010"
-            )
-            self._root = self._containers.root
-            self._names = self._containers.names
-            self._splits = self._containers.splits()
-        if not self._names:
-            raise UserError(f"--input={config.input}: the dataset has no shards. Name another dataset.")
-        self.root = self._root.path
+    def _find_layout(self, config: PrepareConfig) -> Layout:
+        try:
+            return find_layout(self._first_examples(), config.source, self._names[0])
+        except UserError as error:
+            raise error if config.source.layout else UserError(f"{error} {_VERBATIM}") from None
 
     def _first_example(self) -> ExampleReader:
         """Returns the first record whose features can all be read."""
@@ -164,7 +143,7 @@ class TfRecord(Source):
         reason = f": {self._first_problem}" if self._first_problem else ""
         raise UserError(
             f"--input={self._root.path}: no readable record in {len(self._names)} files (the first is "
-            f"{self._names[0]!r}){reason}. Check that they are TFRecord files."
+            f"{self._names[0]!r}){reason}. Check that they are TFRecord files. {_VERBATIM}"
         )
 
     def _first_examples(self) -> Iterator[ExampleReader]:
@@ -177,57 +156,15 @@ class TfRecord(Source):
                     except BadExampleError as error:
                         self._first_problem = self._first_problem or printable(str(error))
 
-    @contextlib.contextmanager
-    def _open(self, name: str) -> Iterator[BinaryIO]:
-        path = f"{self.root}/{self._root.relative(name)}"
-        try:
-            with open_file(path) as file:
-                yield file
-        except OSError as error:
-            raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
-
-    def _records(self, name: str, file: BinaryIO) -> Iterator[Record | BadRecord]:
-        try:
-            yield from self._reader.read(f"{self.root}/{self._root.relative(name)}", file)
-        except NoRecordsError as error:
-            raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
-
     def label_names(self) -> Mapping[str, Collection[str]]:
         """Returns the class names of each feature, which come from the dataset's metadata or from `--label_names`."""
         return self._rows.label_names
 
-    def parts(self) -> list[str]:
-        """Returns the names of the files. Each file is listed as one part."""
-        return [*self._names]
-
-    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of one file."""
-        if self._containers:
-            self.num_ignored, dead_letters = self._containers.describe_ignored(part)
-            yield from dead_letters
-        else:
-            self.num_ignored = self._num_ignored if part == self._names[0] else 0
-        if rejected := reject_outside(self._root, part):
-            yield rejected
-            return
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(self._open(part))
-            is_array = is_array_record(file)
-            is_spooled = self._spool_directory and (is_array or is_compressed(file))
-            spool = stack.enter_context(open_spool(self._spool_directory)) if is_spooled else None
-            for index, record in enumerate(self._records(part, file)):
-                path = f"{printable(part)}#{index:08d}" if is_array else f"{printable(part)}@{record.offset}"
-                yield self._list_record(part, path, index, record, spool)
-
-    def _list_record(
-        self, part: str, path: str, index: int, record: Record | BadRecord, spool: SpoolWriter | ObjectSpoolWriter | None
-    ) -> InputRecord | DeadLetter:
-        if isinstance(record, BadRecord):
-            return DeadLetter(path, "list", "bad_record", record.message)
+    def list_record(self, part: str, path: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord | DeadLetter:
         try:
             example = ExampleReader(record.data)
             span = find_image(example, self._layout)
-            image = self._read_fields(part, index, record, example, span)
+            image = self._read_fields(part, name, record, example, span)
             self.unused_fields.add(example.features.keys() - self._used)
         except BadExampleError as error:
             return DeadLetter(path, "list", "bad_record", printable(str(error)))
@@ -235,12 +172,12 @@ class TfRecord(Source):
             return DeadLetter.of(path, error)
         return image if spool is None else _spool(image, record, spool)
 
-    def _read_fields(self, part: str, index: int, record: Record, example: ExampleReader, span: ImageSpan | None) -> InputRecord:
+    def _read_fields(self, part: str, name: str, record: Record, example: ExampleReader, span: ImageSpan | None) -> InputRecord:
         start = record.offset + HEADER_BYTES
         row = {name: read_cell(name, example.values(name), name in self._rows.list_names) for name in self._rows.value_names}
         row |= {name: read_part(part, start, example, name, self._layout) for name in self._rows.part_names}
         image = InputRecord(
-            key=read_key(example, self._key) if self._key else nfc(f"{part}#{index:08d}"),
+            key=read_key(example, self._key) if self._key else name,
             path=part,
             label="",
             split=self._splits.get(part),
@@ -251,7 +188,7 @@ class TfRecord(Source):
         return self._rows.read({**row, OBJECTS: example} if self._objects else row, image)
 
 
-def _spool(image: InputRecord, record: Record, spool: SpoolWriter | ObjectSpoolWriter) -> InputRecord:
+def _spool(image: InputRecord, record: Record, spool: AnySpoolWriter) -> InputRecord:
     """Copies the data of an image to a temporary file and returns the image reference with the new offset."""
     start = record.offset + HEADER_BYTES
 
@@ -263,7 +200,3 @@ def _spool(image: InputRecord, record: Record, spool: SpoolWriter | ObjectSpoolW
     image = image._replace(values=values or None)
     return image if image.offset == NO_IMAGE else move(image)
 
-
-def is_record_file(name: str) -> bool:
-    """Returns whether the name of a file is typical for TFRecord or ArrayRecord files."""
-    return bool(_NAME.fullmatch(name))

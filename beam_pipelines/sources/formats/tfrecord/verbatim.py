@@ -1,0 +1,49 @@
+"""Implements `--records verbatim` of the source `tfrecord`, for records of any kind that are stored unchanged.
+
+| input | result |
+| --- | --- |
+| a file, a pattern, a folder, a dataset of TensorFlow Datasets, or our own | the files and splits that `tfrecord` finds |
+| a record | a reference to its bytes, without parsing them; the key is `FILE#INDEX` |
+| a file compressed with GZIP or ZLIB; an ArrayRecord file | its records are spooled |
+| a corrupt record | dead letter `FILE@OFFSET`, or `FILE#INDEX` for ArrayRecord |
+"""
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.sources.formats.tfrecord.record_directories import read_shards
+from beam_pipelines.sources.formats.tfrecord.record_files import AnySpoolWriter, RecordFiles
+from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
+
+
+class VerbatimRecords(RecordFiles):
+    """Lists the records of TFRecord and ArrayRecord files as references to their bytes.
+
+    Args:
+        config: The options of the source.
+        with_sizes: Ignored: sizes are always known.
+        spool_directory: The directory for the records of compressed files; None disables spooling.
+
+    Attributes:
+        root: The root folder of the files.
+
+    Raises:
+        UserError: There are no files, or an option does not apply.
+    """
+
+    kind = SourceKind(
+        name="tfrecord with --records=verbatim",
+        summary="records of any kind in TFRecord and ArrayRecord files",
+        options=("records", "has_images"),
+        is_of_values=True,
+    )
+    has_images = False
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(config, spool_directory, read_shards(config.input.rstrip("/") or "/"))
+
+    def list_record(self, part: str, path: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
+        """Returns a reference to the bytes of a record."""
+        offset = record.offset + HEADER_BYTES if spool is None else spool.append(record.data)
+        number = 0 if spool is None else spool.spool
+        return InputRecord(name, part, "", self._splits.get(part), len(record.data), offset=offset, spool=number)

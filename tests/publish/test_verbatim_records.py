@@ -1,0 +1,312 @@
+"""Tests that `prepare --records verbatim` shuffles records of any kind and keeps their bytes."""
+
+import collections
+import dataclasses
+import gzip
+import json
+import pathlib
+import random
+import shutil
+import signal
+import zlib
+from typing import Iterable
+
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.elements.shuffle_keys import shuffle_key
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.tfrecord.record_reader import Record, read_records
+from beam_pipelines.tfrecord.record_writer import RecordWriter
+from engines import digest, two_workers
+from forked_runs import ForkedRun
+from made_images import write_files
+from tf_input.dataset_format import read_manifest
+
+VERBATIM = ("--source=tfrecord", "--records=verbatim")
+RANDOM = random.Random(7)
+# Empty records, arbitrary bytes, and a record that is larger than all buffers.
+RECORDS = [RANDOM.randbytes(RANDOM.choice((0, 1, 30, 400))) for _ in range(300)]
+HUGE = [RANDOM.randbytes(9 << 20)]
+
+
+def encode_records(records: Iterable[bytes], folder: pathlib.Path) -> bytes:
+    """Returns the contents of a TFRecord file."""
+    path = folder / "encoded"
+    with open(path, "wb", buffering=0) as file:
+        writer = RecordWriter(file)
+        for record in records:
+            writer.write(record)
+        writer.flush()
+    return path.read_bytes()
+
+
+def write_source(folder: pathlib.Path, files: dict[str, list[bytes]]) -> pathlib.Path:
+    """Writes TFRecord files, which are compressed if their names end with `.gz` or `.zlib`."""
+    folder.mkdir(parents=True)
+    compress = {".gz": gzip.compress, ".zlib": zlib.compress}
+    return write_files(
+        folder / "in",
+        {name: compress.get(pathlib.Path(name).suffix, bytes)(encode_records(records, folder)) for name, records in files.items()},
+    )
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> pathlib.Path:
+    files = {"a.tfrecord": RECORDS[:100] + HUGE, "b/b.tfrecord.gz": RECORDS[100:200], "b/c.tfrecord.zlib": RECORDS[200:]}
+    return write_source(tmp_path_factory.mktemp("verbatim") / "made", files)
+
+
+def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> int:
+    return main(["prepare", f"--input={source}", f"--output={output}", "--name=made", *VERBATIM, *options])
+
+
+@pytest.fixture(scope="module")
+def prepared(source, tmp_path_factory) -> pathlib.Path:
+    output = tmp_path_factory.mktemp("prepared") / "out"
+    assert prepare(source, output, "--num_shards=train=3,validation=1") == 0
+    return output
+
+
+def read_split(output: pathlib.Path, split: str) -> list[bytes]:
+    """Returns the records of a split in shard order."""
+    records = []
+    for shard in read_manifest(output).splits[split]:
+        with open_file(f"{output}/{shard.name}") as file:
+            records += [record.data for record in read_records(file) if isinstance(record, Record)]
+    return records
+
+
+def read_catalog(output: pathlib.Path, split: str) -> list[dict]:
+    """Returns the catalog rows of a split in shard order."""
+    return [row for shard in read_manifest(output).splits[split] for row in pq.ParquetFile(output / shard.catalog).read().to_pylist()]
+
+
+def test_all_records_are_kept_byte_for_byte(prepared):
+    records = [record for split in ("train", "validation") for record in read_split(prepared, split)]
+    assert collections.Counter(records) == collections.Counter(RECORDS + HUGE)
+    manifest = read_manifest(prepared)
+    assert manifest.is_verbatim and manifest.schema == () and manifest.targets == ()
+
+
+def test_records_are_in_the_order_of_their_shuffle_keys_and_match_the_catalog(prepared):
+    files = {"a.tfrecord": RECORDS[:100] + HUGE, "b/b.tfrecord.gz": RECORDS[100:200], "b/c.tfrecord.zlib": RECORDS[200:]}
+    for split in ("train", "validation"):
+        rows, records = read_catalog(prepared, split), read_split(prepared, split)
+        keys = [row["key"] for row in rows]
+        assert keys == sorted(keys, key=lambda key: shuffle_key(0, key.encode())), split
+        for row, record in zip(rows, records, strict=True):
+            path, _, index = row["key"].rpartition("#")
+            assert record == files[path][int(index)] and row["path"] == path and row["num_bytes"] == len(record), row["key"]
+
+
+def test_catalog_locates_the_bytes_of_uncompressed_files(prepared, source):
+    for row, record in zip(read_catalog(prepared, "train"), read_split(prepared, "train")):
+        if row["path"] == "a.tfrecord":
+            assert (source / row["path"]).read_bytes()[row["offset"] :][: row["num_bytes"]] == record
+        else:
+            assert row["offset"] is None, row["path"]
+
+
+def test_metadata_that_describes_examples_is_left_out(prepared):
+    written = {path.name for path in prepared.iterdir()}
+    assert written.isdisjoint({"features.json", "dataset_info.json", "schema.pbtxt", "croissant.json"}), written
+    assert written >= {"manifest.json", "statistics.json", "README.md", "report.html", "catalog", "index"}, written
+    card = (prepared / "README.md").read_text()
+    assert "parse=" in card and "tensorflow_datasets" not in card and "parse_single_example" not in card
+
+
+def test_plain_tensorflow_reads_the_shards(prepared):
+    tf = pytest.importorskip("tensorflow")
+    files = sorted(map(str, prepared.glob("made-train.tfrecord-*")))
+    assert [record.numpy() for record in tf.data.TFRecordDataset(files)] == read_split(prepared, "train")
+
+
+@pytest.mark.slow
+def test_worker_processes_write_the_same_bytes(source, prepared, tmp_path, monkeypatch):
+    workers = two_workers(monkeypatch, tmp_path)
+    assert prepare(source, tmp_path / "out", "--num_shards=train=3,validation=1", *workers) == 0
+    assert digest(tmp_path / "out") == digest(prepared)
+
+
+@pytest.mark.slow
+def test_resumed_run_writes_the_same_bytes(source, prepared, tmp_path):
+    command = ["prepare", f"--input={source}", f"--output={tmp_path / 'out'}", "--name=made", *VERBATIM, "--num_shards=train=3,validation=1"]
+    run = ForkedRun(*command, signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2")
+    assert run.wait() == -signal.SIGKILL, run.reported()
+    assert not (tmp_path / "out").exists()
+    assert main([*command, "--resume"]) == 0
+    assert digest(tmp_path / "out") == digest(prepared)
+
+
+@pytest.mark.parametrize("lost", ["shard", "index"])
+def test_deleted_file_is_repaired(prepared, tmp_path, capsys, lost):
+    output = shutil.copytree(prepared, tmp_path / "out")
+    info = read_manifest(output).splits["train"][1]
+    (output / {"shard": info.name, "index": info.index}[lost]).unlink()
+    assert main(["verify", str(output)]) == 1
+    assert main(["repair", str(output)]) == 0, capsys.readouterr().err
+    assert digest(output) == digest(prepared)
+
+
+def test_lost_catalog_cannot_be_repaired(prepared, tmp_path, capsys):
+    output = shutil.copytree(prepared, tmp_path / "out")
+    (output / read_manifest(output).splits["train"][1].catalog).unlink()
+    assert main(["verify", str(output)]) == 1
+    assert main(["repair", str(output)]) == 1
+    assert "catalog" in capsys.readouterr().err
+
+
+def test_repair_rejects_changed_records(source, tmp_path, capsys):
+    changed = shutil.copytree(source, tmp_path / "in")
+    assert prepare(changed, tmp_path / "out", "--splits=train=1") == 0
+    shutil.copy(changed / "b/b.tfrecord.gz", changed / "b/c.tfrecord.zlib")
+    (tmp_path / "out" / read_manifest(tmp_path / "out").splits["train"][0].name).unlink()
+    assert main(["repair", str(tmp_path / "out")]) == 1
+    assert "b/c.tfrecord.zlib#" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["data", "catalog"])
+def test_verify_finds_a_flipped_byte(prepared, tmp_path, capsys, part):
+    output = shutil.copytree(prepared, tmp_path / "out")
+    assert main(["verify", str(output)]) == 0
+    info = read_manifest(output).splits["train"][0]
+    path = output / {"data": info.name, "catalog": info.catalog}[part]
+    data = bytearray(path.read_bytes())
+    data[-6] ^= 1
+    path.write_bytes(data)
+    assert main(["verify", str(output)]) == 1
+    assert path.name in capsys.readouterr().out
+
+
+def test_corrupt_record_becomes_a_dead_letter(tmp_path):
+    source = write_source(tmp_path / "made", {"a.tfrecord": RECORDS[:200]})
+    path = source / "a.tfrecord"
+    data = bytearray(path.read_bytes())
+    number = next(index for index, record in enumerate(RECORDS) if len(record) == 400)
+    offset = sum(len(record) + 16 for record in RECORDS[:number])
+    data[offset + 20] ^= 1
+    path.write_bytes(data)
+    assert prepare(source, tmp_path / "out", "--splits=train=1") == 0
+    (letter,) = map(json.loads, (tmp_path / "out" / "dead_letters.jsonl").read_text().splitlines())
+    assert (letter["path"], letter["reason"]) == (f"a.tfrecord@{offset}", "bad_record")
+    expected = RECORDS[:number] + RECORDS[number + 1 : 200]
+    assert collections.Counter(read_split(tmp_path / "out", "train")) == collections.Counter(expected)
+
+
+def test_source_that_changes_after_listing_fails_the_run(tmp_path, monkeypatch, capsys):
+    from beam_pipelines.shards import shard_writer
+
+    source = write_source(tmp_path / "made", {"a.tfrecord": RECORDS[:50]})
+    read = shard_writer.read_planned_shard
+
+    def change(*arguments):
+        (source / "a.tfrecord").write_bytes(encode_records(RECORDS[50:150], tmp_path))
+        return read(*arguments)
+
+    monkeypatch.setattr(shard_writer, "read_planned_shard", change)
+    monkeypatch.setattr("beam_pipelines.runners.local.num_cores", lambda: 0)  # worker processes are not patched
+    assert prepare(source, tmp_path / "out") == 2
+    assert "a.tfrecord" in capsys.readouterr().err
+
+
+def test_file_names_and_options_choose_the_splits(tmp_path):
+    source = write_source(tmp_path / "made", {"train.tfrecord": RECORDS[:150], "test.tfrecord": RECORDS[150:]})
+    assert prepare(source, tmp_path / "named") == 0
+    assert collections.Counter(read_split(tmp_path / "named", "test")) == collections.Counter(RECORDS[150:])
+    assert prepare(source, tmp_path / "folds", "--folds=3", "--split_folders=no") == 0
+    assert list(read_manifest(tmp_path / "folds").splits) == ["fold0", "fold1", "fold2"]
+    groups = ("--split_folders=no", "--splits=a=0.5,b=0.5", r"--group_pattern=#(\d{7})")
+    assert prepare(source, tmp_path / "groups", *groups) == 0
+    in_splits = [{row["key"][-8:-1] for row in read_catalog(tmp_path / "groups", split)} for split in ("a", "b")]
+    assert in_splits[0].isdisjoint(in_splits[1]) and all(in_splits)
+
+
+def test_verbatim_dataset_is_prepared_again_with_its_splits(prepared, tmp_path, capsys):
+    assert prepare(prepared, tmp_path / "again", "--seed=5") == 0
+    for split in ("train", "validation"):
+        again, before = read_split(tmp_path / "again", split), read_split(prepared, split)
+        assert again != before and collections.Counter(again) == collections.Counter(before)
+    assert main(["prepare", f"--input={prepared}", f"--output={tmp_path / 'x'}"]) == 2
+    assert "--records=verbatim" in capsys.readouterr().err
+
+
+def test_any_example_is_kept_although_other_options_refuse_it(tmp_path, capsys):
+    tf = pytest.importorskip("tensorflow")
+    feature = lambda *values: tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    lists = tf.train.FeatureLists(feature_list={"words": tf.train.FeatureList(feature=[feature(b"a"), feature(b"b")])})
+    sequence = tf.train.SequenceExample(context=tf.train.Features(feature={"id": feature(b"1")}), feature_lists=lists)
+    blob = tf.train.Example(features=tf.train.Features(feature={"blob": feature(b"x"), "other": feature(b"y")}))
+    cases = {"sequences": sequence, "unknown features": blob}
+    for name, message in cases.items():
+        records = [message.SerializeToString()] * 20
+        source, output = write_source(tmp_path / name, {"a.tfrecord": records}), tmp_path / name / "out"
+        command = ["prepare", f"--input={source}", f"--output={output}", "--source=tfrecord", "--splits=train=1"]
+        assert main(command) == 2, name
+        assert "--records=verbatim" in capsys.readouterr().err, name
+        assert main([*command, "--records=verbatim"]) == 0, name
+        assert read_split(output, "train") == records, name
+
+
+def test_array_records_are_kept(tmp_path):
+    array_record = pytest.importorskip("array_record.python.array_record_module")
+    (tmp_path / "in").mkdir()
+    writer = array_record.ArrayRecordWriter(str(tmp_path / "in" / "a.array_record"), "group_size:4")
+    records = [record for record in RECORDS if record][:50]
+    for record in records:
+        writer.write(record)
+    writer.close()
+    assert prepare(tmp_path / "in", tmp_path / "out", "--splits=train=1") == 0
+    assert collections.Counter(read_split(tmp_path / "out", "train")) == collections.Counter(records)
+
+
+def test_options_that_do_not_apply_are_rejected(source, tmp_path, capsys):
+    cases = {
+        "--image_size=short=64": "--image_size",
+        "--image_format=png": "--image_format",
+        "--check=none": "--check",
+        "--duplicates=keep": "--duplicates",
+        "--label=label": "--label",
+        "--label=none": "--label",
+        "--feature=x": "--feature",
+        "--layout=slim": "--layout",
+        "--key_column=key": "--key_column",
+        "--group=patient": "--group",
+        "--split_column=split": "--split_column",
+        "--default=a=1": "--default",
+        "--bad_boxes=clip": "--bad_boxes",
+        "--stratify": "--stratify",
+        "--describe=x=y": "--describe",
+    }
+    for option, named in cases.items():
+        assert prepare(source, tmp_path / "out", option) == 2, option
+        assert named in capsys.readouterr().err, option
+    assert not (tmp_path / "out").exists()
+    for others in (["--records=verbatim", "--source=table"], ["--records=other"]):
+        assert main(["prepare", f"--input={source}", f"--output={tmp_path / 'out'}", *others]) == 2, others
+        assert "--records" in capsys.readouterr().err, others
+
+
+def test_other_commands_read_the_dataset_or_say_why_not(prepared, tmp_path, capsys):
+    assert main(["quality", str(prepared)]) == 0
+    assert main(["inspect", str(prepared)]) == 0
+    assert main(["report", str(prepared), f"--page={tmp_path / 'page.html'}"]) == 0
+    assert "made-train" in capsys.readouterr().out
+    for command in (["leaks", str(prepared)], ["export", str(prepared), str(tmp_path / "x"), "--to=parquet"], ["analyze", str(prepared)]):
+        assert main(command) == 2, command
+        assert str(prepared) in capsys.readouterr().err, command
+
+
+def test_verify_finds_repeated_keys(prepared, tmp_path, capsys):
+    """Copies the first shard over the second shard, with a manifest that matches the copies."""
+    output = shutil.copytree(prepared, tmp_path / "out")
+    manifest = read_manifest(output)
+    first, second, *others = manifest.splits["train"]
+    for source, target in ((first.name, second.name), (first.index, second.index), (first.catalog, second.catalog)):
+        shutil.copy(output / source, output / target)
+    copied = dataclasses.replace(first, name=second.name, index=second.index, catalog=second.catalog)
+    splits = {**manifest.splits, "train": (first, copied, *others)}
+    (output / "manifest.json").write_text(dataclasses.replace(manifest, splits=splits).to_json())
+    assert main(["verify", str(output)]) == 1
+    assert f"occurs also in {second.name}" in capsys.readouterr().out
