@@ -136,6 +136,19 @@ class FeatureKind(abc.ABC):
         """
 
     @abc.abstractmethod
+    def of_objects(self, feature: Feature, values: Sequence[Any] | None, num_objects: int) -> np.ndarray:
+        """Returns the values of the objects in an image, which `encode` accepts.
+
+        Args:
+            feature: The feature, whose shape begins with None.
+            values: The value of each object, as nested sequences of numbers; None if the source has no values.
+            num_objects: The number of objects.
+
+        Raises:
+            InvalidInput: The values do not have the shape of the feature, or are missing.
+        """
+
+    @abc.abstractmethod
     def count(self, feature: Feature, numbers: np.ndarray) -> Counter[str]:
         """Returns statistics of the stored numbers of one example, by name."""
 

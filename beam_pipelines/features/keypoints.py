@@ -34,6 +34,10 @@ _AXIS_FIRST = re.compile(rf"(?P<axis>{_AXIS})(?:[_. -](?P<point>.+)|(?P<number>\
 _AXES = {"x": 0, "y": 1, "v": 2}
 
 
+# The points of one object: (x, y) or (x, y, visibility) of each point, as in `annotations.Objects`.
+Points = tuple[tuple[float, ...], ...]
+
+
 class Keypoints(FeatureKind):
     """The feature kind `keypoints`."""
 
@@ -104,6 +108,11 @@ class Keypoints(FeatureKind):
         points = np.array([np.nan if number is None else number for number in flat], np.float64).reshape(shape)
         return normalize(points)
 
+    @staticmethod
+    def to_points(value: np.ndarray) -> Points:
+        """Converts a value from `read` to the points of an object, for `annotations.Objects`."""
+        return tuple(map(tuple, value.tolist()))
+
     def listed_facts(self, values: Sequence[np.ndarray]) -> "PointFacts":
         return PointFacts.of(np.concatenate([value.reshape(-1, value.shape[-1]) for value in values]))
 
@@ -120,6 +129,17 @@ class Keypoints(FeatureKind):
         if has_visibility:
             points[~is_labeled | is_outside] = 0.0
         return points.astype(np.float32), int(is_outside.sum())
+
+    def of_objects(self, feature: Feature, values: Sequence[Any] | None, num_objects: int) -> np.ndarray:
+        shape = feature.shape[1:]
+        if values is None and shape[-1] == 3:
+            return np.zeros((num_objects, *shape))
+        if len(values or ()) != num_objects:
+            raise InvalidInput(_BAD, f"{feature.name}: {len(values or ())} objects have keypoints, and {num_objects} have boxes")
+        try:
+            return np.array([list(map(list, value)) for value in values or ()], np.float64).reshape(num_objects, *shape)
+        except ValueError:
+            raise InvalidInput(_BAD, f"{feature.name}: an object has other keypoints than {shape[0]} points of {shape[1]} numbers") from None
 
     def count(self, feature: Feature, numbers: np.ndarray) -> Counter[str]:
         num_points = numbers.size // feature.shape[-1]

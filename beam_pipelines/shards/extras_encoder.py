@@ -62,6 +62,9 @@ class ExtrasEncoder:
         self._by_name = {feature.name: feature for feature in schema}
         self.catalog_values = tuple(feature.name for feature in catalog_features(schema).values() if feature.kind != "class_label")
         self._has_image_shapes = any(feature.name == f"{IMAGE}/shape" for feature in self.features)
+        self._object_positions = [
+            feature for feature in self.features if feature.kind in KINDS and feature.name.startswith(f"{OBJECTS}/")
+        ]
         self._maybe_coordinates = [
             feature for feature in schema if is_number_or_list(feature) and (feature.shape or has_name_of_coordinates(feature))
         ]
@@ -184,10 +187,9 @@ class ExtrasEncoder:
         encoded[label] = [self._positions[label][value.labels[index]] for index in placed.kept]
         for flag, numbers in value.flags.items():
             encoded[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
-        for name, points in value.points.items():
-            feature = self._by_name[f"{OBJECTS}/{name}"]
-            kept = np.array([points[index] for index in placed.kept], np.float64).reshape(-1, *feature.shape[1:])
-            self._encode_positions(feature, kept, geometry, value.is_relative, value.image_size, encoded, facts)
+        for feature in self._object_positions:
+            positions = KINDS[feature.kind].of_objects(feature, value.points.get(feature.name.removeprefix(f"{OBJECTS}/")), len(value.boxes))
+            self._encode_positions(feature, positions[list(placed.kept)], geometry, value.is_relative, value.image_size, encoded, facts)
         facts |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
         if value.boxes:
             self._note_rotation(value.image_size, geometry, facts)

@@ -6,7 +6,10 @@ Small regions are drawn over large regions.
 Each COCO file is read once, as a stream. The annotations of a file are stored in columns (see `coco_annotations`). To
 limit the memory, each machine reads only one large file at a time. Each image takes about 300 bytes of memory, or 500
 bytes if an object store is asked for the size of the image. Half of COCO's `train2017` (59,000 images, 430,000
-annotations) takes 70 MB of memory. If outlines are requested, they take as much memory as their JSON text.
+annotations) takes 70 MB of memory. If outlines are requested, they take as much memory as their JSON text. An annotation
+with keypoints takes 24 bytes for each point.
+
+The keypoints of `person_keypoints_NAME.json` become `objects/keypoints`, with the names of the points and the skeleton.
 """
 
 import contextlib
@@ -27,6 +30,7 @@ from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.files.label_files import reject_other_format
 from beam_pipelines.sources.formats.coco.coco_annotations import ImageObjects
 from beam_pipelines.sources.formats.coco.coco_file import CocoFile, CocoImage
+from beam_pipelines.sources.formats.coco.coco_keypoints import NAME
 from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.cells.class_cells import known
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
@@ -43,7 +47,7 @@ from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import MASK, OBJECTS, Feature
 
 _ROBOFLOW = "_annotations.coco.json"
-_INSTANCES = re.compile(r"instances_(?P<name>(?P<split>.+?)_?[0-9]*)\.json")
+_INSTANCES = re.compile(r"(?:instances|person_keypoints)_(?P<name>(?P<split>.+?)_?[0-9]*)\.json")
 _ANNOTATIONS = "annotations"
 _NUM_PROBED = 5
 
@@ -142,6 +146,8 @@ class Coco(Source):
         folders, _ = files.top_level()
         for folder in ("", *(folder for folder in folders if folder == _ANNOTATIONS)):
             names = files.take_files(folder, lambda name: name == _ROBOFLOW or _INSTANCES.fullmatch(name))
+            if any(name.startswith("instances_") for name in names):  # COCO's keypoints are of the same images
+                names = [name for name in names if not name.startswith("person_keypoints_")]
             annotation_files = {join(files.take_folder(folder), name): _name_of(name)[1] for name in names}
             if annotation_files:
                 return annotation_files
@@ -152,7 +158,8 @@ class Coco(Source):
         }
         if not annotation_files:
             raise UserError(
-                f"--input={self.root}: contains no annotations. They must be in annotations/instances_*.json, or in "
+                f"--input={self.root}: contains no annotations. They must be in annotations/instances_*.json, "
+                f"annotations/person_keypoints_*.json, or in "
                 f"{_ROBOFLOW} in folders of images. Name any other file with --input=FILE.json."
             )
         return annotation_files
@@ -165,6 +172,7 @@ class Coco(Source):
         file = CocoFile(path, relative, self._config.source.has_masks)
         self._category_names = file.category_names()
         if self.features:
+            self.found_features = frozenset(filter(None, [file.keypoints.feature()]))
             self.group_names = frozenset() if self._config.source.names_of(_LABEL) else file.group_names()
             self.unused_fields.add(file.unused_fields.names - {"id"})  # every annotation has an id, and nothing refers to it
         yield from file.dead_letters
@@ -190,7 +198,7 @@ class Coco(Source):
         own_path, (own, name) = path, posixpath.split(path)
         around = posixpath.dirname(own) if posixpath.basename(own) == _ANNOTATIONS else own
         stem = _name_of(name)[0]
-        stems = dict.fromkeys((stem, stem.rpartition("_")[2]))  # also train2017 of person_keypoints_train2017.json
+        stems = dict.fromkeys((stem, stem.rpartition("_")[2]))
         candidates = [join(around, folder) for stem in stems for folder in (stem, f"images/{stem}")]
         candidates += [join(around, "images"), around, own]
         first = [image.file_name for image in itertools.islice(file.images(), _NUM_PROBED)]
@@ -226,7 +234,8 @@ class Coco(Source):
 
     def _values(self, image: CocoImage, objects: ImageObjects) -> dict[str, Any]:
         labels = tuple([known(label, self._config.source.names_of(_LABEL)) for label in objects.labels])
-        values = {OBJECTS: Objects(objects.boxes, labels, {"is_crowd": objects.is_crowd}, image.size)}
+        points = {NAME: objects.keypoints} if objects.keypoints else {}
+        values = {OBJECTS: Objects(objects.boxes, labels, {"is_crowd": objects.is_crowd}, image.size, points=points)}
         if self._config.source.has_masks:
             if image.size is None:
                 raise InvalidInput("bad_mask", "has no height and width, which --masks needs")

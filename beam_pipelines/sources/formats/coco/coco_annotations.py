@@ -13,6 +13,8 @@ from typing import Any, Container, Iterator, Mapping, NamedTuple
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput
+from beam_pipelines.features.keypoints import Points
+from beam_pipelines.sources.formats.coco.coco_keypoints import FIELDS, CocoKeypoints
 
 _NUMBERS = 5  # a box and an area
 _MAX_RELATIVE = 1.000001  # with the rounding errors of x + width
@@ -28,6 +30,7 @@ class ImageObjects(NamedTuple):
         is_crowd: Whether each object is a crowd, 0 or 1.
         areas: The area of each object, in pixels.
         outlines: The outline of each object: a list of polygons, or a run-length encoding. Empty if not requested.
+        keypoints: The keypoints of each object. Empty if the file has no keypoints.
     """
 
     boxes: tuple[tuple[float, float, float, float], ...] = ()
@@ -35,6 +38,7 @@ class ImageObjects(NamedTuple):
     is_crowd: tuple[int, ...] = ()
     areas: tuple[float, ...] = ()
     outlines: tuple[Any, ...] = ()
+    keypoints: tuple[Points, ...] = ()
 
 
 class Annotations:
@@ -42,17 +46,20 @@ class Annotations:
 
     Args:
         has_outlines: Whether to keep the outlines.
+        keypoints: The store of the keypoints.
     """
 
-    def __init__(self, has_outlines: bool) -> None:
+    def __init__(self, has_outlines: bool, keypoints: CocoKeypoints) -> None:
         self.fields = (
             "image_id",
             "category_id",
             "bbox",
             "iscrowd",
+            *FIELDS,
             *(("segmentation", "area") if has_outlines else ()),
         )
         self._has_outlines = has_outlines
+        self._keypoints = keypoints
         self._images: dict[int | str, int] = {}  # id -> index in order of first use
         self._first_positions = array.array("q")  # position of the first annotation, by image index
         self._categories: dict[int | str, int] = {}  # id -> index in order of first use
@@ -78,6 +85,7 @@ class Annotations:
             self._first_positions.append(position)
         try:
             category_id, numbers, is_crowd, outline = self._check(entry)
+            self._keypoints.add(entry)
         except InvalidInput as error:
             self._bad.setdefault(index, InvalidInput(error.reason, f"annotation {position}: {error}"))
             return
@@ -144,6 +152,7 @@ class Annotations:
             tuple(self._is_crowd[row] for row in rows),
             tuple(row[4] for row in numbers),
             tuple(map(self._outline, rows)) if self._has_outlines else (),
+            tuple(map(self._keypoints.of, rows)) if self._keypoints.feature() else (),
         )
 
     def _label(self, row: int, category_names: Mapping[int | str, str]) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.formats.coco.coco_annotations import Annotations, ImageObjects, read_id, shown
+from beam_pipelines.sources.formats.coco.coco_keypoints import CATEGORY_FIELDS, CocoKeypoints
 from beam_pipelines.sources.formats.coco.json_sections import read_sections
 from beam_pipelines.sources.cells.class_cells import class_name
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
@@ -14,7 +15,7 @@ from beam_pipelines.storage.input_errors import listing_error
 
 _LINK_FIELDS = ("coco_url", "flickr_url", "url")
 _IMAGE_FIELDS = ("id", "file_name", "width", "height", *_LINK_FIELDS)
-_CATEGORY_FIELDS = ("id", "name", "supercategory")
+_CATEGORY_FIELDS = ("id", "name", "supercategory", *CATEGORY_FIELDS)
 _SHOWN_CHARACTERS = 4096  # the maximum length of a path
 
 
@@ -47,6 +48,7 @@ class CocoFile:
     Attributes:
         dead_letters: The dead letters of invalid entries, and of annotations whose image is missing.
         unused_fields: The annotation fields that are not kept.
+        keypoints: The keypoints of the annotations.
         link: The first image link in an entry, such as a `coco_url`; None if there are no links.
 
     Raises:
@@ -62,7 +64,8 @@ class CocoFile:
         self._categories: dict[int | str, str] = {}
         self._supercategories: dict[int | str, str] = {}
         self._parents: set[str] = set()  # the names of all supercategories
-        self._annotations = Annotations(has_outlines)
+        self.keypoints = CocoKeypoints(self._name)
+        self._annotations = Annotations(has_outlines, self.keypoints)
         self._read(path)
         self._check_category_names()
         if self._annotations.are_relative():
@@ -180,6 +183,7 @@ class CocoFile:
                 f"{self._name}: two categories have the id {shown(category_id)}. Give each category its own id."
             )
         self._categories[category_id] = name
+        self.keypoints.add_category(entry)
         if isinstance(supercategory, str):
             parent = unicodedata.normalize("NFC", supercategory.strip())
             self._supercategories[category_id] = parent
