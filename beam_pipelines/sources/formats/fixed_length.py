@@ -40,15 +40,7 @@ _MAX_FIELDS = 1000
 
 
 class FixedLength(Source):
-    """Lists the examples in fixed-length records.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Ignored: all images have one size.
-        spool_directory: The directory for decompressed files.
-
-    Implements `Source`, which documents the attributes.
-    """
+    """Lists the examples in fixed-length records."""
 
     kind = SourceKind(
         name="fixed_length",
@@ -99,8 +91,6 @@ class FixedLength(Source):
         return parts
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images of one part of the source. Raises `UserError` if a file does not consist of whole records.
-        """
         position, start, stop = map(int, part.split(":"))
         path, spool = check_inside(self._root, self._paths[position]), 0
         if position == start == 0:
@@ -118,7 +108,6 @@ class FixedLength(Source):
         yield from list_images(self._root, images, self._columns, range(start, stop), {stream: spool} if spool else {})
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns the class names of multi-label columns."""
         return self._columns.mapper.label_names
 
     def _opener(self, name: str):

@@ -43,13 +43,7 @@ class _Pair(NamedTuple):
 
 
 class Masks(Source):
-    """Lists the images below the root folder together with their masks.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Whether to find each image's size in bytes, at the cost of one file-system call per image.
-        spool_directory: Ignored: this source needs no spool.
-    """
+    """Lists the images below the root folder together with their masks."""
 
     kind = SourceKind(
         name="masks",
@@ -78,7 +72,6 @@ class Masks(Source):
             if is_pair and not folder.find("*.xml"):
                 return Recognition(f"{min(lower & _IMAGES)}/, {min(lower & _MASKS)}/")
         return None
-
 
     def parts(self) -> list[str]:
         """Returns one JSON string for each pair of an image folder and a mask folder. Raises `UserError` if there are

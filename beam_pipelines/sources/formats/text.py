@@ -31,17 +31,7 @@ _PATH = "path"  # the name of the first field
 
 
 class TextList(RowFiles):
-    """Lists the inputs of one text file, or of several text files with the same fields.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Whether to find each image's size in bytes (see `sizes`).
-        spool_directory: Ignored: images are files.
-
-    Attributes:
-        features: The features of the fields.
-        targets: The names of the features that are labels.
-    """
+    """Lists the inputs of one text file, or of several text files with the same fields."""
 
     kind = SourceKind(
         name="text",
@@ -79,9 +69,7 @@ class TextList(RowFiles):
         reject_other_format(names.path)
         return Recognition(names.name)
 
-
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images to which the lines of a file refer and, if requested, the sizes of the image files."""
         file = self._files[part]
         root = self._root_of(file)
         read = functools.partial(self._read, file, root, self._make_mapper(root))

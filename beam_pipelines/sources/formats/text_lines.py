@@ -24,15 +24,7 @@ _PATHS = ("tensor", "array", "mask", "image")  # kinds for which a line would ha
 
 
 class TextLines(RowFiles):
-    """Lists the lines of one or several text files as examples.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Ignored: lines have no sizes.
-        spool_directory: Ignored: this source needs no spool.
-
-    Implements `Source`, which documents the attributes.
-    """
+    """Lists the lines of one or several text files as examples."""
 
     kind = SourceKind(
         name="text_lines",
@@ -72,7 +64,6 @@ class TextLines(RowFiles):
         self.features, self.targets = self._mapper.features, self._mapper.targets
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields an example for each line of one file."""
         file = self._files[part]
         read = functools.partial(self._read, file, _ENDING.sub("", os.path.basename(file.name)))
         return self._read_rows(file, read_lines(file.path, file.name, self._config.source), read)

@@ -10,126 +10,155 @@ A file has the name of a split if `train`, `val`, `test` or a similar word is in
 `--split_folders=yes`, shards such as `fold0-000000.tar` belong to the split `fold0`.
 """
 
+import abc
+import contextlib
 import re
-from typing import Callable, Iterator
+from typing import BinaryIO, Callable, Collection, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.file_listing import FileListing, name_first
-from beam_pipelines.sources.files.patterns import InputNames, split_input
+from beam_pipelines.sources.files.patterns import split_input
 from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
-from beam_pipelines.storage.files import files_at
+from beam_pipelines.sources.rows.row_mapper import RowMapper
+from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.files import files_at, open_file
+from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.near_paths import did_you_mean_path
 
 _WORD = re.compile(r"[A-Za-z]+")
 _SHARD = re.compile(rf"({NAME_PATTERN.pattern})-\d+(?:-of-\d+)?(?:\..*)?")  # dev-000000.tar, dev-00000-of-00002.record
 
 
-class Containers:
+class Containers(NamedTuple):
     """The files of an input.
+
+    Attributes:
+        root: The root folder of the files.
+        names: The paths of the files relative to the root, in ascending order; never empty.
+        splits: File -> its split. Empty if the names contain no splits.
+        dead_letters: The files and folders that cannot be read.
+        num_ignored: The number of files that were ignored.
+    """
+
+    root: Root
+    names: list[str]
+    splits: Mapping[str, str]
+    dead_letters: list[DeadLetter] = []
+    num_ignored: int = 0
+
+
+def find_containers(config: PrepareConfig, is_container: Callable[[str], bool], expected: str) -> Containers:
+    """Finds the files of an input, and their splits according to their names.
 
     Args:
         config: The options of the source.
         is_container: A function that returns whether a name in an input folder has a suitable extension.
         expected: The expected names, for a message.
 
-    Attributes:
-        root: The root folder of the files.
-        names: The paths of the files relative to the root, in ascending order; never empty.
-        dead_letters: The files and folders that cannot be read.
-
     Raises:
-        UserError: There are no files.
+        UserError: There are no files. With `--split_folders=yes`, a file is not named like a split; without the
+            option, only some shards are.
     """
-
-    def __init__(self, config: PrepareConfig, is_container: Callable[[str], bool], expected: str) -> None:
-        self._config = config
-        self._num_ignored = 0
-        self.dead_letters: list[DeadLetter] = []
-        wanted = split_input(config.input)
-        self.root = Root(wanted.folder, config.follow_links)
-        if not wanted.literal and not wanted.patterns:
-            self.names = sorted(self._all_files(is_container))
-        else:
-            self.names = sorted(self._fitting(wanted))
-        if not self.names:
-            raise UserError(
-                f"--input={config.input}: contains no file to read{name_first(self.dead_letters)}. Name a folder "
-                f"that contains {expected}, or name the files."
-            )
-
-    def describe_ignored(self, part: str) -> tuple[int, list[DeadLetter]]:
-        """Returns the number of ignored files and the dead letters for the first file. For later files, returns zero
-        and an empty list."""
-        return (self._num_ignored, self.dead_letters) if part == self.names[0] else (0, [])
-
-    def splits(self) -> dict[str, str]:
-        """Returns the split of each file according to the file names, or an empty mapping if no name contains a split.
-
-        Raises:
-            UserError: With `--split_folders=yes`, a file is not named like a split; without the option, only some
-                shards are.
-        """
-        if self._config.split_folders is False:
-            return {}
-        splits = {name: split for name in self.names if (split := split_in_name(name))}
-        others = [name for name in self.names if name not in splits]
-        shards = {name: match[1] for name in self.names if (match := _SHARD.fullmatch(name))}
-        if self._config.split_folders:
-            for name in others:
-                if name not in shards:
-                    raise UserError(
-                        f"--split_folders=yes: {printable(name)!r} is not named like a split. Rename it, for example "
-                        "to train-00000."
-                    )
-                splits[name] = shards[name]
-        elif others:
-            if splits and len(shards) == len(self.names):
-                raise UserError(
-                    f"--input={self._config.input}: {printable(others[0])!r} is not named like a split, and others "
-                    "beside it are. Use --split_folders=yes if all of them are splits, or --split_folders=no if none "
-                    "is."
-                )
-            return {}
-        if self._config.asks_for_shares and not self._config.source.divide and len(set(splits.values())) == 1:
-            return {}  # the option divides the only split
-        return splits
-
-    def _all_files(self, is_container: Callable[[str], bool]) -> Iterator[str]:
-        listing = FileListing(self.root, self._config.ignore)
-        for listed_file in listing.walk():
-            if isinstance(listed_file, DeadLetter):
-                self.dead_letters.append(listed_file)
-            elif is_container(listed_file.path.rpartition("/")[2]):
-                yield listed_file.path
+    wanted = split_input(config.input)
+    root = Root(wanted.folder, config.follow_links)
+    listing, dead_letters, num_ignored = FileListing(root, config.ignore), [], 0
+    if wanted.patterns:
+        found, dead_letters = listing.fitting(wanted)
+        names = wanted.literal.union(found)
+    elif wanted.literal:
+        names = wanted.literal
+        _check_exists(config.input, root, names)
+    else:
+        names = set()
+        for file in listing.walk():
+            if isinstance(file, DeadLetter):
+                dead_letters.append(file)
+            elif is_container(file.path.rpartition("/")[2]):
+                names.add(file.path)
             else:
-                self._num_ignored += 1
-        self._num_ignored += listing.num_ignored
+                num_ignored += 1
+        num_ignored += listing.num_ignored
+    if not names:
+        raise UserError(
+            f"--input={config.input}: contains no file to read{name_first(dead_letters)}. Name a folder that contains "
+            f"{expected}, or name the files."
+        )
+    names = sorted(names)
+    return Containers(root, names, _name_splits(config, names), dead_letters, num_ignored)
 
-    def _fitting(self, wanted: InputNames) -> set[str]:
-        for name in wanted.literal if len(wanted.literal) == 1 else ():  # with many names, opening a missing file fails
-            if not files_at(self.root.path).exists(f"{self.root.path}/{name}"):
-                near = did_you_mean_path(self._config.input) or "."
+
+def _check_exists(path: str, root: Root, names: set[str]) -> None:
+    for name in names if len(names) == 1 else ():  # with many names, opening a missing file fails
+        if not files_at(root.path).exists(f"{root.path}/{name}"):
+            near = did_you_mean_path(path) or "."
+            raise UserError(f"--input={path}: no such file or folder{near} Name a file, a folder, or a pattern of names.")
+
+
+def _name_splits(config: PrepareConfig, names: list[str]) -> dict[str, str]:
+    if config.split_folders is False:
+        return {}
+    splits = {name: split for name in names if (split := split_in_name(name))}
+    others = [name for name in names if name not in splits]
+    shards = {name: match[1] for name in names if (match := _SHARD.fullmatch(name))}
+    if config.split_folders:
+        for name in others:
+            if name not in shards:
                 raise UserError(
-                    f"--input={self._config.input}: no such file or folder{near} Name a file, a folder, or a pattern of "
-                    "names."
+                    f"--split_folders=yes: {printable(name)!r} is not named like a split. Rename it, for example to train-00000."
                 )
-        if not wanted.patterns:
-            return wanted.literal
-        names, self.dead_letters = FileListing(self.root, self._config.ignore).fitting(wanted)
-        return wanted.literal.union(names)
+            splits[name] = shards[name]
+    elif others:
+        if splits and len(shards) == len(names):
+            raise UserError(
+                f"--input={config.input}: {printable(others[0])!r} is not named like a split, and others beside it are. Use "
+                "--split_folders=yes if all of them are splits, or --split_folders=no if none is."
+            )
+        return {}
+    if config.asks_for_shares and not config.source.divide and len(set(splits.values())) == 1:
+        return {}  # the option divides the only split
+    return splits
 
 
-def reject_outside(root: Root, name: str) -> DeadLetter | None:
-    """Returns a dead letter if a file has an invalid name or is a link to a file outside the root. Otherwise, returns
-    None."""
-    try:
-        root.relative(name)
-    except OutsideError as error:
-        return DeadLetter(printable(name), "list", "outside", str(error))
-    return None
+class ContainerSource(Source):
+    """The base class of sources whose files contain many examples each. Each file is a part."""
+
+    _files: Containers
+    _mapper: RowMapper | None = None
+
+    def parts(self) -> list[str]:
+        return [*self._files.names]
+
+    def label_names(self) -> Mapping[str, Collection[str]]:
+        return self._mapper.label_names if self._mapper else {}
+
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
+        is_first = part == self._files.names[0]
+        self.num_ignored = self._files.num_ignored if is_first else 0
+        yield from self._files.dead_letters if is_first else ()
+        try:
+            self._files.root.relative(part)
+        except OutsideError as error:
+            yield DeadLetter(printable(part), "list", "outside", str(error))
+            return
+        yield from self._list_file(part)
+
+    @abc.abstractmethod
+    def _list_file(self, name: str) -> Iterator[InputRecord | DeadLetter]:
+        """Yields the inputs of one file."""
+
+    @contextlib.contextmanager
+    def _open_file(self, name: str) -> Iterator[BinaryIO]:
+        """Opens a file. Raises `UserError` if the file cannot be read, also for reads in the block."""
+        path = f"{self.root}/{self._files.root.relative(name)}"
+        try:
+            with open_file(path) as file:
+                yield file
+        except OSError as error:
+            raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
 
 
 def split_in_name(path: str) -> str | None:

@@ -23,10 +23,6 @@ class RowFiles(Source):
         config: The options of the source.
         formats: Extension -> format, as in `find_table_files`.
         metadata: The names of preferred files, as in `find_table_files`.
-
-    Attributes:
-        root: The root that paths are relative to.
-        num_ignored: The number of images that are ignored, counted during listing.
     """
 
     def __init__(self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...] = ()) -> None:
@@ -38,11 +34,9 @@ class RowFiles(Source):
         self._mapper: RowMapper
 
     def parts(self) -> list[str]:
-        """Returns the names of the files. Each file is listed as one part."""
         return [*self._files]
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns the class names that the columns or their metadata contain."""
         return self._mapper.label_names
 
     def _root_of(self, file: TableFile) -> Root:

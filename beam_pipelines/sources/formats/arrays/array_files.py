@@ -44,15 +44,7 @@ _CIFAR_100 = {"train.bin", "test.bin", "fine_label_names.txt"}
 
 
 class Arrays(Source):
-    """Lists the images in arrays.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Ignored: all images of an array have one size.
-        spool_directory: The directory for decompressed images.
-
-    Implements `Source`, which documents the attributes.
-    """
+    """Lists the images in arrays."""
 
     kind = SourceKind(
         name="arrays",
@@ -95,7 +87,6 @@ class Arrays(Source):
             return Recognition(name)
         return Recognition("train.bin, test.bin") if _CIFAR_100 <= {*names.files} else None
 
-
     def parts(self) -> list[str]:
         """Returns `CONTAINER:SET:START:STOP` strings. All compressed images are listed by a single task."""
         parts = []
@@ -108,8 +99,6 @@ class Arrays(Source):
         return parts
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images of one part of the source. Raises `UserError` if a file is corrupt, or its arrays do not
-        match."""
         container, position, start, stop = map(int, part.split(":"))
         images = self._find_sets(self._containers[container])[position]
         if container == position == start == 0:
@@ -120,7 +109,6 @@ class Arrays(Source):
         yield from list_images(self._root, images, self._columns, range(start, stop), spools)
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns the class names that CIFAR's text files contain, and the class names of multi-label columns."""
         return self._columns.mapper.label_names
 
     def _find_sets(self, paths: Sequence[str]) -> Sequence[ImageSet]:

@@ -58,13 +58,7 @@ class _Part(NamedTuple):
 
 
 class Coco(Source):
-    """Lists the images of one or several COCO files with their objects.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Whether to find each image's size in bytes (see `sizes`).
-        spool_directory: Ignored: this source needs no spool.
-    """
+    """Lists the images of one or several COCO files with their objects."""
 
     kind = SourceKind(
         name="coco",
@@ -111,7 +105,6 @@ class Coco(Source):
             return Recognition(f"{_ANNOTATIONS}/{name}")
         return None
 
-
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns the category names of the COCO file that was listed last, in the order of the category ids.
 
@@ -131,8 +124,6 @@ class Coco(Source):
         return [json.dumps(_Part(f"{self.root}/{path}", splits[name])) for path, name in names.items()]
 
     def memory_bytes(self, part: str) -> int:
-        """Returns the estimated memory for reading a COCO file, in bytes. Raises `UserError` if the file does not exist
-        or cannot be read."""
         path = _Part(*json.loads(part)).path
         try:
             num_bytes = files_at(path).size(path)
@@ -165,7 +156,6 @@ class Coco(Source):
         return annotation_files
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of one file. Raises `UserError` if the file is not in COCO's format."""
         path, split = _Part(*json.loads(part))
         below = f"{self._root.path}/"
         relative = path[len(below) :] if path.startswith(below) else posixpath.basename(path)

@@ -65,20 +65,7 @@ class _Embedded(NamedTuple):
 
 
 class Table(RowFiles):
-    """Lists the inputs of one table, or of several tables with the same columns.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Whether to find each image's size in bytes (see `sizes`).
-        spool_directory: The directory for images in the table itself; None if these images will not be read.
-
-    Attributes:
-        has_images: Whether a column has images.
-        features: The features of the columns.
-        targets: The names of the features that are labels.
-        unused_fields: The columns and object fields that are not kept.
-        boxes: The counts of the boxes in the parts that were listed.
-    """
+    """Lists the inputs of one table, or of several tables with the same columns."""
 
     kind = SourceKind(
         name="table",
@@ -178,7 +165,6 @@ class Table(RowFiles):
             return Recognition(f"{names.folders[0]}/{names.below[0].find(*_TABLES)}", Certainty.MARKER)
         is_alone = all(name.lower() in _IMAGE_FOLDERS for name in names.folders)
         return Recognition(names.find(*_TABLES), Certainty.EXTENSION) if is_alone and _has_only_tables(names) else None
-
 
     def list(self, part: str) -> Iterator[Listed]:
         file = self._files[part]

@@ -10,7 +10,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.label_feature import LabelFeature
 from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.sources.files.roots import OutsideError, Root
-from beam_pipelines.sources.rows.containers import Containers
+from beam_pipelines.sources.rows.containers import find_containers
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, find_layout
 from beam_pipelines.sources.formats.tfrecord.record_files import is_record_file
@@ -51,10 +51,9 @@ class ForeignFiles:
                 config = PrepareConfig(
                     input=path, output="", name="foreign", follow_links=follow_links, split_folders=split_folders
                 )
-                containers = Containers(config, is_record_file, "files of TFRecords, such as train.tfrecord-00000-of-00010")
-                named = containers.splits()
-                self.root, self.splits = containers.root, {name: named.get(name, "") for name in containers.names}
-                _warn(path, containers.dead_letters)
+                files = find_containers(config, is_record_file, "files of TFRecords, such as train.tfrecord-00000-of-00010")
+                self.root, self.splits = files.root, {name: files.splits.get(name, "") for name in files.names}
+                _warn(path, files.dead_letters)
         except UserError as error:  # the message has the option of `prepare`
             raise UserError(str(error).replace("--input=", "", 1).replace(" as --input", "")) from None
 

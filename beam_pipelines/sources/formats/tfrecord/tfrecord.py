@@ -4,7 +4,7 @@ wrote. The first bytes of a file determine its format. Only one record is in mem
 import contextlib
 import dataclasses
 import functools
-from typing import Collection, Iterator, Mapping, TypeVar
+from typing import Iterator, TypeVar
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
@@ -34,7 +34,7 @@ from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.source import Source
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
-from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.dataset_format import OBJECTS
 
 _VERBATIM = "To store records of any kind unchanged, pass --records=verbatim instead of options for their features."
 _Part = TypeVar("_Part", FilePart, ArrayPart, InputRecord)
@@ -46,23 +46,7 @@ _PATTERNS = (
 
 
 class TfRecord(RecordFiles):
-    """Lists the records of TFRecord and ArrayRecord files.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Ignored: sizes are always known.
-        spool_directory: The directory for images, masks and arrays of compressed files; None disables spooling.
-
-    Attributes:
-        root: The root folder of the files.
-        features: The features of examples besides image, key, height and width. Class names are not known yet.
-        targets: The names of the features that a model predicts.
-        detected: A message about a detected layout.
-        unused_fields: The features of records that are not kept.
-
-    Raises:
-        UserError: There is no readable record, or the layout is unknown.
-    """
+    """Lists the records of TFRecord and ArrayRecord files."""
 
     kind = SourceKind(
         name="tfrecord",
@@ -98,10 +82,10 @@ class TfRecord(RecordFiles):
         columns = [find_array_shapes(some, functools.partial(resolve_by_record, example)) for some in columns]
         roles = choose_roles(source, *columns, found_names, f"the first {num_searched:,} records")
         names = names_of_fields(*columns, source, layout.class_names)
-        self._rows = RowMapper(*columns, source, roles=roles, objects=self._objects, class_names=names)
+        self._mapper = RowMapper(*columns, source, roles=roles, objects=self._objects, class_names=names)
         self._key = layout.key if config.source.key_column is None else ""
         self.has_images = bool(layout.image)
-        self.features: tuple[Feature, ...] = self._rows.features
+        self.features = self._mapper.features
         self.detected, self.unused_fields = layout.guess, UnusedFields()
         self._used = self._used_features(layout)
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
@@ -122,12 +106,12 @@ class TfRecord(RecordFiles):
         """Returns the names of the features that are read from records or computed by the reader."""
         sides = [layout.stated.items[side].names for side in layout.sides] if layout.stated else [("height", "width")]
         objects = (*layout.objects.boxes, layout.objects.label, *layout.objects.flags.values()) if layout.objects and self._objects else ()
-        named = (layout.image, layout.key, *self._rows.value_names, *self._rows.part_names)
+        named = (layout.image, layout.key, *self._mapper.value_names, *self._mapper.part_names)
         return frozenset((*named, *objects, *(name for names in sides for name in names)))
 
     def _find_layout(self, config: PrepareConfig) -> Layout:
         try:
-            return find_layout(self._first_examples(), config.source, self._names[0])
+            return find_layout(self._first_examples(), config.source, self._files.names[0])
         except UserError as error:
             raise error if config.source.layout else UserError(f"{error} {_VERBATIM}") from None
 
@@ -142,23 +126,19 @@ class TfRecord(RecordFiles):
                 self._first_problem = self._first_problem or printable(str(error))
         reason = f": {self._first_problem}" if self._first_problem else ""
         raise UserError(
-            f"--input={self._root.path}: no readable record in {len(self._names)} files (the first is "
-            f"{self._names[0]!r}){reason}. Check that they are TFRecord files. {_VERBATIM}"
+            f"--input={self.root}: no readable record in {len(self._files.names)} files (the first is "
+            f"{self._files.names[0]!r}){reason}. Check that they are TFRecord files. {_VERBATIM}"
         )
 
     def _first_examples(self) -> Iterator[ExampleReader]:
-        for name in self._names:
-            with contextlib.suppress(OutsideError), self._open(name) as file:
+        for name in self._files.names:
+            with contextlib.suppress(OutsideError), self._open_file(name) as file:
                 for record in self._records(name, file):
                     try:
                         if isinstance(record, Record):
                             yield ExampleReader(record.data)
                     except BadExampleError as error:
                         self._first_problem = self._first_problem or printable(str(error))
-
-    def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns the class names of each feature, which come from the dataset's metadata or from `--label_names`."""
-        return self._rows.label_names
 
     def list_record(self, part: str, path: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord | DeadLetter:
         try:
@@ -174,18 +154,18 @@ class TfRecord(RecordFiles):
 
     def _read_fields(self, part: str, name: str, record: Record, example: ExampleReader, span: ImageSpan | None) -> InputRecord:
         start = record.offset + HEADER_BYTES
-        row = {name: read_cell(name, example.values(name), name in self._rows.list_names) for name in self._rows.value_names}
-        row |= {name: read_part(part, start, example, name, self._layout) for name in self._rows.part_names}
+        row = {name: read_cell(name, example.values(name), name in self._mapper.list_names) for name in self._mapper.value_names}
+        row |= {name: read_part(part, start, example, name, self._layout) for name in self._mapper.part_names}
         image = InputRecord(
             key=read_key(example, self._key) if self._key else name,
             path=part,
             label="",
-            split=self._splits.get(part),
+            split=self._files.splits.get(part),
             offset=NO_IMAGE,
         )
         if span is not None:
             image = image._replace(num_bytes=span.num_bytes, offset=start + span.offset, raw=span.raw)
-        return self._rows.read({**row, OBJECTS: example} if self._objects else row, image)
+        return self._mapper.read({**row, OBJECTS: example} if self._objects else row, image)
 
 
 def _spool(image: InputRecord, record: Record, spool: AnySpoolWriter) -> InputRecord:

@@ -17,19 +17,7 @@ from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
 
 
 class VerbatimRecords(RecordFiles):
-    """Lists the records of TFRecord and ArrayRecord files as references to their bytes.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Ignored: sizes are always known.
-        spool_directory: The directory for the records of compressed files; None disables spooling.
-
-    Attributes:
-        root: The root folder of the files.
-
-    Raises:
-        UserError: There are no files, or an option does not apply.
-    """
+    """Lists the records of TFRecord and ArrayRecord files as references to their bytes."""
 
     kind = SourceKind(
         name="tfrecord with --records=verbatim",
@@ -46,4 +34,4 @@ class VerbatimRecords(RecordFiles):
         """Returns a reference to the bytes of a record."""
         offset = record.offset + HEADER_BYTES if spool is None else spool.append(record.data)
         number = 0 if spool is None else spool.spool
-        return InputRecord(name, part, "", self._splits.get(part), len(record.data), offset=offset, spool=number)
+        return InputRecord(name, part, "", self._files.splits.get(part), len(record.data), offset=offset, spool=number)

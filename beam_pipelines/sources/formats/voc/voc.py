@@ -35,13 +35,7 @@ MAX_XML_BYTES = 4 << 20  # fits some ten thousand objects
 
 
 class Voc(Source):
-    """Lists the images below the root folder together with their boxes.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Whether to find each image's size in bytes. On a disk, each image costs one file-system call.
-        spool_directory: Ignored: this source needs no spool.
-    """
+    """Lists the images below the root folder together with their boxes."""
 
     kind = SourceKind(
         name="voc",
@@ -73,11 +67,6 @@ class Voc(Source):
                 return Recognition(name, Certainty.LAYOUT if folder is annotations else Certainty.EXTENSION)
         return None
 
-
-    def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns an empty dict, because class names are unknown until annotations are read."""
-        return {}
-
     def parts(self) -> list[str]:
         """Returns the listing tasks as JSON strings, which contain pairs of an annotation and an image, or folder
         names. Raises `UserError` if there are no annotations."""
@@ -100,7 +89,6 @@ class Voc(Source):
         return parts
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of one part."""
         content = json.loads(part)
         if isinstance(content, list):
             yield from self._list_pairs([Pair(*row) for row in content])

@@ -6,7 +6,7 @@ Files are not unpacked. Only a single sample is in memory at a time.
 import contextlib
 import functools
 import itertools
-from typing import Any, Callable, Collection, Iterator, Mapping
+from typing import Any, Callable, Collection, Iterator
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
@@ -24,15 +24,13 @@ from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.sources.input_names import InputNames, Recognition
-from beam_pipelines.sources.rows.containers import Containers, reject_outside
+from beam_pipelines.sources.rows.containers import ContainerSource, find_containers
 from beam_pipelines.sources.rows.field_names import choose_roles, describe_names, search_names, unknown_name, wanted_names
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.formats.webdataset.tar_reader import BadTarError, NoTarError, TarReader
 from beam_pipelines.sources.formats.webdataset.tar_samples import SampleReader, TarSample
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.storage.files import open_file
-from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
 from beam_pipelines.tfrecord.record_reader import inflate
 from tf_input.dataset_format import LABEL, OBJECTS
@@ -46,27 +44,8 @@ _NUM_FIRST = 100  # samples to search for images and for fields of objects
 _LABELS = ("label", "class", "cls")
 
 
-class WebDataset(Source):
-    """Lists the samples in tar files.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Ignored: sizes are always known.
-        spool_directory: The directory for images, masks and arrays of compressed files; None disables spooling.
-
-    Attributes:
-        root: The root folder of the files.
-        has_images: Whether samples have images; false only with `--image none`.
-        features: The features of examples besides image, key, height and width. Class names are not known yet.
-        targets: The names of the features that a model predicts.
-        unused_fields: The members, fields and object fields that are not kept.
-        boxes: The counts of the boxes in the parts that were listed.
-        detected: A message that arrays are used as images; else empty.
-        num_ignored: The number of ignored files and tar members, counted during listing.
-
-    Raises:
-        UserError: There is no sample, the first sample has no label, or the image member is ambiguous.
-    """
+class WebDataset(ContainerSource):
+    """Lists the samples in tar files."""
 
     kind = SourceKind(
         name="webdataset",
@@ -84,10 +63,8 @@ class WebDataset(Source):
         self._ignore = config.ignore
         self._has_container_keys = config.source.key_column == ""
         self._spool_directory = spool_directory
-        self._containers = Containers(config, is_tar_file, "files named *.tar, *.tar.gz or *.tgz")
-        self._root = self._containers.root
-        self.root = self._root.path
-        self._splits = self._containers.splits()
+        self._files = find_containers(config, is_tar_file, "files named *.tar, *.tar.gz or *.tgz")
+        self.root = self._files.root.path
         self.has_images = config.source.has_images
         self._images = () if not self.has_images else (config.source.image_column.lower(),) if config.source.image_column else _IMAGES
         first, resolve = self._first_sample(config)
@@ -124,19 +101,18 @@ class WebDataset(Source):
             raise unknown_name("--image_column", images[0], members, shown_source)
         labels, features = (find_array_shapes(columns, resolve) for columns in (labels, features))
         roles = choose_roles(config.source, labels, features, found_names, shown_source)
-        self._rows = RowMapper(labels, features, config.source, roles=roles, objects=self._objects)
-        self.features, self.targets = self._rows.features, self._rows.targets
-        self._uses_json = self._objects is not None or not {*self._rows.value_names, *self._rows.part_names} <= members
-        used = {*self._rows.value_names, *self._rows.part_names, *(["json"] if self._uses_json else [])}
+        self._mapper = RowMapper(labels, features, config.source, roles=roles, objects=self._objects)
+        self.features, self.targets = self._mapper.features, self._mapper.targets
+        self._uses_json = self._objects is not None or not {*self._mapper.value_names, *self._mapper.part_names} <= members
+        used = {*self._mapper.value_names, *self._mapper.part_names, *(["json"] if self._uses_json else [])}
         self._used = {*used, *([OBJECTS] if self._objects else []), *(f".{name}" for name in (*used, *self._images))}
-        self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
+        self._texts = frozenset({*self._mapper.value_names, *(["json"] if self._uses_json else [])})
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
         """Recognises tar files."""
         name = names.find("*.tar", "*.tar.gz", "*.tgz")
         return Recognition(name) if name else None
-
 
     def _take_arrays(self, config: PrepareConfig, wanted: Collection[str]) -> None:
         """Uses `.npy` members as images if none of the first samples contains an image file. Raises `UserError` if
@@ -176,12 +152,12 @@ class WebDataset(Source):
         for name, sample in self._first_samples(config):
             return sample, functools.partial(self._resolve, name, sample)
         raise UserError(
-            f"--input={config.input}: no readable sample in {len(self._containers.names)} files. The members of a "
+            f"--input={config.input}: no readable sample in {len(self._files.names)} files. The members of a "
             "sample must share a name, such as 1.jpg and 1.cls."
         )
 
     def _first_samples(self, config: PrepareConfig) -> Iterator[tuple[str, TarSample]]:
-        for name in self._containers.names:
+        for name in self._files.names:
             with contextlib.suppress(OutsideError), self._open(name) as (tar, _):
                 for sample in SampleReader(tar, name, ("cls", "json", "txt"), ignore=config.ignore):
                     if isinstance(sample, TarSample) and sample.is_readable():
@@ -199,51 +175,34 @@ class WebDataset(Source):
         except BadTarError as error:
             raise InvalidInput("bad_array", str(error)) from None
 
-    def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns the class names of labels with one flag for each class. Tar files have no other class names."""
-        return self._rows.label_names
-
-    def parts(self) -> list[str]:
-        """Returns the names of the tar files. Each file is listed as one part."""
-        return [*self._containers.names]
-
-    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of one file."""
-        self.num_ignored, dead_letters = self._containers.describe_ignored(part)
-        yield from dead_letters
-        if rejected := reject_outside(self._root, part):
-            yield rejected
-            return
+    def _list_file(self, name: str) -> Iterator[InputRecord | DeadLetter]:
         with contextlib.ExitStack() as stack:
-            tar, is_compressed = stack.enter_context(self._open(part))
+            tar, is_compressed = stack.enter_context(self._open(name))
             spool = stack.enter_context(open_spool(self._spool_directory)) if is_compressed and self._spool_directory else None
             starts = {extension for extension in self._images if extension.endswith(_ARRAY)}
-            samples = SampleReader(tar, part, self._texts, {*self._images, *self._rows.part_names}, starts, spool, self._ignore)
+            samples = SampleReader(tar, name, self._texts, {*self._images, *self._mapper.part_names}, starts, spool, self._ignore)
             for sample in samples:
-                yield sample if isinstance(sample, DeadLetter) else self._list_sample(part, sample, spool)
+                yield sample if isinstance(sample, DeadLetter) else self._list_sample(name, sample, spool)
             self.num_ignored += samples.num_ignored
 
     @contextlib.contextmanager
     def _open(self, name: str) -> Iterator[tuple[TarReader, bool]]:
         """Opens a tar file. Context manager that yields a tar reader and a bool that tells whether the file is
         compressed."""
-        path = f"{self.root}/{self._root.relative(name)}"
-        try:
-            with open_file(path) as file:
-                is_compressed = file.read(2) == b"\x1f\x8b"
-                file.seek(0)
+        with self._open_file(name) as file:
+            is_compressed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            try:
                 yield TarReader(inflate(file) if is_compressed else file, not is_compressed), is_compressed
-        except OSError as error:
-            raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
-        except NoTarError as error:
-            raise UserError(f"{printable(path)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
+            except NoTarError as error:
+                raise UserError(f"{printable(f'{self.root}/{self._files.root.relative(name)}')}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
     def _list_sample(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> InputRecord | DeadLetter:
         try:
             if sample.rejection:
                 raise InvalidInput(*sample.rejection)
             key = nfc(f"{part}/{sample.key}" if self._has_container_keys else sample.key)
-            image = InputRecord(key=key, path=part, label="", split=self._splits.get(part), offset=NO_IMAGE)
+            image = InputRecord(key=key, path=part, label="", split=self._files.splits.get(part), offset=NO_IMAGE)
             if self.has_images:
                 extension = self._image_of(sample)
                 member_range = _find_member(part, sample, extension, spool)
@@ -251,7 +210,7 @@ class WebDataset(Source):
                 image = image._replace(num_bytes=member_range.num_bytes, offset=member_range.offset, raw=raw, spool=member_range.spool)
             row = self._make_row(part, sample, spool)
             self.unused_fields.add(name for name in (*row, *(f".{name}" for name in sample.members)) if name not in self._used)
-            return self._rows.read(row, image)
+            return self._mapper.read(row, image)
         except InvalidInput as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
@@ -271,10 +230,10 @@ class WebDataset(Source):
 
     def _make_row(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> dict[str, Any]:
         row = sample.fields() if self._uses_json else {}
-        for extension in self._rows.value_names:
+        for extension in self._mapper.value_names:
             if extension in sample.texts:
                 row[extension] = sample.text(extension)
-        for extension in self._rows.part_names:
+        for extension in self._mapper.part_names:
             if extension in sample.members:
                 row[extension] = _find_member(part, sample, extension, spool)
         return row
