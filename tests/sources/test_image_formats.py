@@ -151,3 +151,10 @@ def test_tar_of_class_folders_is_rejected_with_a_command_that_works(case, tmp_pa
     assert main(["prepare", "--input", str(tmp_path / name), "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert command.format(tmp_path) in error and option.format(tmp_path) in error and "--label none" in error, error
+
+
+def test_zip_as_class_folders_is_rejected_with_a_command(tmp_path, capsys):
+    write_files(tmp_path, {"x.zip": b"PK\3\4"})
+    for options in ([], ["--source=image_folder"]):
+        assert main(["prepare", "--input", str(tmp_path / "x.zip"), "--output", str(tmp_path / "out"), *options]) == 2
+        assert f"unzip -q {tmp_path}/x.zip -d {tmp_path}/x" in capsys.readouterr().err, options

@@ -28,7 +28,7 @@ from beam_pipelines.sources.files.file_listing import (
     is_utf8,
     join,
 )
-from beam_pipelines.sources.files.label_files import recognise
+from beam_pipelines.sources.files.label_files import recognise, reject_other_format
 from beam_pipelines.sources.files.layouts import CHOOSE_SPLIT_FOLDERS, given_already, name_splits, split_of
 from beam_pipelines.sources.files.other_files import UnexpectedFiles
 from beam_pipelines.sources.files.roots import Root
@@ -65,6 +65,7 @@ class ImageFolder(Source):
         self.features = (Feature(LABEL, "class_label"),) if self.has_labels else ()
         self.targets = (LABEL,) if self.has_labels else ()
         if not is_remote(config.input) and not os.path.isdir(config.input):
+            reject_other_format(config.input)
             raise UserError(
                 f"--input={config.input}: is not a folder. Name a folder that contains class folders with images."
             )
