@@ -37,8 +37,7 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
         for feature in opened.features:
             if feature.kind in ("mask", "bbox", *KINDS):
                 raise UserError(
-                    f"--image=none: {feature.name!r} is of kind {feature.kind}, which needs an image. Omit one of the "
-                    "two."
+                    f"--image=none: {feature.name!r} is of kind {feature.kind}, which needs an image. Omit one of the two."
                 )
     class_labels = [feature.name for feature in opened.features if feature.kind == "class_label"]
     StrataReader(opened.features, config)

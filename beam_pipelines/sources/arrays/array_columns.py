@@ -73,8 +73,7 @@ class ArrayColumns:
         if labels is None:
             if default is None:
                 raise UserError(
-                    f"No array of labels was found. Pass --label with one of {describe_names(columns)}, or --label "
-                    "none."
+                    f"No array of labels was found. Pass --label with one of {describe_names(columns)}, or --label none."
                 )
             labels = (Column(LABEL, (default,)),)
             taken = {column.name for column in features}
@@ -101,8 +100,7 @@ class ArrayColumns:
         if name not in self._columns:
             nearest = did_you_mean(name, self._columns)
             raise UserError(
-                f"There is no {printable(name)!r} in the input{nearest or '.'} Choose one of "
-                f"{describe_names(self._columns)}."
+                f"There is no {printable(name)!r} in the input{nearest or '.'} Choose one of {describe_names(self._columns)}."
             )
         return self._columns[name]()
 
@@ -173,14 +171,12 @@ def raw_layout(field: Field) -> RawImage:
     name = field.records.stream.name
     if field.dtype.name not in TENSOR_DTYPES:
         raise UserError(
-            f"{name}: images of {field.dtype.name} are not supported. Convert them to one of "
-            f"{', '.join(TENSOR_DTYPES)}."
+            f"{name}: images of {field.dtype.name} are not supported. Convert them to one of {', '.join(TENSOR_DTYPES)}."
         )
     raw = layout_of(field.shape, field.dtype.str)
     if raw is None:
         raise UserError(
-            f"{name}: has images of shape {list(field.shape)}. Reshape the array to [N,HEIGHT,WIDTH] or "
-            "[N,HEIGHT,WIDTH,CHANNELS]."
+            f"{name}: has images of shape {list(field.shape)}. Reshape the array to [N,HEIGHT,WIDTH] or [N,HEIGHT,WIDTH,CHANNELS]."
         )
     if not 0 < raw.height * raw.width <= MAX_IMAGE_PIXELS or max(raw.height, raw.width) > MAX_IMAGE_SIDE:
         raise UserError(
@@ -196,8 +192,7 @@ def _check_other_image(name: str, field: Field) -> None:
     if raw.is_tensor:
         shown = printable(name)
         raise UserError(
-            f"{shown!r} has the type {_describe(field)}. Use {shown}:tensor, or convert it to uint8 in 1, 3 or 4 "
-            "channels."
+            f"{shown!r} has the type {_describe(field)}. Use {shown}:tensor, or convert it to uint8 in 1, 3 or 4 channels."
         )
 
 
@@ -208,14 +203,12 @@ def _as_list(column: Column, field: Field) -> Column:
     if field.dtype.kind not in _FITTING[column.kind] or len(field.shape) > 1 or not fits:
         size = "" if column.shape == (None,) else column.shape[0]
         raise UserError(
-            f"{name!r} has the type {_describe(field)}, which cannot be {column.kind}[{size}]. This kind needs a list "
-            "of "
-            "such values for each example."
+            f"{name!r} has the type {_describe(field)}, which cannot be {column.kind}[{size}]. This kind needs a list of such values for "
+            "each example."
         )
     if _num_values(field) * field.dtype.itemsize > _MAX_VALUE_BYTES:
         raise UserError(
-            f"{name!r} has the type {_describe(field)}, more than {_MAX_VALUE_BYTES} bytes for each example. Use "
-            f"{name}:tensor."
+            f"{name!r} has the type {_describe(field)}, more than {_MAX_VALUE_BYTES} bytes for each example. Use {name}:tensor."
         )
     return column
 
@@ -224,9 +217,8 @@ def _as_array(column: Column, field: Field) -> Column:
     if column.shape not in ((), field.shape):
         name = printable(column.names[0])
         raise UserError(
-            f"{name!r} has the type {_describe(field)}, which cannot be "
-            f"{column.kind}[{','.join(map(str, column.shape))}]. "
-            f"Use {name}:array[{','.join(map(str, field.shape))}]."
+            f"{name!r} has the type {_describe(field)}, which cannot be {column.kind}[{','.join(map(str, column.shape))}]. Use "
+            f"{name}:array[{','.join(map(str, field.shape))}]."
         )
     return dataclasses.replace(column, kind="array", shape=field.shape)
 
@@ -238,13 +230,11 @@ def _as_tensor(column: Column, field: Field) -> Column:
     )
     if field.dtype.name not in TENSOR_DTYPES:
         raise UserError(
-            f"{name!r} has the type {_describe(field)}, which cannot be a tensor. Convert it to one of "
-            f"{', '.join(TENSOR_DTYPES)}."
+            f"{name!r} has the type {_describe(field)}, which cannot be a tensor. Convert it to one of {', '.join(TENSOR_DTYPES)}."
         )
     if not is_compatible or column.dtype not in ("", field.dtype.name):
         raise UserError(
-            f"{name!r} has the type {_describe(field)}. Use {name}:tensor, or "
-            f"{name}:tensor[{tensor_type.replace('[', ',')}."
+            f"{name!r} has the type {_describe(field)}. Use {name}:tensor, or {name}:tensor[{tensor_type.replace('[', ',')}."
         )
     return dataclasses.replace(column, shape=column.shape or field.shape, dtype=field.dtype.name)
 
@@ -254,14 +244,12 @@ def _check_kind(name: str, field: Field, kind: str, is_among_several: bool = Fal
     is_part = kind in _PARTS or (kind == "float" and _is_array(field) and not is_among_several)
     if not is_part and num_values * field.dtype.itemsize > _MAX_VALUE_BYTES:
         raise UserError(
-            f"{printable(name)!r} has the type {_describe(field)}, more than {_MAX_VALUE_BYTES} bytes for each "
-            "image. Use the kind tensor."
+            f"{printable(name)!r} has the type {_describe(field)}, more than {_MAX_VALUE_BYTES} bytes for each image. Use the kind tensor."
         )
     if field.dtype.kind not in _FITTING[kind] or not _fits_shape(field, kind) or (num_values != 1 and is_among_several):
         other = _fitting_kind(field)
         raise UserError(
-            f"{printable(name)!r} has the type {_describe(field)}, which cannot be of kind {kind}. Use another kind, "
-            "such as "
+            f"{printable(name)!r} has the type {_describe(field)}, which cannot be of kind {kind}. Use another kind, such as "
             f"{printable(name)}:{other}."
         )
 

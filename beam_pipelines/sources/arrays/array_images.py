@@ -88,8 +88,7 @@ def _point(field: Field, index: int, spools: Mapping[Stream, int]) -> ArrayPart:
 def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
     if name not in images.columns:
         raise UserError(
-            f"{printable(images.name)}: has no {printable(name)!r}, unlike the first images. Add it, or exclude the "
-            "file with --ignore."
+            f"{printable(images.name)}: has no {printable(name)!r}, unlike the first images. Add it, or exclude the file with --ignore."
         )
     field = images.columns[name]()
     columns.check(name, field)
@@ -97,8 +96,7 @@ def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
     if num != records.num:
         each = f"{records.num} {'examples' if images.raw is None else 'images'} in {records.stream.name}"
         raise UserError(
-            f"{field.records.stream.name}: has {num} values of {printable(name)!r}, but there are {each}. Provide one "
-            "for each."
+            f"{field.records.stream.name}: has {num} values of {printable(name)!r}, but there are {each}. Provide one for each."
         )
     return field
 

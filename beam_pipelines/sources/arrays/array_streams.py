@@ -102,8 +102,7 @@ def unpacking(stream: Stream) -> Iterator[None]:
         yield
     except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
         raise UserError(
-            f"{stream.name}: corrupt, cannot be decompressed ({printable(str(error))}). Download or create the file "
-            "again."
+            f"{stream.name}: corrupt, cannot be decompressed ({printable(str(error))}). Download or create the file again."
         ) from error
 
 
@@ -197,8 +196,7 @@ def unpack(root: str, stream: Stream, spool_directory: str | None, num_expected:
             num_bytes += len(data)
             if num_expected is not None and num_bytes > num_expected:
                 raise UserError(
-                    f"{stream.name}: is longer than the {num_expected} bytes that its header states. Download or "
-                    "create the file again."
+                    f"{stream.name}: is longer than the {num_expected} bytes that its header states. Download or create the file again."
                 )
             if writer:
                 writer.append(data)
@@ -229,6 +227,5 @@ def check_num_bytes(stream: Stream, num_bytes: int, num_results: int) -> None:
     """Raises `UserError` if a stream does not have the stated size."""
     if num_bytes != num_results:
         raise UserError(
-            f"{stream.name}: has {num_results} bytes, but its header states {num_bytes}. Download or create the file "
-            "again."
+            f"{stream.name}: has {num_results} bytes, but its header states {num_bytes}. Download or create the file again."
         )

@@ -28,6 +28,5 @@ def check_defaults(defaults: Mapping[str, str], used: Collection[str]) -> None:
             names = ", ".join(map(printable, sorted(used)[:20]))
             option = f"--default={printable(name)}=…"
             raise UserError(
-                f"{option}: no label, feature or role uses this column{did_you_mean(name, used) or '.'} Choose one of "
-                f"{names}."
+                f"{option}: no label, feature or role uses this column{did_you_mean(name, used) or '.'} Choose one of {names}."
             )

@@ -40,8 +40,7 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
     others = [name for name in folders if name not in known]
     if others and split_folders is None:
         raise UserError(
-            f"--input={root}: {printable(known[0])!r} is named like a split and {printable(others[0])!r} is not. "
-            f"{advice}"
+            f"--input={root}: {printable(known[0])!r} is named like a split and {printable(others[0])!r} is not. {advice}"
         )
     for name in others:
         if not NAME_PATTERN.fullmatch(name):

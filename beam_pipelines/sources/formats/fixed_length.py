@@ -133,8 +133,7 @@ class FixedLength(Source):
         split = split_of_file(path)
         if self._split_folders and split is None:
             raise UserError(
-                f"--split_folders=yes: {printable(path)} is not named like a split. Its name must contain train, "
-                "validation or test."
+                f"--split_folders=yes: {printable(path)} is not named like a split. Its name must contain train, validation or test."
             )
         return None if self._split_folders is False else split
 

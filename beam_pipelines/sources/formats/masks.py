@@ -123,8 +123,7 @@ class Masks(Source):
             path = join(folder, names[0])
             if known := recognise(f"{self.root}/{path}"):
                 raise UserError(
-                    f"--input={self.root}: {printable(path)} looks like {known.name}, not like a mask. "
-                    f"{known.advice}"
+                    f"--input={self.root}: {printable(path)} looks like {known.name}, not like a mask. {known.advice}"
                 )
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:

@@ -43,8 +43,7 @@ class TextLines(RowFiles):
             if name not in (_TEXT, _FILE):
                 nearest = did_you_mean(name, (_TEXT, _FILE))
                 raise UserError(
-                    f"--label or --feature: a line has no {printable(name)!r}{nearest or '.'} Choose {_TEXT} or "
-                    f"{_FILE}."
+                    f"--label or --feature: a line has no {printable(name)!r}{nearest or '.'} Choose {_TEXT} or {_FILE}."
                 )
         for column in (*labels, *features):
             if column.kind in _PATHS:

@@ -75,8 +75,7 @@ def _similar_names(facts: ListedFacts) -> Iterator[str]:
             by_descriptor[look.lstrip("0") if name.isdecimal() else look].append(name)
         if similar := [some for some in by_descriptor.values() if len(some) > 1]:
             yield (
-                f"{feature}: class names that differ only in case, spaces or leading zeros are read as different "
-                "classes: "
+                f"{feature}: class names that differ only in case, spaces or leading zeros are read as different classes: "
                 f"{' and '.join(repr(printable(name)) for name in similar[0][:3])}. Give them one name if they are one class."
             )
 

@@ -73,8 +73,7 @@ def _check_class_folders(config: PrepareJob, root: str, unexpected_files: Unexpe
     reading = read_class_folders(root, {"": unexpected_files.labels}, config.split_folders) if has_layout else None
     if reading and reading.depth != ALL:
         raise UserError(
-            f"--input={printable(root)}: {reading.why}. Use --class_folder_depth={reading.depth} if the folder at "
-            "that depth is the class, "
+            f"--input={printable(root)}: {reading.why}. Use --class_folder_depth={reading.depth} if the folder at that depth is the class, "
             "or --class_folder_depth=all to read each folder as a class."
         )
 

@@ -41,8 +41,7 @@ def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple
     for name in config.descriptions:
         if name not in names:
             raise UserError(
-                f"--describe={name}=…: there is no such feature{did_you_mean(name, names) or '.'} Choose one of "
-                f"{', '.join(names)}."
+                f"--describe={name}=…: there is no such feature{did_you_mean(name, names) or '.'} Choose one of {', '.join(names)}."
             )
     described = (
         dataclasses.replace(item, description=config.descriptions.get(item.name, item.description)) for item in features
@@ -70,9 +69,7 @@ def _check_follows(config: PrepareJob, source: Source, facts: ListedFacts) -> No
     following = [f.name for f in source.features if f.kind in ("mask", "bbox", *KINDS) or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
     if following:
         raise UserError(
-            f"--check=none: the size of {following[0]!r} must match the image, but --check=none does not read images. "
-            "Use "
-            "--check=header."
+            f"--check=none: the size of {following[0]!r} must match the image, but --check=none does not read images. Use --check=header."
         )
     if not config.images.is_kept or facts.schema.raws != {None} or facts.schema.arrays:
         raise UserError(
@@ -97,8 +94,7 @@ def _image_feature(config: PrepareJob, root: str, facts: ListedFacts) -> Feature
     channels = {raw.num_channels if raw else 3 for raw in facts.schema.raws}
     if len(channels) > 1:
         raise UserError(
-            "--image_encoding=raw: some arrays are gray and others have colors. Convert them to the same number of "
-            "channels."
+            "--image_encoding=raw: some arrays are gray and others have colors. Convert them to the same number of channels."
         )
     return Feature(IMAGE, "pixels", (height, width, channels.pop()))
 
@@ -108,8 +104,7 @@ def _other_image(config: PrepareJob, name: str) -> Feature:
         return Feature(name, "image", dtype="uint16" if config.images.keep_depth else "")
     if config.images.size is None or config.images.size[0] != "exact":
         raise UserError(
-            f"--image_encoding=raw: all images of {name!r} must have the same size. Pass "
-            "--image_size=exact=HEIGHTxWIDTH."
+            f"--image_encoding=raw: all images of {name!r} must have the same size. Pass --image_size=exact=HEIGHTxWIDTH."
         )
     return Feature(name, "pixels", (*config.images.size[1:], 3))
 

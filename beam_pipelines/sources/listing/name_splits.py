@@ -17,8 +17,7 @@ def name_splits(config: PrepareJob, facts: ListedFacts) -> tuple[str, ...]:
         return tuple(config.shares)
     if is_open:
         raise UserError(
-            f"--input={config.input}: some inputs name their split and others do not. Use --divide {REST} to divide "
-            "the others."
+            f"--input={config.input}: some inputs name their split and others do not. Use --divide {REST} to divide the others."
         )
     if config.asks_for_shares:
         raise given_already(config, f"--input={config.input}", _how_to_leave_splits(config), given)
@@ -48,9 +47,8 @@ def _name_divided(config: PrepareJob, given: set[str], is_open: bool) -> tuple[s
     fixed, shares = given.difference(divide), config.shares
     if (both := sorted(fixed.intersection(shares))) and divide != (REST,):
         raise UserError(
-            f"{option}: some inputs already name the split {both[0]!r}, and other inputs would be added to it. Choose "
-            f"other names in {'--folds' if config.folds is not None else '--splits'}, or use --divide "
-            f"{','.join([*divide, *both])}."
+            f"{option}: some inputs already name the split {both[0]!r}, and other inputs would be added to it. Choose other names in "
+            f"{'--folds' if config.folds is not None else '--splits'}, or use --divide {','.join([*divide, *both])}."
         )
     return order_splits(fixed, shares) if fixed else tuple(shares)
 

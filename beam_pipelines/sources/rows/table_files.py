@@ -96,8 +96,7 @@ class _Finder:
         kind = format_of(name, self._formats) or self._formats.get("")
         if kind is None:
             raise UserError(
-                f"--input={self._config.input}: is not a table. Name a file that ends in {self._extensions}, or a "
-                "folder of such files."
+                f"--input={self._config.input}: is not a table. Name a file that ends in {self._extensions}, or a folder of such files."
             )
         file = TableFile(self._input, name, kind, "", *self._no_splits())
         return folder or ("/" if self._input.startswith("/") else "."), [file]

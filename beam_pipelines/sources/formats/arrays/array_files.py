@@ -157,8 +157,7 @@ class Arrays(Source):
         if self._config.split_folders and images.split is None:
             name = printable(images.name)
             raise UserError(
-                f"--split_folders=yes: {name} is not named like a split. Its name must contain train, validation or "
-                "test."
+                f"--split_folders=yes: {name} is not named like a split. Its name must contain train, validation or test."
             )
         return images._replace(split=None) if self._config.split_folders is False else images
 

@@ -74,8 +74,7 @@ def read_names(root: Root, path: str) -> tuple[str, ...]:
         return ()
     if files_at(full_path).size(full_path) > _MAX_NAMES_BYTES:
         raise UserError(
-            f"{printable(path)}: has more than {_MAX_NAMES_BYTES} bytes. The file must contain a class name on each "
-            "line."
+            f"{printable(path)}: has more than {_MAX_NAMES_BYTES} bytes. The file must contain a class name on each line."
         )
     try:
         names = tuple(line.strip() for line in files_at(full_path).read(full_path).decode().strip().split("\n"))
@@ -84,8 +83,7 @@ def read_names(root: Root, path: str) -> tuple[str, ...]:
     for name in names:
         if not 0 < len(name) <= 256 or CONTROL.search(name):
             raise UserError(
-                f"{printable(path)}: invalid class name {printable(name[:80])!r}. Each line must contain one class "
-                "name."
+                f"{printable(path)}: invalid class name {printable(name[:80])!r}. Each line must contain one class name."
             )
     reject_repeated_names(printable(path), names)
     return names

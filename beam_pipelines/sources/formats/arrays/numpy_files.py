@@ -115,8 +115,7 @@ def _start_of_data(file: BinaryIO, info: zipfile.ZipInfo, name: str, num_file_by
     header = file.read(_LOCAL_HEADER.size)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
         raise UserError(
-            f"{name}: corrupt: it does not begin at byte {info.header_offset}, as the archive states. Download or "
-            "create the file again."
+            f"{name}: corrupt: it does not begin at byte {info.header_offset}, as the archive states. Download or create the file again."
         )
     _, num_name, num_extra = _LOCAL_HEADER.unpack(header)
     start = info.header_offset + _LOCAL_HEADER.size + num_name + num_extra
@@ -147,8 +146,7 @@ def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
         raise UserError(f"{name}: {error}") from error
     if base.hasobject:
         raise UserError(
-            f"{name}: an array of Python objects is a pickle, and pickles are never opened. Save numbers, or text "
-            "with x.astype(str)."
+            f"{name}: an array of Python objects is a pickle, and pickles are never opened. Save numbers, or text with x.astype(str)."
         )
     if base.kind not in "biufUS" or (base.kind in "iuf" and base.itemsize > 8):
         raise UserError(

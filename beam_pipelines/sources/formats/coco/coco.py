@@ -150,8 +150,7 @@ class Coco(Source):
         if not annotation_files:
             raise UserError(
                 f"--input={self.root}: contains no annotations. They must be in annotations/instances_*.json, "
-                f"annotations/person_keypoints_*.json, or in "
-                f"{_ROBOFLOW} in folders of images. Name any other file with --input=FILE.json."
+                f"annotations/person_keypoints_*.json, or in {_ROBOFLOW} in folders of images. Name any other file with --input=FILE.json."
             )
         return annotation_files
 

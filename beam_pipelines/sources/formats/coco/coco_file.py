@@ -70,9 +70,8 @@ class CocoFile:
         self._check_category_names()
         if self._annotations.are_relative():
             raise UserError(
-                f"{self._name}: all coordinates of boxes are between 0 and 1, but COCO uses pixels. Multiply them by "
-                "the width and height of "
-                "their image."
+                f"{self._name}: all coordinates of boxes are between 0 and 1, but COCO uses pixels. Multiply them by the width and height "
+                "of their image."
             )
         if "segments_info" in self.unused_fields.names:
             raise UserError(

@@ -60,8 +60,7 @@ def read_sections(
     except ijson.JSONError as error:
         text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
         raise UserError(
-            f"{printable(path)}: not valid JSON ({' '.join(text.split())[:200]}). The file must contain one complete "
-            "JSON object."
+            f"{printable(path)}: not valid JSON ({' '.join(text.split())[:200]}). The file must contain one complete JSON object."
         ) from None
     except OSError as error:
         raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error

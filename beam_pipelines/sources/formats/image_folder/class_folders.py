@@ -182,14 +182,12 @@ def _reject_splits(root: str, split: str, paths: Collection[str], children: Mapp
             )
         if is_top:
             raise UserError(
-                f"{message_start}Pass --split_folders=yes if they are splits, or --split_folders=no if they are "
-                "classes."
+                f"{message_start}Pass --split_folders=yes if they are splits, or --split_folders=no if they are classes."
             )
         if not split and all(path.startswith(f"{folder}/") for path in paths):
             inside = f"{printable(root)}/{printable(folder)}"
             raise UserError(
-                f"{message_start}Pass --input={inside} if they are splits, or --class_folder_depth=all if each folder "
-                "is a class."
+                f"{message_start}Pass --input={inside} if they are splits, or --class_folder_depth=all if each folder is a class."
             )
         raise UserError(
             f"{message_start}If {printable(join(split, folder))!r} contains copies, exclude it with "

@@ -91,8 +91,7 @@ class Table(RowFiles):
             raise UserError(f"{printable(first.name)}: Parquet has no lines. Omit --skip_lines and --comment.")
         if first.format != "csv" and source.column_names:
             raise UserError(
-                f"{printable(first.name)}: already names its columns ({show_columns(head.columns)}). Omit "
-                "--column_names."
+                f"{printable(first.name)}: already names its columns ({show_columns(head.columns)}). Omit --column_names."
             )
         columns = choose_columns(head, source, first)
         if columns.boxes:

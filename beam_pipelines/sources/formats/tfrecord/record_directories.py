@@ -119,8 +119,7 @@ def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
     if image is not None and image.kind in ("pixels", "tensor"):
         if None in image.shape:
             raise UserError(
-                f"{folder}: images of {image.dtype} in different sizes cannot be prepared again. Use the original "
-                "images as --input."
+                f"{folder}: images of {image.dtype} in different sizes cannot be prepared again. Use the original images as --input."
             )
         raw = RawImage(*image.shape, dtype=stored_dtype(image.dtype or "uint8"))
     images = [name for name, feature in features.items() if feature.kind in ("image", "pixels")]
@@ -227,8 +226,7 @@ def _check_files(folder: str, files: Mapping[str, str]) -> dict[str, str]:
         split = SPLIT_FOLDERS.get(split.lower(), split)
         if not NAME_PATTERN.fullmatch(split):
             raise UserError(
-                f"{folder}: invalid split name {split!r:.80}. Split names consist of letters, digits and '_', and "
-                "begin with a letter."
+                f"{folder}: invalid split name {split!r:.80}. Split names consist of letters, digits and '_', and begin with a letter."
             )
         checked[name] = split
     return checked

@@ -33,8 +33,7 @@ def layout_of_tfds(folder: str, info: dict[str, Any], tfds_features: Mapping[str
     image = _only(tfds_features, "Image", supervised)
     if image is None and any(kind.startswith("Image") for kind, _ in tfds_features.values()):
         raise UserError(
-            f"{folder}: {FEATURES} has several images, and supervisedKeys names none of them. Choose one with "
-            "--layout=image=NAME."
+            f"{folder}: {FEATURES} has several images, and supervisedKeys names none of them. Choose one with --layout=image=NAME."
         )
     objects = _objects_of(tfds_features)
     columns = ()

@@ -85,8 +85,7 @@ class WebDataset(ContainerSource):
         if any("json" in entry.names and entry.kind in ("class", "multi_label") for entry in labels):
             fields = describe_names(first.fields())
             raise UserError(
-                f"--label=json: names the whole JSON of a sample. Choose one of its fields ({fields}), or use "
-                "json:text."
+                f"--label=json: names the whole JSON of a sample. Choose one of its fields ({fields}), or use json:text."
             )
         wanted = wanted_names(config.source, *labels, *features)
         self.detected, self._companion_arrays = "", None
