@@ -259,7 +259,10 @@ def _open_and_load(data: bytes) -> "Image.Image":
     from PIL import TiffImagePlugin
 
     image = TiffImagePlugin.TiffImageFile(io.BytesIO(data))
-    image.load()
+    try:
+        image.load()
+    except OSError as error:
+        raise InvalidInput("bad_image", f"TIFF: the compressed pixels are corrupt or truncated ({error})") from None
     return image
 
 

@@ -172,6 +172,7 @@ REJECTED = {
     "a far directory": (b"II+\0\x08\0\0\0" + struct.pack("<Q", 1 << 63), "corrupt"),
     "cut tags": (WHOLE[:-40], "truncated"),
     "cut pixels": (make_tiff(noise("u1", 3), tags={273: (4, (10**6,) * 6)}), "truncated"),
+    "corrupt pixels": (WHOLE[:300] + b"\xff" * 300 + WHOLE[600:], "pixels are corrupt"),
     "too many pixels": (make_tiff(noise("u1", 1), tags={256: (4, (100_000,)), 257: (4, (100_000,))}), "100000 x 100000"),
     "no pixels": (make_tiff(noise("u1", 1), tags={256: (4, (0,))}), "0 x 37"),
     "huge tiles": (make_tiff(noise("u2", 3), tile=(16, 16), tags={322: (4, (1 << 20,)), 323: (4, (1 << 20,))}), "tiles of"),
