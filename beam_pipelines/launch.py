@@ -212,7 +212,8 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
         if not source.kind.is_of_values:
             print_message(f"--image=none, because {printable(config.input)} has no images")
         opened = open_source(config)
-    is_open = source.kind.has_class_folders and opened.targets and source.class_folder_depth is None
+    reads_folders = source.kind.has_class_folders and opened.targets and config.label_pattern is None
+    is_open = reads_folders and source.class_folder_depth is None
     if is_open and (reading := opened.choose_class_folders()):
         print_message(f"--class_folder_depth={reading.depth}, because {reading.why}")
         config = dataclasses.replace(config, source=dataclasses.replace(config.source, class_folder_depth=reading.depth))

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Mapping
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.config.group_pattern import GroupPattern
+from beam_pipelines.config.key_pattern import KeyPattern
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.config.source_kinds import SourceKind
@@ -208,7 +208,8 @@ class PrepareConfig:
             no folds.
         stratify: The names of features by which splits are stratified: each split gets its share of every combination
             of their values. If empty, splits depend on a hash only.
-        group_pattern: A regular expression that extracts the group from a key, or None.
+        group_pattern: A regular expression that extracts parts of keys, or None.
+        label_pattern: A regular expression whose groups are labels in the key. None means no labels in keys.
         splits_from: An earlier dataset, or a table of keys and splits, whose inputs keep their splits. None keeps no
             splits.
         split_folders: Whether the top folders of the input are splits. None detects split names.
@@ -242,6 +243,7 @@ class PrepareConfig:
     folds: int | None = None
     stratify: tuple[str, ...] = ()
     group_pattern: str | None = None
+    label_pattern: str | None = None
     splits_from: str | None = None
     split_folders: bool | None = None
     num_shards: int | Mapping[str, int] | None = None
@@ -280,12 +282,15 @@ class PrepareConfig:
         if len(set(self.stratify)) < len(self.stratify) or "" in self.stratify:
             raise UserError(f"--stratify={','.join(self.stratify)}: invalid value. Give names of features, each only once.")
         if self.group_pattern is not None:
-            GroupPattern(self.group_pattern)
+            KeyPattern(self.group_pattern)
             if self.source.group:
                 raise UserError("--group and --group_pattern cannot be used together. Give only one of them.")
-        for option, value in (("stratify", self.stratify), ("describe", self.descriptions)) if self.source.is_verbatim else ():
+        of_features = (("stratify", self.stratify), ("describe", self.descriptions), ("label_pattern", self.label_pattern))
+        for option, value in of_features if self.source.is_verbatim else ():
             if value:
                 raise UserError(f"--{option}: the features of records are unknown with --records=verbatim. Omit --{option}.")
+        if self.label_pattern is not None:
+            KeyPattern(self.label_pattern, "--label_pattern")
         self._check_duplicates()
         if not self.source.has_images:
             self._reject_image_options()

@@ -152,6 +152,13 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         f"writes examples without a label. Kinds: {', '.join(KINDS)}. Default kind: class.",
     )
     add(
+        "--label_pattern",
+        metavar="REGEX",
+        help="Regular expression that finds the label in the key, for example in the file name. The label is the text "
+        "in the first parentheses. For several labels, use named groups such as (?P<age>[0-9]+), and optionally "
+        "--label age:integer.",
+    )
+    add(
         "--feature",
         action="append",
         default=[],
@@ -516,6 +523,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         folds=arguments.folds,
         stratify=() if arguments.stratify is None else parse_names("--stratify", arguments.stratify),
         group_pattern=arguments.group_pattern,
+        label_pattern=arguments.label_pattern,
         splits_from=None if arguments.splits_from is None else parse_directory("--splits_from", arguments.splits_from),
         num_shards=None if arguments.num_shards is None else parse_num_shards(arguments.num_shards),
         shard_bytes=None if arguments.shard_size is None else parse_size(arguments.shard_size),

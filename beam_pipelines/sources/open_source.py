@@ -5,6 +5,7 @@ from beam_pipelines.elements.class_tables import check_class_options
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.sources.listing.groups_and_strata import StrataReader
+from beam_pipelines.sources.name_labels import NameLabels, without_name_labels
 from beam_pipelines.sources.registry import source_classes
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.input_errors import listing_error
@@ -24,9 +25,12 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     """
     source = source_classes()[config.source.kind.name].variant(config.source)
     try:
-        opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)
+        own_config = without_name_labels(config) if config.label_pattern is not None else config
+        opened = source(own_config, with_sizes=with_sizes, spool_directory=spool_directory)
     except OSError as error:
         raise listing_error(error, config.input, f"--input={printable(config.input)}: {error.strerror or error}") from error
+    if config.label_pattern is not None:
+        opened = NameLabels(opened, config)
     has_images = config.source.has_images and (not config.source.kind.may_omit_images or opened.has_images)
     names = [feature.name for feature in opened.features]
     for column in (*(config.source.labels or ()), *config.source.features):

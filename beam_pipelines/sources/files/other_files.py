@@ -157,7 +157,8 @@ class UnexpectedFiles:
             if not (self.labels or self.without_files):
                 problem = (
                     f"contains images ({self.num_loose:,}), but no class folders: {shown}. For images without labels, "
-                    "pass --label none. For classes, move each image"
+                    "pass --label none. If the names of the files contain the classes, pass --label_pattern REGEX. For classes, "
+                    "move each image"
                 )
             problems.append(f"{problem} to a path of the form {self.layout}.")
         if self.arrays and self.pictures:  # the arrays are usually masks, which would become examples

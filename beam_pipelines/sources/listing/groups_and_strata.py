@@ -5,7 +5,7 @@ The stratum of an input is the value of one feature, or the combination of the v
 
 from typing import Callable, Sequence
 
-from beam_pipelines.config.group_pattern import GroupPattern
+from beam_pipelines.config.key_pattern import KeyPattern
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.division import join_stratum
@@ -26,7 +26,7 @@ class GroupReader:
 
     def __init__(self, config: PrepareConfig) -> None:
         self._config = config
-        self._pattern = None if config.group_pattern is None else GroupPattern(config.group_pattern)
+        self._pattern = None if config.group_pattern is None else KeyPattern(config.group_pattern)
 
     def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], facts: ListedFacts) -> Sequence[bytes]:
         """Returns the group of each input, or b"" for inputs without a group. Returns an empty tuple if no input has a

@@ -101,6 +101,8 @@ def _class_folder_warnings(facts: ListedFacts) -> Iterator[str]:
 def _one_class(config: PrepareConfig, feature: str, name: str) -> str:
     table = _table_beside(config.input) if config.source.kind.has_class_folders else ""
     advice = f", or --source=table with {table!r} as the input if this table contains the classes" if table else ""
+    if config.label_pattern is None:
+        advice += ", or --label_pattern=REGEX if the names of the files contain the classes"
     return (
         f"{feature}: the dataset has only one class, {shorten(name)!r}. If it is not a class, pass --label=none to "
         f"write examples without a label{advice}."

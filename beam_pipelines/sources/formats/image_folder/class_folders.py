@@ -226,7 +226,8 @@ def _reject_roles(root: str, paths: Sequence[str]) -> None:
     if len(paths) == 1 and paths[0].lower() in _ROLES:
         raise UserError(
             f"--input={printable(root)}: the only class folder {printable(paths[0])!r} is not named like a class. Pass "
-            "--label=none if the images have no labels, or --class_folder_depth=1 if it is a class."
+            "--label=none if the images have no labels, --label_pattern=REGEX if the names of the files contain the "
+            "classes, or --class_folder_depth=1 if it is a class."
         )
 
 

@@ -1,4 +1,4 @@
-"""Tests that `GroupPattern` extracts the group from a key in linear time."""
+"""Tests that `KeyPattern` extracts parts of keys in linear time."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.config.group_pattern import GroupPattern
+from beam_pipelines.config.key_pattern import KeyPattern
 from beam_pipelines.errors import UserError
 
 
@@ -18,14 +18,14 @@ def test_find_agrees_with_re_search(pattern, keys):
     matches = [re.search(pattern, key) for key in keys]
     expected = [match[match.re.groups and 1].encode() if match else b"" for match in matches]
     if not pattern.endswith("$"):  # Python's `$` also matches before a newline at the end
-        assert GroupPattern(pattern).find([key.encode() for key in keys]) == expected
+        assert KeyPattern(pattern).find([key.encode() for key in keys]) == expected
 
 
 def test_catastrophic_pattern_runs_in_linear_time():
-    assert GroupPattern(r"^(a+)+$").find([b"a" * 100_000 + b"!"]) == [b""]
+    assert KeyPattern(r"^(a+)+$").find([b"a" * 100_000 + b"!"]) == [b""]
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)", r"(a)\1", "((a{500}){500}){500}", "a**"])
 def test_invalid_pattern_raises_one_line_error(pattern):
     with pytest.raises(UserError, match=rf"^--group_pattern={re.escape(pattern)}: .*RE2"):
-        GroupPattern(pattern)
+        KeyPattern(pattern)
