@@ -15,6 +15,7 @@ class SourceKind:
         is_of_values: Whether examples never have images, so that users expect none.
         rows_name_images: Whether each input contains the path of its image, so that several inputs may share an image.
         has_named_samples: Whether each input has a name in its file. The name is the key unless a column contains keys.
+        has_image_classes: Whether `--label` may name classes of entire images, although the format has no columns.
     """
 
     name: str
@@ -24,6 +25,7 @@ class SourceKind:
     is_of_values: bool = False
     rows_name_images: bool = False
     has_named_samples: bool = False
+    has_image_classes: bool = False
 
     @property
     def has_columns(self) -> bool:
@@ -38,7 +40,7 @@ class SourceKind:
     @property
     def has_label_columns(self) -> bool:
         """Whether `--label` names columns. In other formats, `--label none` is the only value."""
-        return "features" in self.options
+        return "features" in self.options or self.has_image_classes
 
     @property
     def may_omit_images(self) -> bool:

@@ -30,7 +30,7 @@ class Objects(NamedTuple):
     Attributes:
         boxes: The (ymin, xmin, ymax, xmax) of each object, in pixels, or from 0 to 1 if `is_relative`.
         labels: The class name of each object.
-        flags: A mapping from the name of an integer feature, without the prefix `objects/`, to its value for each
+        flags: A mapping from the name of a feature with a number, without the prefix `objects/`, to its value for each
             object. An example of a name is `is_crowd`.
         image_size: The (height, width) in pixels of the image that the boxes refer to. None if unknown.
         is_relative: Whether boxes are relative to the image size, and not in pixels.
@@ -41,7 +41,7 @@ class Objects(NamedTuple):
 
     boxes: tuple[tuple[float, float, float, float], ...]
     labels: tuple[str, ...]
-    flags: Mapping[str, tuple[int, ...]] = {}
+    flags: Mapping[str, tuple[float, ...]] = {}
     image_size: tuple[int, int] | None = None
     is_relative: bool = False
     points: Mapping[str, tuple[tuple[tuple[float, ...], ...], ...]] = {}
@@ -54,12 +54,12 @@ class Regions(NamedTuple):
         labels: The class name of each region. Later regions are drawn over earlier regions.
         regions: The regions. A region is a list of polygons, each [x, y, x, y, …] in pixels, or a run-length encoding
             {"size": …, "counts": …}.
-        image_size: The (height, width) in pixels of the image that the regions refer to.
+        image_size: The (height, width) in pixels of the image that the regions refer to. None if unknown.
     """
 
     labels: tuple[str, ...]
     regions: tuple[Any, ...]
-    image_size: tuple[int, int]
+    image_size: tuple[int, int] | None
 
 
 class PlacedObjects(NamedTuple):

@@ -15,7 +15,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.images.annotations import Objects
-from beam_pipelines.sources.formats.voc import voc
+from beam_pipelines.sources.annotations import paired_source
 from beam_pipelines.sources.formats.voc.voc import Voc
 from beam_pipelines.sources.formats.voc.voc_annotation import parse_annotation
 from beam_pipelines.sources.registry import find_kind
@@ -248,7 +248,7 @@ def test_counts_ignored_files(tmp_path):
 
 
 def test_large_folders_are_listed_in_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(voc, "PART_FILES", 3)
+    monkeypatch.setattr(paired_source, "PART_FILES", 3)
     write_files(
         tmp_path, {f"{name}.xml": xml(obj()) for name in range(10)} | {f"{name}.jpg": IMAGE for name in range(10)}
     )

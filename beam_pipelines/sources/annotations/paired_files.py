@@ -1,4 +1,4 @@
-"""Finds the folders of a `voc` source and pairs annotations with images by their names."""
+"""Finds folders of images and of annotation files, and pairs annotation files with images by their names."""
 
 import posixpath
 from typing import Iterator, NamedTuple
@@ -9,18 +9,32 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotations.image_sets import read_image_sets
 from beam_pipelines.sources.files.file_listing import FileListing, ListedFile, join
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders
+from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, split_of
 from beam_pipelines.sources.files.roots import Root
 
-_ANNOTATION_FOLDERS = ("annotations", "annotation", "xmls", "xml")
+
+class PairedNames(NamedTuple):
+    """The usual names of a format with an annotation file for each image.
+
+    Attributes:
+        extension: The extension of annotation files, in lower case.
+        annotation_folders: The usual names of folders of annotation files, in lower case.
+        image_folders: The usual names of folders of images, in lower case.
+        lists: The folder in `ImageSets` with the lists of splits. None if the format has no such lists.
+    """
+
+    extension: str
+    annotation_folders: tuple[str, ...]
+    image_folders: tuple[str, ...] = IMAGE_FOLDERS
+    lists: str | None = None
 
 
-class VocFolders(NamedTuple):
+class PairedFolders(NamedTuple):
     """A group of annotation and image folders. All paths are relative to the root, which is represented by "".
 
     Attributes:
         folder: The parent folder, which may also contain lists of splits.
-        annotations: The folder with the XML files.
+        annotations: The folder with the annotation files.
         images: The folder with the images. It can be the annotation folder or its parent.
         split: The split that the folder is; None if the folder is not a split.
         has_lists: Whether to use lists of splits.
@@ -37,7 +51,7 @@ class Pair(NamedTuple):
     """An annotation and its image.
 
     Attributes:
-        annotation: The path of the XML file.
+        annotation: The path of the annotation file.
         image: The path of the image.
         num_bytes: The size of the image in bytes; 0 if unknown.
         split: The split of the pair, from a list or from its group; None if neither defines a split.
@@ -61,7 +75,7 @@ class Matched(NamedTuple):
         num_ignored: The number of files that are neither images nor annotations, or in no list.
     """
 
-    group: VocFolders
+    group: PairedFolders
     pairs: list[Pair]
     annotations: list[tuple[str, str | None]]
     images: list[ListedFile]
@@ -69,43 +83,55 @@ class Matched(NamedTuple):
     num_ignored: int
 
 
-def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> list[VocFolders]:
-    """Returns the groups below a root. If no folder has a usual name for annotations, annotation files and images are
-    expected in the same folder. Raises `UserError` if only some folders are splits, a folder is a link, or the splits
-    that options require do not exist."""
-    has_lists = split_folders is not False
-    folders, names = files.top_level()
-    group = _find_group(files, "", None, has_lists)
-    is_one = group or any(name.lower().endswith(".xml") for name in names)
+def find_groups(
+    root: Root, files: FileListing, names: PairedNames, split_folders: bool | None
+) -> tuple[list[PairedFolders], list[str]]:
+    """Returns the groups below a root, and the folders beside the groups that have no annotations.
+
+    If no folder has a usual name for annotations, annotation files and images are expected in the same folder.
+
+    Raises:
+        UserError: Only some folders are splits, a folder is a link, or the splits that options require do not exist.
+    """
+    has_lists = names.lists is not None and split_folders is not False
+    folders, top_files = files.top_level()
+    group = _find_group(files, names, "", has_lists)
+    is_one = group or any(name.lower().endswith(names.extension) for name in top_files)
     if split_folders and (is_one or not folders):
         raise no_split_folders(root.path, "is one folder of annotations and images")
     if is_one:
-        return [group or VocFolders("", "", "", None, has_lists)]
-    groups = {folder: _find_group(files, folder, None, has_lists) for folder in folders}
+        return [group or PairedFolders("", "", "", None, has_lists)], []
+    groups = {folder: _find_group(files, names, folder, has_lists) for folder in folders}
     holders = [folder for folder in folders if groups[folder]] or folders
     splits = name_splits(root.path, holders, split_folders)
     if not any(groups.values()) and not any(splits.values()):
-        return [VocFolders("", "", "", None, has_lists)]
+        return [PairedFolders("", "", "", None, has_lists)], []
     return [
-        (groups[folder] or VocFolders(files.take_folder(folder), folder, folder, None, has_lists))._replace(split=splits[folder])
+        (groups[folder] or PairedFolders(files.take_folder(folder), folder, folder, None, has_lists))._replace(split=splits[folder])
         for folder in holders
-    ]
+    ], [folder for folder in folders if folder not in holders]
 
 
-def _find_group(files: FileListing, folder: str, split: str | None, has_lists: bool) -> VocFolders | None:
+def _find_group(files: FileListing, names: PairedNames, folder: str, has_lists: bool) -> PairedFolders | None:
     folders, _ = files.top_level(folder)
-    annotations = find_folder(folders, _ANNOTATION_FOLDERS)
+    annotations = find_folder(folders, names.annotation_folders)
     if annotations is None:
         return None
-    images = find_folder(folders, IMAGE_FOLDERS)
-    return VocFolders(folder, files.take_folder(join(folder, annotations)), files.take_folder(join(folder, images or "")), split, has_lists)
+    images = find_folder(folders, names.image_folders)
+    return PairedFolders(folder, files.take_folder(join(folder, annotations)), files.take_folder(join(folder, images or "")), None, has_lists)
 
 
-def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
+def find_images(files: FileListing, names: PairedNames, folder: str) -> PairedFolders:
+    """Returns the group of a split folder that has images but no annotations."""
+    images = files.take_folder(join(folder, find_folder(files.top_level(folder)[0], names.image_folders) or ""))
+    return PairedFolders(folder, images, images, split_of(folder), False)
+
+
+def match_files(root: Root, files: FileListing, names: PairedNames, group: PairedFolders) -> Matched:
     """Lists the folders of images and annotations, and matches files by name. The file names are kept in memory. Raises
     `UserError` if a folder or a list cannot be read."""
     num_ignored = files.num_ignored
-    sets = read_image_sets(root, files, group.folder, "Main") if group.has_lists and group.split is None else None
+    sets = read_image_sets(root, files, group.folder, names.lists) if group.has_lists and group.split is None else None
     matched = Matched(group, [], [], [], [*(sets.dead_letters if sets else ())], 0)
     annotations: dict[str, tuple[str, str | None]] = {}
     images: dict[str, list[tuple[str, int, str | None]]] = {}
@@ -114,8 +140,8 @@ def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
         if isinstance(listed_file, DeadLetter):
             matched.dead_letters.append(listed_file)
             continue
-        kind = _kind(listed_file.path, group)
-        name = _inner_stem(listed_file.path, group.annotations if kind == "annotation" else group.images)
+        kind = _kind(listed_file.path, group, names.extension)
+        name = _inner_stem(listed_file.path, group.annotations if kind == "annotation" else group.images, names.extension)
         if kind is None or (sets and name not in sets.members):
             num_ignored -= 1
             continue
@@ -130,20 +156,20 @@ def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
             annotations[name] = (listed_file.path, split)
     _pair(matched, annotations, images)
     if sets:
-        matched.dead_letters.extend(sets.missing(listed, "image or XML file"))
+        matched.dead_letters.extend(sets.missing(listed, "image or annotation file"))
     return matched._replace(num_ignored=files.num_ignored - num_ignored)
 
 
-def _walk(files: FileListing, group: VocFolders) -> Iterator[ListedFile | DeadLetter]:
+def _walk(files: FileListing, group: PairedFolders) -> Iterator[ListedFile | DeadLetter]:
     yield from files.walk(group.images)
     if not _is_below(group.annotations, group.images):
         yield from files.walk(group.annotations)
 
 
-def _kind(path: str, group: VocFolders) -> str | None:
+def _kind(path: str, group: PairedFolders, annotation_extension: str) -> str | None:
     extension = posixpath.splitext(path)[1].lower()
     is_annotation_folder = _is_below(path, group.annotations)
-    if extension == ".xml" and is_annotation_folder:
+    if extension == annotation_extension and is_annotation_folder:
         return "annotation"
     if extension in IMAGE_EXTENSIONS and (group.annotations == group.images or not is_annotation_folder):
         return "image"
@@ -165,11 +191,11 @@ def _is_below(path: str, folder: str) -> bool:
     return not folder or path == folder or path.startswith(f"{folder}/")
 
 
-def _inner_stem(path: str, folder: str) -> str:
-    return stem(path[len(folder) + 1 :] if folder else path)
+def _inner_stem(path: str, folder: str, extension: str) -> str:
+    return stem(path[len(folder) + 1 :] if folder else path, extension)
 
 
-def stem(path: str) -> str:
+def stem(path: str, annotation_extension: str) -> str:
     """Returns a path in NFC without its extension, so that an image and its annotation have equal paths."""
     base, extension = posixpath.splitext(path)
-    return nfc(base if extension.lower() in IMAGE_EXTENSIONS or extension.lower() == ".xml" else path)
+    return nfc(base if extension.lower() in IMAGE_EXTENSIONS or extension.lower() == annotation_extension else path)

@@ -1,0 +1,143 @@
+"""Defines the base class of the source formats of annotation tools."""
+
+from typing import Any, ClassVar, Mapping, NamedTuple, Sequence
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.sources.annotations.shapes import Shape, object_features, object_values
+from beam_pipelines.sources.cells.class_cells import known, read_class
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
+from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.files import files_at
+from tf_input.dataset_format import LABEL, OBJECTS
+
+
+class Annotation(NamedTuple):
+    """The annotation of an image.
+
+    Attributes:
+        file_name: The name of the image file, as in the annotation; may be empty.
+        values: The values of the features, as in `InputRecord`. None if the examples have no values.
+        label: The class name, if the dataset has a single-class feature `label`. Otherwise empty.
+        others: The names of the fields that are not kept.
+        image: The bytes of the image, if the annotation contains the image. Otherwise empty.
+    """
+
+    file_name: str
+    values: Mapping[str, Any] | None = None
+    label: str = ""
+    others: frozenset[str] = frozenset()
+    image: bytes = b""
+
+
+class AnnotationSource(Source):
+    """Base class of the formats of annotation tools, which describe objects and sometimes the classes of entire images.
+
+    By default, the targets are the objects. `--label NAME` selects the classes of entire images instead, if the format
+    has such classes, and `--label objects` selects the objects again.
+
+    Args:
+        config: The options of the source.
+        with_sizes: Whether to find each image's size in bytes.
+        spool_directory: The directory for images that annotation files contain; None if these images will not be read.
+
+    Attributes:
+        flags: The additional features of each object: a mapping from name to kind.
+        class_fields: The fields with classes of entire images that `--label` may name. None allows any name.
+    """
+
+    flags: ClassVar[Mapping[str, str]] = {}
+    class_fields: ClassVar[Sequence[str] | None] = ()
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(config)
+        source = config.source
+        if source.has_masks and source.labels is not None and not any(_is_objects(column) for column in source.labels):
+            raise UserError("--masks: needs objects. Omit it, or the option --label.")
+        self._config = config
+        self._with_sizes = with_sizes
+        self._spool_directory = spool_directory
+        self._label_names = source.names_of(OBJECT_LABEL)
+        self._set_targets(source.labels)
+        self._root = Root(source.image_root or self._image_root(config.input), config.follow_links)
+        self.root = self._root.path
+        self._files = files_at(self.root)
+        self.num_ignored = 0
+        self.unused_fields = UnusedFields()
+
+    def _image_root(self, path: str) -> str:
+        """Returns the folder of the images if `--image_root` is not given."""
+        return path
+
+    def _set_targets(self, labels: Sequence[Column] | None) -> None:
+        """Sets the features and the targets for the values of `--label`. None selects the objects."""
+        self._has_objects = labels is None or any(_is_objects(column) for column in labels)
+        self._class_columns = [column for column in labels or () if not _is_objects(column)]
+        for column in self._class_columns:
+            self._check_class_column(column)
+        objects = object_features(self.flags, self._config.source.has_masks) if self._has_objects else ()
+        self.features = (*objects, *(column.feature() for column in self._class_columns))
+        masks = [feature.name for feature in objects if feature.kind == "mask"]
+        self.targets = (*((OBJECTS, *masks) if objects else ()), *(column.name for column in self._class_columns))
+
+    def _check_class_column(self, column: Column) -> None:
+        name = printable(",".join(column.names))
+        if self.class_fields is not None and column.names[0] not in self.class_fields or len(column.names) > 1:
+            fields = ", ".join((*(self.class_fields or ()), OBJECTS, "none"))
+            raise UserError(f"--label={name}: --source={self.kind.name} has no such field. Give one of {fields}.")
+        if column.kind not in ("class", "multi_label"):
+            raise UserError(f"--label={name}:{column.kind}: {name} contains class names. Use {name} or {name}:multi_label.")
+
+    def _make_annotation(
+        self,
+        file_name: str,
+        shapes: Sequence[Shape],
+        image_size: tuple[int, int] | None,
+        classes: Mapping[str, Sequence[Any]] = {},
+        others: Sequence[str] = (),
+        image: bytes = b"",
+    ) -> Annotation:
+        """Creates the annotation of an image.
+
+        Args:
+            file_name: The name of the image file, as in the annotation.
+            shapes: The objects.
+            image_size: The (height, width) that the annotation states. None if it states no size.
+            classes: A mapping from each field that `--label` may name to the classes of the entire image.
+            others: The names of the fields that are not kept.
+            image: The bytes of the image, if the annotation contains the image.
+
+        Raises:
+            InvalidInput: A class is invalid, or the image has no single class.
+        """
+        values: dict[str, Any] = {}
+        label = ""
+        if self._has_objects:
+            values |= object_values(shapes, image_size, self.flags, self._config.source.has_masks)
+        for column in self._class_columns:
+            value = self._read_classes(column, classes.get(column.names[0], ()))
+            if column.name == LABEL and isinstance(value, str):
+                label = value
+            else:
+                values[column.name] = value
+        return Annotation(file_name, values or None, label, frozenset(others), image)
+
+    def _read_classes(self, column: Column, classes: Sequence[Any]) -> str | tuple[str, ...]:
+        """Returns the class of an image, or all its classes if the kind of the column is `multi_label`."""
+        names, field = self._config.source.names_of(column.name), printable(column.names[0])
+        try:
+            found = sorted({known(read_class(item), names) for item in classes})
+        except InvalidInput as error:
+            raise InvalidInput(error.reason, f"{field} {error}") from None
+        if column.kind == "multi_label":
+            return tuple(found)
+        if len(found) != 1:
+            shown = f"{len(found)} classes ({printable(', '.join(found)[:80])})" if found else "no class"
+            raise InvalidInput("bad_label", f"{field} has {shown}; it must have one (use {field}:multi_label for any number)")
+        return found[0]
+
+
+def _is_objects(column: Column) -> bool:
+    return column.names == (OBJECTS,)

@@ -1,0 +1,229 @@
+"""Builds the objects of an image from the shapes that annotation tools draw.
+
+All coordinates are in pixels, with x to the right and y down. A box has the sides (ymin, xmin, ymax, xmax).
+"""
+
+import math
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from beam_pipelines.errors import InvalidInput
+from beam_pipelines.images.annotations import Objects, Regions
+from beam_pipelines.images.image_headers import check_size
+from beam_pipelines.sources.cells.cells import shown
+from beam_pipelines.sources.cells.class_cells import known, read_class
+from tf_input.dataset_format import LABEL, MASK, OBJECTS, Feature
+
+_MAX_COORDINATE = 1 << 31
+_MAX_CORNERS = 720  # of the polygon for an ellipse
+_MASK_VALUES = f"0: no object; other values: the class of {OBJECTS}/{LABEL}, plus 1"
+
+Point = tuple[float, float]
+
+
+class Outline(NamedTuple):
+    """The geometry of a shape.
+
+    Attributes:
+        box: The smallest box around the shape.
+        area: The area in pixels.
+        region: The region in COCO's format: a list of polygons [x, y, x, y, …], or a run-length encoding.
+    """
+
+    box: tuple[float, float, float, float]
+    area: float
+    region: Any
+
+
+class Shape(NamedTuple):
+    """An object of an image.
+
+    Attributes:
+        label: The class name.
+        outline: The geometry.
+        flags: A mapping from the name of each additional feature of objects to its value.
+    """
+
+    label: str
+    outline: Outline
+    flags: Mapping[str, int | float] = {}
+
+
+def read_shapes(entries: Iterable[Any], read: Callable[[Any], Shape | None], name: str = "shape") -> tuple[Shape, ...]:
+    """Reads the shapes of an image.
+
+    Args:
+        entries: The entries of the shapes in the annotation file.
+        read: A function that reads an entry. It returns None for shapes without an area, such as points.
+        name: The name of an entry in messages.
+
+    Raises:
+        InvalidInput: An entry is invalid. The message contains the number of the entry, which starts at 1.
+    """
+    shapes = []
+    for number, entry in enumerate(entries, 1):
+        try:
+            shape = read(entry)
+        except InvalidInput as error:
+            raise InvalidInput(error.reason, f"{name} {number} {error}") from None
+        if shape is not None:
+            shapes.append(shape)
+    return tuple(shapes)
+
+
+def read_label(value: Any, label_names: Sequence[str]) -> str:
+    """Returns the class name of a shape. Raises `InvalidInput` if it is not a class name, or not an allowed one."""
+    try:
+        return known(read_class(value), label_names)
+    except InvalidInput as error:
+        raise InvalidInput(error.reason, f"has an invalid class: {error}") from None
+
+
+def read_coordinate(value: Any, name: str) -> float:
+    """Converts a number, or a string with a number, to a finite float.
+
+    Raises:
+        InvalidInput: The value is not such a number.
+    """
+    try:
+        number = math.nan if isinstance(value, (bool, list, dict)) or value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= _MAX_COORDINATE:  # Also rejects NaN.
+        raise InvalidInput("bad_box", f"has {name} {shown(value)}; it must be a finite number of pixels")
+    return number
+
+
+def read_points(value: Any, minimum: int) -> list[Point]:
+    """Converts a list of [x, y] pairs.
+
+    Raises:
+        InvalidInput: The value is not such a list, or has fewer points than `minimum`.
+    """
+    if not isinstance(value, list) or not all(isinstance(point, (list, tuple)) and len(point) == 2 for point in value):
+        raise InvalidInput("bad_box", f"has the points {shown(value)}; they must be a list of [x, y]")
+    if len(value) < minimum:
+        raise InvalidInput("bad_box", f"has {len(value)} points; it must have at least {minimum}")
+    return [(read_coordinate(x, "x"), read_coordinate(y, "y")) for x, y in value]
+
+
+def read_image_size(height: Any, width: Any) -> tuple[int, int] | None:
+    """Returns the (height, width) in pixels that an annotation states for its image. None if a side is missing or 0.
+
+    Raises:
+        InvalidInput: A side is not a number of pixels.
+    """
+    sides = [read_coordinate(side or 0, "an image side of") for side in (height, width)]
+    if any(side < 0 or side % 1 for side in sides):
+        raise InvalidInput("size_mismatch", f"image size {shown(width)} x {shown(height)}; it must be numbers of pixels")
+    return (int(sides[0]), int(sides[1])) if all(sides) else None
+
+
+def polygon(points: Sequence[Point]) -> Outline:
+    """Returns the outline of a polygon with at least 3 corners."""
+    xs, ys = zip(*points)
+    doubled = sum(x * next_y - next_x * y for (x, y), (next_x, next_y) in zip(points, [*points[1:], points[0]]))
+    return Outline((min(ys), min(xs), max(ys), max(xs)), abs(doubled) / 2, [[side for point in points for side in point]])
+
+
+def rectangle(x: float, y: float, width: float, height: float) -> Outline:
+    """Returns the outline of a rectangle with the top left corner (x, y).
+
+    Raises:
+        InvalidInput: A side is negative.
+    """
+    if width < 0 or height < 0:
+        raise InvalidInput("bad_box", f"is a box of {width:g} x {height:g} pixels; its sides must not be negative")
+    return polygon([(x, y), (x + width, y), (x + width, y + height), (x, y + height)])
+
+
+def rotated(outline: Outline, degrees: float, center: Point) -> Outline:
+    """Returns the outline of a polygon that is rotated clockwise about a point."""
+    if not degrees % 360:
+        return outline
+    sine, cosine = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
+    sides = outline.region[0]
+    moved = [(x - center[0], y - center[1]) for x, y in zip(sides[::2], sides[1::2])]
+    return polygon([(center[0] + x * cosine - y * sine, center[1] + x * sine + y * cosine) for x, y in moved])
+
+
+def ellipse(center: Point, radius_x: float, radius_y: float, degrees: float = 0) -> Outline:
+    """Returns the outline of an ellipse that is rotated clockwise about its center.
+
+    The region is a polygon whose corners are at most about one pixel apart, so far as `_MAX_CORNERS` allows.
+
+    Raises:
+        InvalidInput: A radius is negative.
+    """
+    if radius_x < 0 or radius_y < 0:
+        raise InvalidInput("bad_box", f"has the radius {min(radius_x, radius_y):g}; it must not be negative")
+    num_corners = min(_MAX_CORNERS, max(16, math.ceil(2 * math.pi * max(radius_x, radius_y))))
+    angles = [2 * math.pi * corner / num_corners for corner in range(num_corners)]
+    corners = [(center[0] + radius_x * math.cos(angle), center[1] + radius_y * math.sin(angle)) for angle in angles]
+    sine, cosine = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
+    reach_x, reach_y = math.hypot(radius_x * cosine, radius_y * sine), math.hypot(radius_x * sine, radius_y * cosine)
+    box = center[1] - reach_y, center[0] - reach_x, center[1] + reach_y, center[0] + reach_x
+    return Outline(box, math.pi * radius_x * radius_y, rotated(polygon(corners), degrees, center).region)
+
+
+def circle(center: Point, edge: Point) -> Outline:
+    """Returns the outline of a circle that is drawn from its center to a point on its edge."""
+    radius = math.dist(center, edge)
+    return ellipse(center, radius, radius)
+
+
+def bitmap(pixels: np.ndarray, top: int, left: int, image_size: tuple[int, int]) -> Outline:
+    """Returns the outline of a bitmap.
+
+    Args:
+        pixels: The pixels of the object, bool [height, width].
+        top: The row of the first pixel in the image.
+        left: The column of the first pixel in the image.
+        image_size: The (height, width) of the image.
+
+    Raises:
+        InvalidInput: The bitmap is empty or not inside the image, or the image is too large.
+    """
+    from pycocotools import mask as coco_masks
+
+    check_size("mask", *image_size)
+    (height, width), rows, columns = pixels.shape, np.flatnonzero(pixels.any(axis=1)), np.flatnonzero(pixels.any(axis=0))
+    if not len(rows):
+        raise InvalidInput("bad_mask", "is a mask without pixels")
+    if top < 0 or left < 0 or top + height > image_size[0] or left + width > image_size[1]:
+        place = f"{width} x {height} pixels at x {left}, y {top}"
+        raise InvalidInput("bad_mask", f"is a mask of {place}; it must be inside {image_size[1]} x {image_size[0]} pixels")
+    canvas = np.zeros(image_size, np.uint8, order="F")
+    canvas[top : top + height, left : left + width] = pixels
+    box = tuple(float(side) for side in (top + rows[0], left + columns[0], top + rows[-1] + 1, left + columns[-1] + 1))
+    counts = coco_masks.encode(canvas)["counts"]
+    return Outline(box, float(np.count_nonzero(pixels)), {"size": [*image_size], "counts": counts})
+
+
+def object_features(flags: Mapping[str, str], has_masks: bool) -> tuple[Feature, ...]:
+    """Returns the features of objects.
+
+    Args:
+        flags: A mapping from the name of each additional feature to its kind.
+        has_masks: Whether a mask is drawn from the outlines.
+    """
+    return (
+        Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
+        *(Feature(f"{OBJECTS}/{name}", kind, (None,)) for name, kind in flags.items()),
+        Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)),
+        *((Feature(MASK, "mask", description=_MASK_VALUES),) if has_masks else ()),
+    )
+
+
+def object_values(
+    shapes: Sequence[Shape], image_size: tuple[int, int] | None, flags: Iterable[str], has_masks: bool
+) -> dict[str, Any]:
+    """Returns the values of the features of objects. In a mask, smaller objects are drawn over larger objects."""
+    labels = tuple(shape.label for shape in shapes)
+    columns = {name: tuple(shape.flags[name] for shape in shapes) for name in flags}
+    values: dict[str, Any] = {OBJECTS: Objects(tuple(shape.outline.box for shape in shapes), labels, columns, image_size)}
+    if has_masks:
+        order = sorted(shapes, key=lambda shape: -shape.outline.area)  # stable
+        values[MASK] = Regions(tuple(shape.label for shape in order), tuple(shape.outline.region for shape in order), image_size)
+    return values
