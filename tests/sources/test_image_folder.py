@@ -468,7 +468,7 @@ VOC = b"<annotation><filename>1.jpg</filename></annotation>"
         ("1.txt", b"0 0.1 0.1 0.2 0.1 0.2 0.2\n", ["YOLO", "--source=coco"]),
         ("1.txt", b"1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0 ship 0\n", ["DOTA", "--source=coco"]),
         ("list.txt", b"cat/1.jpg 0\n", ["--source=text"]),
-        ("1.json", b'{"shapes": [], "imagePath": "1.jpg"}', ["LabelMe", "--source=coco"]),
+        ("1.json", b'{"shapes": [], "imagePath": "1.jpg"}', ["LabelMe", "--source=labelme"]),
         ("all.json", b'{"images": [{"file_name": "1.jpg"}], "annotations": []}', ["COCO", "--image_root"]),
         ("1.xml", VOC, ["--source=voc"]),
         ("1.xml", b"<annotations></annotations>", ["CVAT"]),

@@ -52,8 +52,10 @@ _ENDS = {
 }
 TABLE_ENDINGS = tuple(f"{end}{more}" for end in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet") for more in ("", ".gz"))
 _COCO = "Read them with {coco}."
+LABELME = "LabelMe labels"
 _JSON_KEYS = [
-    ({"shapes", "imagePath"}, "LabelMe labels", _CONVERT),
+    ({"shapes", "imagePath"}, LABELME, "Read them with --source=labelme."),
+    ({"shapes", "shape_type"}, LABELME, "Read them with --source=labelme."),
     ({"_via_img_metadata"}, "VIA labels", _CONVERT),
     ({"images", "file_name"}, "COCO annotations", _COCO),
     ({"images", "annotations"}, "COCO annotations", _COCO),
@@ -97,6 +99,16 @@ def recognise(path: str) -> Format | None:
         advice = format_and_advice[1].replace("{path}", printable(path)).replace("{coco}", _coco_options(path))
         return Format(format_and_advice[0], advice.replace("{unpack}", unpack_advice(path)))
     return Format("a table", _table_advice(path, head)) if name.endswith(TABLE_ENDINGS) else None
+
+
+def format_of_content(name: str, head: bytes) -> str:
+    """Returns the name of the format that the first bytes of a file show. Returns "" if the format is unknown.
+
+    Args:
+        name: The name of the file.
+        head: The first bytes of the file.
+    """
+    return (_by_content(name.lower(), head) or ("",))[0]
 
 
 def reject_other_format(path: str) -> None:

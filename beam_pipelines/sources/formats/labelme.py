@@ -1,0 +1,165 @@
+"""Source `labelme`: boxes, and optionally masks, from LabelMe's JSON files, with one JSON file per image.
+
+The image of a JSON file is the image of the same name, or the image that `imagePath` names. If there is no such image,
+the image that is embedded as `imageData` is used.
+"""
+
+import base64
+import binascii
+import posixpath
+import re
+from typing import Any, Mapping, Sequence
+
+from beam_pipelines.config.source_kinds import SourceKind
+from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.images.class_masks import read_mask
+from beam_pipelines.sources.annotations.annotation_source import Annotation
+from beam_pipelines.sources.annotations.paired_files import PairedNames
+from beam_pipelines.sources.annotations.paired_source import PairedSource
+from beam_pipelines.sources.annotations.recognition import recognise_content
+from beam_pipelines.sources.annotations.shapes import (
+    Outline,
+    Shape,
+    bitmap,
+    circle,
+    polygon,
+    read_image_size,
+    read_label,
+    read_points,
+    read_shapes,
+    rectangle,
+)
+from beam_pipelines.sources.cells.cells import shown
+from beam_pipelines.sources.cells.json_text import read_json
+from beam_pipelines.sources.files.label_files import LABELME
+from beam_pipelines.sources.input_names import InputNames, Recognition
+
+_MAX_TEXT_BYTES = 4 << 20  # without the embedded image
+_IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=]*)"')
+_WITHOUT_AREA = ("point", "points", "line", "linestrip")
+_UNUSED = ("group_id", "description", "flags")
+_FLAGS = "flags"
+
+
+class LabelMe(PairedSource):
+    """Lists the images of LabelMe's JSON files with their objects.
+
+    Args:
+        config: The options of the source.
+        with_sizes: Whether to find each image's size in bytes. On a disk, each image costs one file-system call.
+        spool_directory: The directory for embedded images. None if these images will not be read.
+    """
+
+    kind = SourceKind(
+        name="labelme",
+        summary="LabelMe",
+        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks"),
+        synonyms=("anylabeling", "x-anylabeling"),
+        has_image_classes=True,
+    )
+    names = PairedNames(".json", ("annotations", "annotation", "json", "jsons", "labels", "labelme"))
+    file_kind = "JSON file"
+    max_bytes = 128 << 20
+    image_name_field = "imagePath"
+    may_embed = True
+    class_fields = (_FLAGS,)
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises a folder of LabelMe's JSON files, with or without images."""
+        recognition = recognise_content(names, LABELME, "*.json", cls.names.annotation_folders)
+        if recognition and not names.is_folder:
+            path = printable(names.path)
+            raise UserError(f"--input={path}: is LabelMe's file of one image. Pass its folder, with --source=labelme.")
+        return recognition
+
+    def parse(self, data: bytes) -> Annotation:
+        """Parses a JSON file. Raises `InvalidInput` if the file is invalid."""
+        embedded = _IMAGE_DATA.search(data)
+        content = _read_content(data[: embedded.start(1)] + data[embedded.end(1) :] if embedded else data)
+        image_size = read_image_size(content.get("imageHeight"), content.get("imageWidth"))
+        others: set[str] = set()
+        shapes = read_shapes(content["shapes"], lambda entry: self._read_shape(entry, image_size, others))
+        flags = content.get(_FLAGS)
+        classes = [name for name, is_set in flags.items() if is_set is True] if isinstance(flags, dict) else []
+        file_name = content.get("imagePath")
+        return self._make_annotation(
+            file_name if isinstance(file_name, str) else "",
+            shapes if self._has_objects else (),
+            image_size,
+            {_FLAGS: classes},
+            others=sorted(others),
+            image=embedded[1] if embedded else b"",
+        )
+
+    def decode_image(self, image: bytes) -> bytes:
+        """Decodes `imageData`. Raises `InvalidInput` if it is not base64."""
+        return _decode(image, "imageData")
+
+    def _read_shape(self, entry: Any, image_size: tuple[int, int] | None, others: set[str]) -> Shape | None:
+        if not isinstance(entry, dict):
+            raise InvalidInput("bad_annotation", f"is {shown(entry)}; it must be an object")
+        kind = entry.get("shape_type") or "polygon"
+        if kind in _WITHOUT_AREA:
+            others.add(f"shapes of type {kind}")
+            return None
+        label = read_label(entry.get("label"), self._label_names)
+        others.update(name for name in _UNUSED if entry.get(name) not in (None, "", {}, []))
+        try:
+            return Shape(label, _read_outline(kind, entry, image_size))
+        except InvalidInput as error:
+            raise InvalidInput(error.reason, f"({printable(label)}) {error}") from None
+
+    def _stated_folders(self, path: str, folders: Sequence[str]) -> Sequence[str]:
+        return [posixpath.dirname(path), *folders]
+
+    def _stated(self, annotation: Annotation, folder: str) -> str | None:
+        """Returns the path in `imagePath`. A path outside the input is usually of another computer, and is not used."""
+        try:
+            return super()._stated(annotation, folder)
+        except InvalidInput:
+            self.unused_fields.add(("imagePath",))
+            return None
+
+
+def _read_content(data: bytes) -> Mapping[str, Any]:
+    if len(data) > _MAX_TEXT_BYTES:
+        raise InvalidInput("bad_json", f"{len(data)} bytes besides the image; at most {_MAX_TEXT_BYTES} are allowed")
+    try:
+        content = read_json(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("bad_json", f"not valid JSON: {printable(str(error)[:200])}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("shapes"), list):
+        raise InvalidInput("bad_annotation", "has no list 'shapes'; it must be a JSON file of LabelMe")
+    return content
+
+
+def _read_outline(kind: Any, entry: Mapping[str, Any], image_size: tuple[int, int] | None) -> Outline:
+    if kind == "mask":
+        return _read_bitmap(entry, image_size)
+    if kind == "circle":
+        center, edge, *_ = read_points(entry.get("points"), 2)
+        return circle(center, edge)
+    if kind == "rectangle":
+        xs, ys = zip(*read_points(entry.get("points"), 2))
+        return rectangle(min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys))
+    if kind in ("polygon", "rotation", "oriented_rectangle"):
+        return polygon(read_points(entry.get("points"), 3))
+    raise InvalidInput("bad_annotation", f"has the shape_type {shown(kind)}, which is unknown")
+
+
+def _read_bitmap(entry: Mapping[str, Any], image_size: tuple[int, int] | None) -> Outline:
+    """Returns the outline of a mask, which is a PNG in base64 for the box from the first to the second point."""
+    (left, top), _ = read_points(entry.get("points"), 2)[:2]
+    text = entry.get("mask")
+    if image_size is None or not isinstance(text, str) or left % 1 or top % 1:
+        raise InvalidInput("bad_mask", "is a mask without a PNG, whole coordinates or an image size")
+    pixels = read_mask(_decode(text.encode(errors="replace"), "mask"))
+    return bitmap(pixels > 0, int(top), int(left), image_size)
+
+
+def _decode(text: bytes, field: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise InvalidInput("bad_image", f"{field} is not valid base64: {error}") from None

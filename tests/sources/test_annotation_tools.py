@@ -1,0 +1,377 @@
+"""Tests the sources of annotation tools: boxes, masks, dead letters, hostile files, object stores and runners.
+
+Every format describes the same three pictures: `1` with a cat and a dog that overlap, `2` with a dog, `3` without
+objects.
+"""
+
+import base64
+import json
+import os
+import pathlib
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+
+import numpy as np
+import pytest
+
+import engines
+import tf_input
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.errors import UserError
+from beam_pipelines.sources.guess import guess_source
+from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.sources.registry import find_kind
+from made_images import encode, png, write_files
+from object_stores import StoreServer, connected_to, shared_server, upload_files
+
+WIDTH, HEIGHT = 48, 32
+IMAGES = {name: png(int(name), HEIGHT, WIDTH) for name in "123"}
+# Class, xmin, ymin, xmax, ymax. The second object of picture 1 is larger.
+BOXES = {"1": [("cat", 4, 5, 14, 17), ("dog", 10, 10, 30, 20)], "2": [("dog", 2, 3, 8, 9)], "3": []}
+Files = dict[str, bytes]
+
+
+class Format(NamedTuple):
+    """A source format.
+
+    Attributes:
+        write: Function that returns the files of the source for the objects of each image.
+        input: Path of --input below the folder of the files.
+        layouts: Functions that rename the files to each other layout of the format.
+        key: Key of an example, given the name of its picture.
+        has_masks: Whether the format has --masks.
+        flags: Additional features of each object of picture 1.
+    """
+
+    write: Callable[[Mapping[str, Sequence[tuple]]], Files]
+    input: str = ""
+    key: str = "{}.png"
+    has_masks: bool = True
+    flags: Mapping[str, tuple] = {}
+
+
+def corners(box: tuple) -> list[list[float]]:
+    _, xmin, ymin, xmax, ymax = box
+    return [[xmin, ymin], [xmax, ymin], [xmax, ymax], [xmin, ymax]]
+
+
+def labelme(shapes: Sequence[Mapping[str, Any]], **fields: Any) -> bytes:
+    """Returns the JSON file of a picture as LabelMe writes it."""
+    size = {"imageHeight": HEIGHT, "imageWidth": WIDTH}
+    content = {"version": "5.2.1", "flags": {}, "shapes": shapes, "imagePath": "1.png", "imageData": None, **size}
+    return json.dumps({**content, **fields}).encode()
+
+
+def labelme_shape(box: tuple, kind: str = "rectangle", **fields: Any) -> dict[str, Any]:
+    points = corners(box)[2::-2] if kind == "rectangle" else corners(box)
+    return {"label": box[0], "points": points, "group_id": None, "shape_type": kind, "flags": {}, **fields}
+
+
+def write_labelme(boxes: Mapping[str, Sequence[tuple]]) -> Files:
+    files = {f"{name}.png": data for name, data in IMAGES.items()}
+    for name, objects in boxes.items():
+        shapes = [labelme_shape(box, ("rectangle", "polygon")[number % 2]) for number, box in enumerate(objects)]
+        files[f"{name}.json"] = labelme(shapes, imagePath=f"{name}.png")
+    return files
+
+
+FORMATS = {"labelme": Format(write_labelme)}
+
+
+class Listing:
+    """Lists all parts of an input, with a new source object for each part, as Beam workers do."""
+
+    def __init__(self, path: str, kind: str, spool: pathlib.Path | None = None, source: Mapping[str, Any] = {}, **options: Any) -> None:
+        config = PrepareJob(path, "out", "made", source=SourceConfig(kind=find_kind(kind), **source), **options)
+        self.images: dict[str, InputRecord] = {}
+        self.letters: dict[str, DeadLetter] = {}
+        self.num_ignored = 0
+        self.unused: set[str] = set()
+        for part in open_source(config).parts():
+            lister = open_source(config, spool_directory=os.fspath(spool) if spool else None)
+            for item in lister.list(part):
+                into, name = (self.letters, item.path) if isinstance(item, DeadLetter) else (self.images, item.key)
+                assert name not in into
+                into[name] = item
+            self.num_ignored += lister.num_ignored
+            self.unused |= lister.unused_fields.names
+
+    @property
+    def boxes(self) -> dict[str, list[tuple]]:
+        """The class and the sides (xmin, ymin, xmax, ymax) of each object."""
+        return {
+            key: [(label, box[1], box[0], box[3], box[2]) for label, box in zip(image.values["objects"].labels, image.values["objects"].boxes)]
+            for key, image in self.images.items()
+        }
+
+
+def write(root: pathlib.Path, files: Mapping[str, bytes]) -> str:
+    return os.fspath(write_files(root, files))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_format_is_detected_and_boxes_are_exact(tmp_path, kind):
+    case = FORMATS[kind]
+    path = f"{write(tmp_path, case.write(BOXES))}/{case.input}".rstrip("/")
+    assert guess_source(path).kind.name == kind
+    listed = Listing(path, kind)
+    assert not listed.letters
+    assert set(listed.boxes) == {case.key.format(name) for name in BOXES}
+    for name, expected in BOXES.items():
+        actual = listed.boxes[case.key.format(name)]
+        assert [box[0] for box in actual] == [box[0] for box in expected]
+        np.testing.assert_allclose([box[1:] for box in actual], [box[1:] for box in expected], atol=1e-9)
+    objects = listed.images[case.key.format("1")].values["objects"]
+    assert dict(objects.flags) == dict(case.flags)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_label_none_lists_only_images(tmp_path, kind):
+    case = FORMATS[kind]
+    path = f"{write(tmp_path, case.write(BOXES))}/{case.input}".rstrip("/")
+    listed = Listing(path, kind, source={"labels": ()})
+    assert {image.values for image in listed.images.values()} == {None} and len(listed.images) == 3
+
+
+def test_masks_and_label_none_exclude_each_other(tmp_path):
+    with pytest.raises(UserError, match="--masks"):
+        Listing(write(tmp_path, write_labelme(BOXES)), "labelme", source={"labels": (), "has_masks": True})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[StoreServer]:
+    with connected_to(shared_server("s3")) as server:
+        yield server
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FORMATS)
+def test_object_store_lists_the_same_as_a_disk(server, tmp_path, kind):
+    case = FORMATS[kind]
+    files = case.write(BOXES)
+    root = upload_files(server, files)
+    listed = Listing(f"{root}/{case.input}".rstrip("/"), kind)
+    local = Listing(f"{write(tmp_path, files)}/{case.input}".rstrip("/"), kind)
+    assert listed.boxes == local.boxes and not listed.letters
+    assert guess_source(f"{root}/{case.input}".rstrip("/")).kind.name == kind
+
+
+def enlarge(kind: str, num: int) -> Files:
+    """Returns the files of a source with `num` pictures. Picture `k` has the objects of picture `k % 3 + 1`."""
+    case = FORMATS[kind]
+    files = case.write({str(number): BOXES[str(number % 3 + 1)] for number in range(num)})
+    for path in [path for path in files if path.endswith(".png")]:
+        del files[path]
+    folder = os.path.dirname(case.key)
+    images = {f"{number}.png": png(number, HEIGHT, WIDTH) for number in range(num)}
+    return files | {os.path.join(folder, name): data for name, data in images.items()}
+
+
+@pytest.mark.slow(20)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_command_writes_boxes_and_masks_for_training(tmp_path, kind):
+    case, num = FORMATS[kind], 12
+    path = f"{write(tmp_path / 'in', enlarge(kind, num))}/{case.input}".rstrip("/")
+    options = ["prepare", f"--input={path}", "--name=made", "--splits=train=1", "--num_shards=2", *(["--masks"] if case.has_masks else [])]
+    assert main([*options, f"--output={tmp_path}/out"]) == 0
+    dataset = tf_input.open(tmp_path / "out")
+    examples = {pathlib.PurePosixPath(example["key"]).stem: example for example in dataset["train"]}
+    assert set(examples) == {str(number) for number in range(num)}
+    for name, example in examples.items():
+        expected = BOXES[str(int(name) % 3 + 1)]
+        sides = [[ymin / HEIGHT, xmin / WIDTH, ymax / HEIGHT, xmax / WIDTH] for _, xmin, ymin, xmax, ymax in expected]
+        np.testing.assert_allclose(example["objects"]["bbox"], np.reshape(sides, (-1, 4)), atol=1e-6)
+        assert list(example["objects"]["label"]) == [("cat", "dog").index(box[0]) for box in expected]
+        if case.has_masks:
+            mask = np.zeros((HEIGHT, WIDTH))
+            for label, xmin, ymin, xmax, ymax in reversed(expected):
+                mask[ymin:ymax, xmin:xmax] = ("cat", "dog").index(label) + 1
+            np.testing.assert_array_equal(example["mask"][..., 0], mask, err_msg=name)
+    images, targets = next(iter(dataset.batches("train", batch_size=4, image_size=32)))
+    boxes = targets["objects"] if case.has_masks else targets
+    assert images.shape == (4, 32, 32, 3) and boxes["bbox"].shape[0] == 4 and boxes["valid"].shape == boxes["label"].shape
+
+
+@pytest.mark.slow(20)
+@pytest.mark.skipif(not engines.has_go(), reason="Prism is built with go, which is not on the PATH")
+@pytest.mark.parametrize("kind", FORMATS)
+def test_two_runners_write_the_same_bytes(tmp_path, kind):
+    path = f"{write(tmp_path / 'in', enlarge(kind, 12))}/{FORMATS[kind].input}".rstrip("/")
+    prism = ["--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK"]
+    for name, options in (("local", []), ("prism", prism)):
+        assert main(["prepare", f"--input={path}", "--name=made", f"--output={tmp_path}/{name}", *options]) == 0
+    assert engines.digest(tmp_path / "local") == engines.digest(tmp_path / "prism")
+
+
+# Content of annotations: format, changes of the files, expected boxes of picture 1.
+
+CAT = ("cat", 4, 5, 14, 17)
+SHAPES: dict[str, tuple[str, Files, list[tuple]]] = {
+    "labelme circle": (
+        "labelme",
+        {"1.json": labelme([{"label": "cat", "points": [[20, 10], [23, 14]], "shape_type": "circle"}])},
+        [("cat", 15, 5, 25, 15)],
+    ),
+    "labelme corners in another order": (
+        "labelme",
+        {"1.json": labelme([{"label": "cat", "points": [[14, 5], [4, 17]], "shape_type": "rectangle"}])},
+        [CAT],
+    ),
+    "labelme without shape_type": ("labelme", {"1.json": labelme([{"label": "cat", "points": corners(CAT)}])}, [CAT]),
+    "labelme numbers as labels": ("labelme", {"1.json": labelme([labelme_shape((7, *CAT[1:]))])}, [("7", *CAT[1:])]),
+    "labelme mask": (
+        "labelme",
+        {
+            "1.json": labelme(
+                [
+                    {
+                        "label": "cat",
+                        "points": [[3, 4], [14, 17]],
+                        "shape_type": "mask",
+                        "mask": base64.b64encode(encode(np.pad(np.ones((12, 10), np.uint8), 1), "PNG")).decode(),
+                    }
+                ]
+            )
+        },
+        [CAT],
+    ),
+    "labelme points and lines": (
+        "labelme",
+        {
+            "1.json": labelme(
+                [
+                    labelme_shape(CAT),
+                    {"label": "nose", "points": [[1, 1]], "shape_type": "point"},
+                    {"label": "edge", "points": [[1, 1], [9, 9]], "shape_type": "linestrip"},
+                ]
+            )
+        },
+        [CAT],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_shapes_become_boxes(tmp_path, case):
+    kind, changes, expected = SHAPES[case]
+    form = FORMATS[kind]
+    path = f"{write(tmp_path, form.write(BOXES) | changes)}/{form.input}".rstrip("/")
+    listed = Listing(path, kind, source={"has_masks": form.has_masks})
+    actual = listed.boxes[form.key.format("1")]
+    assert not listed.letters and [box[0] for box in actual] == [box[0] for box in expected]
+    np.testing.assert_allclose([box[1:] for box in actual], [box[1:] for box in expected], atol=1e-6)
+
+
+# Invalid and hostile annotations of picture 1: format, changes of the files, reason, words of the message.
+
+DEEP = b"[" * 200_000
+BAD: dict[str, tuple[str, Files, str, list[str]]] = {
+    "labelme NaN": ("labelme", {"1.json": labelme([labelme_shape(("cat", 4, 5, float("nan"), 9))])}, "bad_box", ["shape 1", "cat", "nan"]),
+    "labelme huge number": ("labelme", {"1.json": labelme([labelme_shape(("cat", 4, 5, 10**400, 9))])}, "bad_box", ["shape 1"]),
+    "labelme digits": ("labelme", {"1.json": b'{"shapes": [' + b"9" * 5000 + b"]}"}, "bad_json", []),
+    "labelme two corners": (
+        "labelme",
+        {"1.json": labelme([labelme_shape(CAT), {"label": "dog", "points": [[1, 2], [3, 4]], "shape_type": "polygon"}])},
+        "bad_box",
+        ["shape 2", "dog", "2 points", "3"],
+    ),
+    "labelme text as a point": ("labelme", {"1.json": labelme([labelme_shape(CAT, points=[["a", 1], [2, 3]])])}, "bad_box", ["'a'"]),
+    "labelme empty label": ("labelme", {"1.json": labelme([labelme_shape(("", *CAT[1:]))])}, "bad_label", ["shape 1"]),
+    "labelme unknown type": ("labelme", {"1.json": labelme([labelme_shape(CAT, shape_type="cube")])}, "bad_annotation", ["cube"]),
+    "labelme size": ("labelme", {"1.json": labelme([], imageHeight=-4)}, "size_mismatch", ["-4"]),
+    "labelme mask outside": (
+        "labelme",
+        {"1.json": labelme([labelme_shape(CAT, shape_type="mask", points=[[40, 4], [60, 9]], mask=base64.b64encode(encode(np.ones((6, 21), np.uint8), "PNG")).decode())])},
+        "bad_mask",
+        ["shape 1"],
+    ),
+    "labelme mask bomb": (
+        "labelme",
+        {"1.json": labelme([labelme_shape(CAT, shape_type="mask", mask=base64.b64encode(encode(np.ones((1, 1), np.uint8), "PNG").replace(b"\0\0\0\1\0\0\0\1", b"\0\7\0\0\0\7\0\0")).decode())])},
+        "bad_mask",
+        [],
+    ),
+    "labelme deep nesting": ("labelme", {"1.json": DEEP}, "bad_json", []),
+    "labelme other JSON": ("labelme", {"1.json": b"[1, 2]"}, "bad_annotation", ["shapes"]),
+    "labelme repeated key": ("labelme", {"1.json": b'{"shapes": [], "shapes": []}'}, "bad_json", ["shapes"]),
+    "labelme not UTF-8": ("labelme", {"1.json": b'{"shapes": [], "imagePath": "\xff"}'}, "bad_json", []),
+    "labelme other image": ("labelme", {"1.json": labelme([], imagePath="2.png")}, "ambiguous", ["imagePath", "2.png"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_annotation_rejects_only_its_image(tmp_path, case):
+    kind, changes, reason, words = BAD[case]
+    form = FORMATS[kind]
+    path = f"{write(tmp_path, form.write(BOXES) | changes)}/{form.input}".rstrip("/")
+    listed = Listing(path, kind)
+    (letter,) = listed.letters.values()
+    assert letter.reason == reason and all(word in letter.message for word in words), letter
+    assert len(listed.images) == 2
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_label_names_reject_other_classes(tmp_path, kind):
+    form = FORMATS[kind]
+    path = f"{write(tmp_path, form.write(BOXES))}/{form.input}".rstrip("/")
+    listed = Listing(path, kind, source={"label_names": ("dog", "bird")})
+    (letter,) = listed.letters.values()
+    assert letter.reason == "bad_label" and "'cat'" in letter.message and len(listed.images) == 2
+
+
+# LabelMe
+
+
+def test_labelme_finds_images_and_reports_outdated_names(tmp_path):
+    layouts = {
+        "json folder": ({"json/1.json": labelme([labelme_shape(CAT)], imagePath="..\\images\\1.png"), "images/1.png": b"x"}, "images/1.png"),
+        "other computer": ({"1.json": labelme([], imagePath="C:\\me\\old.png"), "1.png": b"x"}, "1.png"),
+        "outside": ({"1.json": labelme([], imagePath="../../../etc/passwd"), "1.png": b"x"}, "1.png"),
+        "other name": ({"a.json": labelme([], imagePath="x/1.png"), "x/1.png": b"x"}, "x/1.png"),
+    }
+    for case, (files, expected) in layouts.items():
+        listed = Listing(write(tmp_path / case, files), "labelme")
+        assert list(listed.images) == [expected] and not listed.letters, case
+        assert ("imagePath" in listed.unused) == (case in ("other computer", "outside")), case
+
+
+def test_labelme_split_folders_give_splits(tmp_path):
+    files = {f"{split}/{name}": data for split in ("train", "val") for name, data in write_labelme(BOXES).items()}
+    path = write(tmp_path, files)
+    assert guess_source(path).kind.name == "labelme"
+    assert {image.split for image in Listing(path, "labelme").images.values()} == {"train", "validation"}
+
+
+def test_labelme_image_without_annotations_is_a_dead_letter(tmp_path):
+    listed = Listing(write(tmp_path, {"1.json": labelme([]), "1.png": b"x", "2.png": b"x"}), "labelme")
+    assert {path: letter.reason for path, letter in listed.letters.items()} == {"2.png": "no_annotation"}
+
+
+@pytest.mark.slow
+def test_labelme_embedded_images_are_read(tmp_path):
+    files = {f"{name}.json": labelme([labelme_shape(CAT)], imageData=base64.b64encode(data).decode()) for name, data in IMAGES.items()}
+    files["4.json"] = labelme([labelme_shape(CAT)], imageData="AAA")
+    path = write(tmp_path / "in", files)
+    assert main(["prepare", f"--input={path}", f"--output={tmp_path}/out", "--splits=train=1", "--max_bad_fraction=0.5"]) == 0
+    examples = {example["key"]: example for example in tf_input.open(tmp_path / "out")["train"]}
+    assert set(examples) == {"1.json", "2.json", "3.json"}
+    (letter,) = map(json.loads, (tmp_path / "out/dead_letters.jsonl").read_text().splitlines())
+    assert letter["path"] == "4.json" and "base64" in letter["message"]
+    listed = Listing(path, "labelme", tmp_path / "spool")
+    assert all(image.spool for image in listed.images.values())
+
+
+def test_labelme_flags_can_be_labels(tmp_path):
+    flags = [{"sun": True, "rain": False}, {"sun": False, "rain": True}, {"sun": True, "rain": True}]
+    path = write(tmp_path, {f"{number}.json": labelme([], flags=item, imagePath=f"{number}.png") for number, item in enumerate(flags)} | {f"{number}.png": b"x" for number in range(3)})
+    listed = Listing(path, "labelme", source={"labels": (Column("label", ("flags",)),)})
+    assert {key: image.label for key, image in listed.images.items()} == {"0.png": "sun", "1.png": "rain"}
+    assert "flags:multi_label" in listed.letters["2.json"].message
+    several = Listing(path, "labelme", source={"labels": (Column("label", ("flags",), "multi_label"),)})
+    assert several.images["2.png"].values == {"label": ("rain", "sun")}
+    with pytest.raises(UserError, match="flags, objects, none"):
+        Listing(path, "labelme", source={"labels": (Column("label", ("flag",)),)})
