@@ -38,11 +38,6 @@ class AnnotationSource(Source):
     By default, the targets are the objects. `--label NAME` selects the classes of entire images instead, if the format
     has such classes, and `--label objects` selects the objects again.
 
-    Args:
-        config: The options of the source.
-        with_sizes: Whether to find each image's size in bytes.
-        spool_directory: The directory for images that annotation files contain; None if these images will not be read.
-
     Attributes:
         flags: The additional features of each object: a mapping from name to kind.
         class_fields: The fields with classes of entire images that `--label` may name. None allows any name.

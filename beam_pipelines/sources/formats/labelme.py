@@ -42,13 +42,7 @@ _FLAGS = "flags"
 
 
 class LabelMe(PairedSource):
-    """Lists the images of LabelMe's JSON files with their objects.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Whether to find each image's size in bytes. On a disk, each image costs one file-system call.
-        spool_directory: The directory for embedded images. None if these images will not be read.
-    """
+    """Lists the images of LabelMe's JSON files with their objects."""
 
     kind = SourceKind(
         name="labelme",
