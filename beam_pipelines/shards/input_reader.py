@@ -134,7 +134,7 @@ class InputReader:
                 extras = self._encode_extras(image, None, is_sampled)
                 return ReadImage(context.encode(image, extras), extras, "", "", None, 0, 0)
             data = self._read_bytes(image)
-            if not context.listing.has_images:  # a record that is stored unchanged
+            if not context.listing.schema:  # a record that is stored unchanged
                 return ReadImage(data, None, "", "", None, 0, 0)
             if context.config.check == "none":
                 if not data:

@@ -1,27 +1,36 @@
 """Checks that input files have not changed since they were listed."""
 
 import itertools
+import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Mapping
 
 from beam_pipelines.storage.files import Files, files_at, is_remote
 from beam_pipelines.storage.input_errors import describe_fact, is_fact
+from beam_pipelines.storage.local_files import version_of
 from beam_pipelines.storage.versions import changed_error
+from tf_input.regular_files import open_regular, read_at
 
 _NUM_THREADS = 32
+_MAX_OPEN = 256  # A process may usually open 1,024 files.
 
 
 class PinnedFiles:
-    """An implementation of `Files` that raises an error if an input file has changed since it was listed.
+    """Reads byte ranges of input files and raises an error if a file has changed since it was listed. The class
+    implements `Files`, and can be used by several threads.
+
+    Local files stay open, because a file can contain millions of inputs.
 
     Args:
         files: The underlying `Files`.
-        versions: A mapping from path to the version at the time of the listing. Files without an entry may have any
-            version.
+        versions: The listed versions by path. Other files may have any version.
     """
 
     def __init__(self, files: Files, versions: Mapping[str, str]) -> None:
         self._files, self._versions = files, versions
+        self._open: dict[str, _OpenFile] = {}
+        self._lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
@@ -29,11 +38,42 @@ class PinnedFiles:
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
         version = self._versions.get(path, version)
         try:
-            return self._files.read_range(path, offset, num_bytes, version)
+            if version is None or is_remote(path):
+                return self._files.read_range(path, offset, num_bytes, version)
+            file = self._open.get(path) or self._open_file(path, version)
+            return file.read(offset, num_bytes)
         except OSError as error:
             if version is None or not is_fact(error, path):
                 raise
             raise changed_error(path, version, error.strerror or str(error)) from error
+
+    def _open_file(self, path: str, version: str) -> "_OpenFile":
+        file = _OpenFile(path, version)
+        with self._lock:
+            while len(self._open) >= _MAX_OPEN:
+                del self._open[next(iter(self._open))]
+            return self._open.setdefault(path, file)
+
+
+class _OpenFile:
+    """An open local file of a known version, which is closed when this object is garbage-collected."""
+
+    def __init__(self, path: str, version: str) -> None:
+        self._path, self._version = path, version
+        self._descriptor, status = open_regular(path)
+        self._identity = status.st_size, status.st_mtime_ns
+        if (actual := version_of(status)) != version:
+            raise changed_error(path, version, actual)
+
+    def read(self, offset: int, num_bytes: int) -> bytes:
+        status = os.stat(self._path)  # The path can also be removed, or lead to another file.
+        if (status.st_size, status.st_mtime_ns) != self._identity:
+            raise changed_error(self._path, self._version, version_of(status))
+        return read_at(self._descriptor, num_bytes, offset)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):  # The file was opened.
+            os.close(self._descriptor)
 
 
 def check_versions(versions: Mapping[str, str]) -> None:

@@ -30,6 +30,7 @@ SHORTENED = {
     "prepare_benchmark": ("--scale=0.0001 --rounds=0 --case=tiny-strict --case=photos-resized --case=memory", r"^ +16 photos +\d+ MB"),
     "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
     "near_duplicates_benchmark": ("--hashes 3000", r"^ +3,000 +150 "),
+    "verbatim_benchmark": ("--records 300", r"^ +300  memory +[\d.]+"),
     "transform_benchmark": ("--copies=1 --repeats=1 --seconds=0 --passes=one --image_size=32 --batch_size=8", r"^uint8 +[\d,]+ "),
     "storage_benchmark": (
         "--keep={folder}/made --runs 1 --turns 1 --seconds 0.001 --copies 1 --records 512 "

@@ -140,6 +140,7 @@ def test_resumed_run_writes_the_same_bytes(source, prepared, tmp_path):
     assert digest(tmp_path / "out") == digest(prepared)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["shard", "index"])
 def test_deleted_file_is_repaired(prepared, tmp_path, capsys, lost):
     output = shutil.copytree(prepared, tmp_path / "out")
@@ -158,6 +159,7 @@ def test_lost_catalog_cannot_be_repaired(prepared, tmp_path, capsys):
     assert "catalog" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_repair_rejects_changed_records(source, tmp_path, capsys):
     changed = shutil.copytree(source, tmp_path / "in")
     assert prepare(changed, tmp_path / "out", "--splits=train=1") == 0
@@ -167,6 +169,7 @@ def test_repair_rejects_changed_records(source, tmp_path, capsys):
     assert "b/c.tfrecord.zlib#" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["data", "catalog"])
 def test_verify_finds_a_flipped_byte(prepared, tmp_path, capsys, part):
     output = shutil.copytree(prepared, tmp_path / "out")
@@ -211,6 +214,7 @@ def test_source_that_changes_after_listing_fails_the_run(tmp_path, monkeypatch, 
     assert "a.tfrecord" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_file_names_and_options_choose_the_splits(tmp_path):
     source = write_source(tmp_path / "made", {"train.tfrecord": RECORDS[:150], "test.tfrecord": RECORDS[150:]})
     assert prepare(source, tmp_path / "named") == 0

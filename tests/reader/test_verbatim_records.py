@@ -77,6 +77,7 @@ def test_each_epoch_has_all_records_with_their_keys(dataset, shuffle):
     assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(numbers.values()) and epochs[0] != epochs[1]
 
 
+@pytest.mark.slow
 def test_two_hosts_read_all_records_and_padding_has_no_weight(dataset):
     options = {"batch_size": 8, "seed": 4, "parse": parse, "keys": True, "take": 81}
     whole = [x.tolist() for (x, _), _ in dataset.as_numpy("train", **options)]
@@ -96,6 +97,7 @@ def test_a_weight_of_parse_is_kept_and_padding_is_masked(dataset):
     assert weights[0].tolist() == [[2.0, 3.0]] * 4 and weights[-1].tolist()[-1] == [0.0, 0.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [False, True])
 def test_reading_resumes_at_any_batch(dataset, keys):
     options = {"batch_size": 7, "seed": 2, "parse": parse, "keys": keys}
@@ -146,6 +148,7 @@ def test_earlier_batch_is_found_without_parse(dataset):
     assert found["key"].tolist() == [key.decode() for key in keys.numpy().tolist()]
 
 
+@pytest.mark.slow
 def test_records_that_parse_rejects_are_named_or_skipped(dataset):
     def reject(record: tf.Tensor) -> tf.Tensor:
         number, _ = parse(record)
@@ -159,6 +162,7 @@ def test_records_that_parse_rejects_are_named_or_skipped(dataset):
     assert read == [number for number in ids(records_of(dataset, "train")) if number % 10 != 3] and len(skipping.skipped)
 
 
+@pytest.mark.slow
 def test_errors_name_the_option(dataset, tmp_path_factory):
     cases = {
         "parse=": {},
@@ -178,6 +182,7 @@ def test_errors_name_the_option(dataset, tmp_path_factory):
         tf_input.open(mixed_images(tmp_path_factory)).batches("train", batch_size=4, image_size=8, parse=parse)
 
 
+@pytest.mark.slow
 def test_model_is_trained_and_predicts(dataset):
     keras = pytest.importorskip("keras")
     scaled = lambda record: tf.nest.map_structure(lambda value: tf.reshape(tf.cast(value, tf.float32) / 100, [1]), parse(record))
