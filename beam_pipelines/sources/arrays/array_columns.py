@@ -1,20 +1,7 @@
 """Converts the fields of records to labels, features, keys, splits, groups and weights.
 
-The kinds that a field can have depend on its dtype and shape, and never on its values:
-
-    kind          fields
-    class         integers, or text; if class names are known, an integer is an index into them
-    multi_label   k values of 0 or 1; the classes are `--label_names`, or 0 to k-1
-    float         numbers; N values become float[N]; fields of more dimensions become an array
-    array         numbers of the field's shape, converted to float32
-    tensor        numbers of the field's shape and dtype
-    mask          integers [H,W] or [H,W,1]: class ids
-    image         uint8 [H,W], [H,W,C] or [C,H,W] with C = 1, 3 or 4: an additional image
-    integer       integers
-    text          text
-
-Arrays, tensors, masks and images are not read during listing. For large arrays, only the location in the file is
-listed.
+The kinds that a field can have depend on its dtype and shape, and never on its values. Arrays, tensors, masks and
+images are not read during listing. For large arrays, only the location in the file is listed.
 """
 
 import dataclasses
@@ -117,10 +104,7 @@ class ArrayColumns:
             )
 
     def _typed(self, column: Column) -> Column:
-        """Returns the column after setting its shape to the shape of the field.
-
-        Raises UserError if the kind does not fit the field.
-        """
+        """Returns the column with the shape of its field. Raises `UserError` if the kind does not fit the field."""
         fields = [self.open(name) for name in column.names]
         if column.kind == "image":
             _check_other_image(column.names[0], fields[0])
@@ -135,16 +119,13 @@ class ArrayColumns:
             return _as_array(column, fields[0])
         num_values = _num_values(fields[0])
         if len(fields) == 1 and (column.kind == "multi_label" or column.kind in FLAG_KINDS and column.shape in ((), (num_values,))):
-            return dataclasses.replace(column, kind="one_hot" if column.kind == "one_hot" else "multi_hot", shape=())  # multi_label and multi_hot mean the same for arrays
-        if column.kind not in ("float", *FLAG_KINDS) or len(fields) > 1:
-            return column
-        if column.shape == (None,) and column.kind == "float":
+            # For arrays, multi_label and multi_hot mean the same.
+            return dataclasses.replace(column, kind="one_hot" if column.kind == "one_hot" else "multi_hot", shape=())
+        if column.kind not in ("float", *FLAG_KINDS) or len(fields) > 1 or (column.shape == (None,) and column.kind == "float"):
             return column
         if column.shape not in ((), (num_values,)):
-            raise UserError(
-                f"{printable(column.names[0])!r} has the type {_describe(fields[0])}, which cannot be "
-                f"{column.kind}[{column.shape[0]}]. Use {column.kind}[{num_values}]."
-            )
+            kind = column.kind
+            raise _unfit(column.names[0], fields[0], f", which cannot be {kind}[{column.shape[0]}]. Use {kind}[{num_values}].")
         return dataclasses.replace(column, shape=(num_values,) if column.shape or num_values > 1 else ())
 
     def _flag_names(self, name: str, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -186,56 +167,42 @@ def raw_layout(field: Field) -> RawImage:
     return raw
 
 
+def _unfit(name: str, field: Field, problem: str) -> UserError:
+    return UserError(f"{printable(name)!r} has the type {_describe(field)}{problem}")
+
+
 def _check_other_image(name: str, field: Field) -> None:
     """Raises UserError if a field does not contain images that fit in a PNG."""
-    raw = raw_layout(field)
-    if raw.is_tensor:
-        shown = printable(name)
-        raise UserError(
-            f"{shown!r} has the type {_describe(field)}. Use {shown}:tensor, or convert it to uint8 in 1, 3 or 4 channels."
-        )
+    if raw_layout(field).is_tensor:
+        raise _unfit(name, field, f". Use {printable(name)}:tensor, or convert it to uint8 in 1, 3 or 4 channels.")
 
 
 def _as_list(column: Column, field: Field) -> Column:
     """Returns the column for a field that contains a list of integers or texts in each record. Raises UserError if the
     dtype or the shape of the field is not suitable."""
-    name, fits = printable(column.names[0]), column.shape in ((None,), field.shape)
-    if field.dtype.kind not in _FITTING[column.kind] or len(field.shape) > 1 or not fits:
-        size = "" if column.shape == (None,) else column.shape[0]
-        raise UserError(
-            f"{name!r} has the type {_describe(field)}, which cannot be {column.kind}[{size}]. This kind needs a list of such values for "
-            "each example."
-        )
+    name, kind = column.names[0], column.kind
+    if field.dtype.kind not in _FITTING[kind] or len(field.shape) > 1 or column.shape not in ((None,), field.shape):
+        expected = f"{kind}[{column.shape[0] or ''}]. This kind needs a list of such values for each example."
+        raise _unfit(name, field, f", which cannot be {expected}")
     if _num_values(field) * field.dtype.itemsize > _MAX_VALUE_BYTES:
-        raise UserError(
-            f"{name!r} has the type {_describe(field)}, more than {_MAX_VALUE_BYTES} bytes for each example. Use {name}:tensor."
-        )
+        raise _unfit(name, field, f", more than {_MAX_VALUE_BYTES} bytes for each example. Use {printable(name)}:tensor.")
     return column
 
 
 def _as_array(column: Column, field: Field) -> Column:
     if column.shape not in ((), field.shape):
-        name = printable(column.names[0])
-        raise UserError(
-            f"{name!r} has the type {_describe(field)}, which cannot be {column.kind}[{','.join(map(str, column.shape))}]. Use "
-            f"{name}:array[{','.join(map(str, field.shape))}]."
-        )
+        name, (asked, found) = column.names[0], (",".join(map(str, shape)) for shape in (column.shape, field.shape))
+        raise _unfit(name, field, f", which cannot be {column.kind}[{asked}]. Use {printable(name)}:array[{found}].")
     return dataclasses.replace(column, kind="array", shape=field.shape)
 
 
 def _as_tensor(column: Column, field: Field) -> Column:
-    name, tensor_type = printable(column.names[0]), describe_tensor(field.dtype.name, field.shape)
-    is_compatible = len(column.shape) in (0, len(field.shape)) and all(
-        side in (None, other) for side, other in zip(column.shape, field.shape)
-    )
+    name, tensor_type = column.names[0], describe_tensor(field.dtype.name, field.shape).replace("[", ",")
     if field.dtype.name not in TENSOR_DTYPES:
-        raise UserError(
-            f"{name!r} has the type {_describe(field)}, which cannot be a tensor. Convert it to one of {', '.join(TENSOR_DTYPES)}."
-        )
-    if not is_compatible or column.dtype not in ("", field.dtype.name):
-        raise UserError(
-            f"{name!r} has the type {_describe(field)}. Use {name}:tensor, or {name}:tensor[{tensor_type.replace('[', ',')}."
-        )
+        raise _unfit(name, field, f", which cannot be a tensor. Convert it to one of {', '.join(TENSOR_DTYPES)}.")
+    has_shape = len(column.shape) in (0, len(field.shape)) and all(side in (None, other) for side, other in zip(column.shape, field.shape))
+    if not has_shape or column.dtype not in ("", field.dtype.name):
+        raise _unfit(name, field, f". Use {printable(name)}:tensor, or {printable(name)}:tensor[{tensor_type}.")
     return dataclasses.replace(column, shape=column.shape or field.shape, dtype=field.dtype.name)
 
 
@@ -243,15 +210,10 @@ def _check_kind(name: str, field: Field, kind: str, is_among_several: bool = Fal
     num_values = _num_values(field)
     is_part = kind in _PARTS or (kind == "float" and _is_array(field) and not is_among_several)
     if not is_part and num_values * field.dtype.itemsize > _MAX_VALUE_BYTES:
-        raise UserError(
-            f"{printable(name)!r} has the type {_describe(field)}, more than {_MAX_VALUE_BYTES} bytes for each image. Use the kind tensor."
-        )
+        raise _unfit(name, field, f", more than {_MAX_VALUE_BYTES} bytes for each image. Use the kind tensor.")
     if field.dtype.kind not in _FITTING[kind] or not _fits_shape(field, kind) or (num_values != 1 and is_among_several):
-        other = _fitting_kind(field)
-        raise UserError(
-            f"{printable(name)!r} has the type {_describe(field)}, which cannot be of kind {kind}. Use another kind, such as "
-            f"{printable(name)}:{other}."
-        )
+        other = f"{printable(name)}:{_fitting_kind(field)}"
+        raise _unfit(name, field, f", which cannot be of kind {kind}. Use another kind, such as {other}.")
 
 
 def _fits_shape(field: Field, kind: str) -> bool:
@@ -268,13 +230,10 @@ def _fitting_kind(field: Field) -> str:
         return "text"
     if _is_array(field):
         return "mask" if _is_mask(field) else "array"
+    num_values = _num_values(field)
     if field.dtype.kind != "f":
-        return "multi_label" if _num_values(field) > 1 else "class"
-    return (
-        "float"
-        if _num_values(field) == 1
-        else f"float[{_num_values(field)}], or multi_hot[{_num_values(field)}] for a 0 or 1 for each class"
-    )
+        return "multi_label" if num_values > 1 else "class"
+    return "float" if num_values == 1 else f"float[{num_values}], or multi_hot[{num_values}] for a 0 or 1 for each class"
 
 
 def _is_array(field: Field) -> bool:
