@@ -119,7 +119,7 @@ def test_detection_layout_gives_objects(tmp_path):
     write(tmp_path / "x.record", detection_example(0), detection_example(2))
     source = open_source(tmp_path, key_column="image/source_id")
     assert source.targets == ("objects",)
-    assert [feature.name for feature in source.features] == ["objects/bbox", "objects/label", "objects/is_crowd"]
+    assert [feature.name for feature in source.features] == ["objects/bbox", "objects/is_crowd", "objects/label"]
     none, two = list_all(source)
     assert none.values["objects"].boxes == () and none.key == "17"
     objects = two.values["objects"]

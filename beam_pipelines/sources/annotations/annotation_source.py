@@ -5,7 +5,8 @@ from typing import Any, ClassVar, Mapping, NamedTuple, Sequence
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.sources.annotations.shapes import Shape, object_features, object_values
+from beam_pipelines.sources.annotations.object_features import object_features
+from beam_pipelines.sources.annotations.shapes import Shape, object_values
 from beam_pipelines.sources.cells.class_cells import known, read_class
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.roots import Root

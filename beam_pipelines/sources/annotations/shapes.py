@@ -13,11 +13,10 @@ from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.images.image_headers import check_size
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.cells.class_cells import known, read_class
-from tf_input.dataset_format import LABEL, MASK, OBJECTS, Feature
+from tf_input.dataset_format import MASK, OBJECTS
 
 _MAX_COORDINATE = 1 << 31
 _MAX_CORNERS = 720  # of the polygon for an ellipse
-_MASK_VALUES = f"0: no object; other values: the class of {OBJECTS}/{LABEL}, plus 1"
 
 Point = tuple[float, float]
 
@@ -199,21 +198,6 @@ def bitmap(pixels: np.ndarray, top: int, left: int, image_size: tuple[int, int])
     box = tuple(float(side) for side in (top + rows[0], left + columns[0], top + rows[-1] + 1, left + columns[-1] + 1))
     counts = coco_masks.encode(canvas)["counts"]
     return Outline(box, float(np.count_nonzero(pixels)), {"size": [*image_size], "counts": counts})
-
-
-def object_features(flags: Mapping[str, str], has_masks: bool) -> tuple[Feature, ...]:
-    """Returns the features of objects.
-
-    Args:
-        flags: A mapping from the name of each additional feature to its kind.
-        has_masks: Whether a mask is drawn from the outlines.
-    """
-    return (
-        Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
-        *(Feature(f"{OBJECTS}/{name}", kind, (None,)) for name, kind in flags.items()),
-        Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)),
-        *((Feature(MASK, "mask", description=_MASK_VALUES),) if has_masks else ()),
-    )
 
 
 def object_values(

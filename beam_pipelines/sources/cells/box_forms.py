@@ -4,6 +4,7 @@ import dataclasses
 from typing import Iterator
 
 from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.elements.merging import Mergeable
 from beam_pipelines.errors import UserError
 
 Box = tuple[float, float, float, float]
@@ -28,7 +29,7 @@ def box_sides(box: Box, box_format: str) -> Box:
 
 
 @dataclasses.dataclass
-class BoxForms:
+class BoxForms(Mergeable):
     """Counts boxes that do not seem to have the format or unit that the options specify.
 
     Attributes:
@@ -46,12 +47,6 @@ class BoxForms:
         self.num += 1
         self.num_relative += min(box) >= 0 and max(box) <= 1
         self.num_corners += box[2] > box[0] and box[3] > box[1]
-
-    def merge(self, other: "BoxForms") -> None:
-        """Adds the counts of one more part."""
-        self.num += other.num
-        self.num_relative += other.num_relative
-        self.num_corners += other.num_corners
 
     def take(self) -> "BoxForms":
         """Returns and resets the counts."""

@@ -5,13 +5,14 @@ from typing import Any, Mapping, Sequence
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Objects
+from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.cells.box_columns import BoxColumns
 from beam_pipelines.sources.cells.box_forms import NUMBERS, Box, BoxForms, box_sides
 from beam_pipelines.sources.cells.cells import bad_cell, in_column, is_empty, read_float, read_integer, read_list
 from beam_pipelines.sources.cells.class_cells import name_integers, read_one_class
 from beam_pipelines.sources.cells.missing_cells import is_missing
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from tf_input.dataset_format import LABEL, OBJECTS, Feature
+from tf_input.dataset_format import OBJECTS
 
 ONLY_CLASS = "object"  # the class of all boxes if no column has classes
 _MAX_SIDE = 1 << 31
@@ -41,11 +42,7 @@ class RowBoxes:
         self.class_names = () if self._allowed else tuple(class_names)
         self.unused_fields = UnusedFields()
         self.boxes = BoxForms()
-        self.features = (
-            Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
-            Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)),
-            *(Feature(f"{OBJECTS}/{name}", "integer", (None,)) for name in sorted(columns.flags.values())),
-        )
+        self.features = object_features(dict.fromkeys(sorted(columns.flags.values()), "integer"))
 
     def read(self, row: Mapping[str, Any]) -> Objects:
         """Reads the boxes of an image. A table row whose box cells are all empty has no box.

@@ -5,11 +5,12 @@ from typing import Any, Collection, Mapping, Sequence
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Objects
+from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.cells.box_forms import NUMBERS, BoxForms, box_sides
 from beam_pipelines.sources.cells.cells import in_column, read_flag, shown
 from beam_pipelines.sources.cells.class_cells import known, name_integers, read_class
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from tf_input.dataset_format import LABEL, OBJECTS, Feature
+from tf_input.dataset_format import OBJECTS
 
 _BOXES = ("bbox", "bboxes", "boxes")
 _CATEGORIES = ("category", "categories", "label", "labels")
@@ -43,11 +44,7 @@ class ObjectsColumn:
         self.unused_fields = UnusedFields()
         category_names = names.get(next((name for name in _CATEGORIES if name in fields), ""), ())
         self.class_names = () if class_names else tuple(category_names)
-        self.features = (
-            Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
-            Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)),
-            *(Feature(f"{OBJECTS}/{name}", "integer", (None,)) for name in self._flags),
-        )
+        self.features = object_features(dict.fromkeys(self._flags, "integer"))
 
     def read(self, row: Mapping[str, Any]) -> Objects:
         """Reads the objects of a row. Raises `InvalidInput` if the cell with the objects is invalid."""

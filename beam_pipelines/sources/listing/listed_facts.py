@@ -8,6 +8,7 @@ from beam_pipelines.config.prepare_config import MAX_SPLITS
 from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount
 from beam_pipelines.elements.first_keys import FirstKeys
+from beam_pipelines.elements.merging import Mergeable
 from beam_pipelines.errors import UserError
 from beam_pipelines.features.feature_kind import PositionFacts
 from beam_pipelines.images.raw_image import RawImage
@@ -15,7 +16,6 @@ from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.other_files import UnexpectedFiles
 from beam_pipelines.sources.listing.group_counts import GroupCounts
-from beam_pipelines.sources.listing.merging import Mergeable
 from beam_pipelines.storage.versions import add_version
 from tf_input.dataset_format import Feature
 

@@ -27,6 +27,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.annotations import Objects, Regions
+from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.files.label_files import reject_other_format
 from beam_pipelines.sources.formats.coco.coco_annotations import ImageObjects
 from beam_pipelines.sources.formats.coco.coco_file import CocoFile, CocoImage
@@ -44,12 +45,13 @@ from beam_pipelines.sources.input_names import Certainty, InputNames, Recognitio
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import listing_error
-from tf_input.dataset_format import MASK, OBJECTS, Feature
+from tf_input.dataset_format import MASK, OBJECTS
 
 _ROBOFLOW = "_annotations.coco.json"
 _INSTANCES = re.compile(r"(?:instances|person_keypoints)_(?P<name>(?P<split>.+?)_?[0-9]*)\.json")
 _ANNOTATIONS = "annotations"
 _NUM_PROBED = 5
+_LABEL = f"{OBJECTS}/label"
 
 
 class _Part(NamedTuple):
@@ -78,9 +80,8 @@ class Coco(Source):
                 "--input, or omit --image_root."
             )
         has_objects = source.labels is None
-        masks = (Feature(MASK, "mask", description=_MASK_VALUES),) if source.has_masks else ()
-        self.features = (*_FEATURES, *masks) if has_objects else ()
-        self.targets = (OBJECTS, *(feature.name for feature in masks)) if has_objects else ()
+        self.features = object_features({"is_crowd": "integer"}, source.has_masks) if has_objects else ()
+        self.targets = (OBJECTS, *([MASK] if source.has_masks else [])) if has_objects else ()
         root_path = source.image_root or (_folder_of(config.input) if self._is_file else config.input)
         self._root = Root(root_path, config.follow_links)
         self.root = self._root.path
@@ -280,12 +281,3 @@ def _folder_of(path: str) -> str:
     """Returns the folder that contains a file or, if this folder is named `annotations`, the parent of the folder."""
     folder = posixpath.dirname(_absolute(path))
     return posixpath.dirname(folder) if posixpath.basename(folder) == _ANNOTATIONS else folder
-
-
-_LABEL = f"{OBJECTS}/label"
-_MASK_VALUES = f"0: no object; other values: the class of {_LABEL}, plus 1"
-_FEATURES = (
-    Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
-    Feature(f"{OBJECTS}/is_crowd", "integer", (None,)),
-    Feature(_LABEL, "class_label", (None,)),
-)

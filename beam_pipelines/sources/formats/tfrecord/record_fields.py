@@ -11,13 +11,14 @@ from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.cells.array_cells import resolve_array
 from beam_pipelines.sources.cells.class_cells import known, read_class
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
-from tf_input.dataset_format import LABEL, OBJECTS, Feature
+from tf_input.dataset_format import OBJECTS, Feature
 from tf_input.first_records import as_pixels, stated_shape, wrong_size
 from tf_input.record_layouts import DTYPES
 
@@ -89,11 +90,7 @@ class ObjectsReader:
         self._boxes, self._label, self._flags = layout
         self.class_names = () if label_names else names.get(self._label, ())
         self._label_names = label_names
-        self.features = (
-            Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
-            Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)),
-            *(Feature(f"{OBJECTS}/{name}", "integer", (None,)) for name in sorted(self._flags)),
-        )
+        self.features = object_features(dict.fromkeys(sorted(self._flags), "integer"))
 
     def read(self, row: Mapping[str, Any]) -> Objects:
         """Returns the objects of the record in the cell `objects`.

@@ -1,0 +1,22 @@
+"""The features of the objects in an image."""
+
+from typing import Mapping
+
+from tf_input.dataset_format import LABEL, MASK, OBJECTS, Feature
+
+_MASK_VALUES = f"0: no object; other values: the class of {OBJECTS}/{LABEL}, plus 1"
+
+
+def object_features(flags: Mapping[str, str], has_masks: bool = False) -> tuple[Feature, ...]:
+    """Returns the features of objects.
+
+    Args:
+        flags: A mapping from the name of each additional feature to its kind.
+        has_masks: Whether a mask is drawn from the outlines.
+    """
+    return (
+        Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
+        *(Feature(f"{OBJECTS}/{name}", kind, (None,)) for name, kind in flags.items()),
+        Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)),
+        *((Feature(MASK, "mask", description=_MASK_VALUES),) if has_masks else ()),
+    )
