@@ -177,7 +177,7 @@ class StillRunningError(RunError):
 
 # The extra of this distribution that installs each package, by import name.
 _EXTRAS = dict.fromkeys(
-    "PIL apache_beam defusedxml ijson jinja2 pyarrow pycocotools rich simplejpeg tensorflow_metadata zstandard".split(), "beam"
+    "PIL apache_beam defusedxml ijson jinja2 pyarrow pycocotools rich simplejpeg tensorflow_metadata yaml zstandard".split(), "beam"
 ) | {"tensorflow_transform": "transform", "tfx_bsl": "transform", "array_record": "export", "obstore": "remote", "fsspec": "remote"}
 
 

@@ -55,11 +55,13 @@ class Regions(NamedTuple):
         regions: The regions. A region is a list of polygons, each [x, y, x, y, …] in pixels, or a run-length encoding
             {"size": …, "counts": …}.
         image_size: The (height, width) in pixels of the image that the regions refer to. None if unknown.
+        is_relative: Whether the polygons are relative to the image size, and not in pixels.
     """
 
     labels: tuple[str, ...]
     regions: tuple[Any, ...]
     image_size: tuple[int, int] | None
+    is_relative: bool = False
 
 
 class PlacedObjects(NamedTuple):

@@ -156,9 +156,8 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
     for index, (label, region) in enumerate(zip(regions.labels, regions.regions), start=1):
         if label not in ids:
             raise InvalidInput("bad_label", f"region {index}: unknown class name {label!r}")
-        draw = _draw_runs if isinstance(region, dict) else _draw_polygons
         try:
-            mask[draw(region, height, width)] = ids[label]
+            mask[_draw_region(region, height, width, regions.is_relative)] = ids[label]
         except InvalidInput as error:
             raise _bad_mask(f"region {index} ({printable(label)}): {error}") from None
     return mask
@@ -168,26 +167,33 @@ def _bad_mask(message: str) -> InvalidInput:
     return InvalidInput("bad_mask", message)
 
 
-def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:
-    """Draws polygons, bool [height, width]."""
+def _draw_region(region: Any, height: int, width: int, is_relative: bool) -> np.ndarray:
+    """Draws a run-length encoding or polygons, bool [height, width]."""
+    if isinstance(region, dict):
+        return _draw_runs(region, height, width)
+    return _draw_polygons(region, height, width, (width, height) if is_relative else (1, 1))
+
+
+def _draw_polygons(polygons: Any, height: int, width: int, scale: tuple[int, int]) -> np.ndarray:
+    """Draws polygons after multiplying x and y by `scale`, bool [height, width]."""
     from pycocotools import mask as coco_masks
 
     if not isinstance(polygons, (list, tuple)) or not polygons:
         raise _bad_mask("no outline; it must be a list of polygons, or run lengths")
-    points = [_read_polygon(polygon, height, width) for polygon in polygons]
+    points = [_read_polygon(polygon, height, width, scale) for polygon in polygons]
     parts = coco_masks.frPyObjects([polygon.ravel().tolist() for polygon in points], height, width)
     return _draw_runs(coco_masks.merge(parts), height, width)
 
 
-def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
-    """Reads the (x, y) points of a polygon, float64 [num_points, 2]."""
+def _read_polygon(polygon: Any, height: int, width: int, scale: tuple[int, int]) -> np.ndarray:
+    """Reads the (x, y) points of a polygon in pixels, float64 [num_points, 2]."""
     try:
         values = np.asarray(polygon, np.float64)
     except (TypeError, ValueError, OverflowError):
         raise _bad_mask("a polygon that is not a list of numbers") from None
     if values.ndim != 1 or len(values) < 6 or len(values) % 2:
         raise _bad_mask(f"a polygon of shape {values.shape}; it must have x, y of at least 3 points")
-    points = values.reshape(-1, 2)
+    points = values.reshape(-1, 2) * scale
     reach = max(height, width)
     if not (np.abs(points) <= 2 * reach).all():  # Also rejects NaN.
         raise _bad_mask(f"a polygon that reaches far outside {width} x {height} pixels")

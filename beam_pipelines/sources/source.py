@@ -56,6 +56,8 @@ class Source(abc.ABC):
         boxes: The counts of boxes whose format the data does not state. None if the format states it.
         group_names: The names of categories that only group other categories.
         found_features: Further features, which are known only after a part has been listed.
+        noted: The number of images, lines or files of which something is noteworthy, collected while a part is listed.
+            The key is the rest of a warning that begins with the number.
         unexpected_files: The files that are not inputs, collected while a part is listed. None if the format ignores
             such files.
 
@@ -79,6 +81,7 @@ class Source(abc.ABC):
     unexpected_files: UnexpectedFiles | None = None
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        self.noted: dict[str, int] = {}
         reject_options(config.source, self.kind)
 
     @classmethod

@@ -94,7 +94,7 @@ UNREADABLE = {
     "JSON list of rows": ("x.json", {"x.json": b'[{"image": "1.jpg", "label": "a"}]'}, ["JSON Lines"]),
     "CVAT file in a folder": ("", {"annotations.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT", "--source=voc"]),
     "CVAT annotation folder": ("", {"Annotations/1.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT"]),
-    "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--input=FILE.json", "--source=coco", "--image_root"]),
+    "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--source=yolo", "data.yaml"]),
     "KITTI": ("1.txt", {"1.txt": KITTI}, ["KITTI"]),
 }
 

@@ -67,7 +67,8 @@ _JSON_KEYS = [
     ({"image", "annotations"}, "CreateML labels", _CONVERT),
 ]
 _NUMBER = r"-?\d+(?:\.\d*)?(?:e-?\d+)?"
-_YOLO = re.compile(rf"\d+(?: +(?:0?\.\d+|[01](?:\.\d*)?|\d(?:\.\d+)?e-\d+)){{4,}} *")
+YOLO_LABELS = "YOLO labels"
+_YOLO = re.compile(r"\d+(?:\.0*)?(?:[ \t]+(?:0?\.\d+|[01](?:\.\d*)?|\d(?:\.\d+)?e-\d+)){4,}[ \t]*")
 _KITTI = re.compile(rf"[A-Za-z_]+(?: {_NUMBER}){{14,15}}")
 _DOTA = re.compile(rf"(?:{_NUMBER} ){{8}}\S+(?: \d+)?")
 _LIST = re.compile(r"\S.*\.(?:jpe?g|png|bmp|gif|webp|tiff?|hei[cf]|avif|jp2)\b.*", re.IGNORECASE)
@@ -167,7 +168,7 @@ def _json_format(text: str) -> tuple[str, str] | None:
 def _text_format(text: str) -> tuple[str, str] | None:
     lines = [line.strip() for line in text.splitlines()[:20] if line.strip()]
     for pattern, *known in (
-        (_YOLO, "YOLO labels", _CONVERT),
+        (_YOLO, YOLO_LABELS, "Use --source=yolo, and pass the folder of images/ and labels/, or its data.yaml, as --input."),
         (_KITTI, "KITTI labels", _CONVERT),
         (_DOTA, "DOTA labels", _CONVERT),
         (_LIST, "a list of images", "Read it with --source=text --input={path} --image_root=FOLDER."),

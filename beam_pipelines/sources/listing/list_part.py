@@ -20,7 +20,7 @@ _Collector = tuple[str, Callable[[InputRecord], Collection[str]] | None]
 
 def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[InputRecord] | DeadLetter]:
     """Lists one part of a source, yields its inputs in batches of `BATCH_IMAGES`, and records facts in `facts`."""
-    source.num_ignored = 0
+    source.num_ignored, source.noted = 0, {}
     collect, others = label_collectors(source), other_images(source)
     texts = [feature.name for feature in source.features if feature.kind == "text" and not feature.shape]
     with_positions = [feature for feature in source.features if feature.kind in KINDS]
@@ -43,6 +43,7 @@ def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[In
             yield images
     facts.counts.num_ignored += source.num_ignored
     facts.schema.add_known(source.label_names())
+    facts.problems.noted = source.noted
     facts.problems.unexpected_files = source.unexpected_files
     if source.unused_fields:
         facts.schema.unused_fields.merge(source.unused_fields)

@@ -149,6 +149,7 @@ class Problems(Mergeable):
         missing_values: Reason -> the rejected inputs without a split, a group or a valid class.
         boxes: The counts of boxes whose format is not declared in their table or sample.
         positions: Feature of a kind in `features.kinds` -> facts about its values.
+        noted: The rest of a warning that begins with a number -> the number.
         unexpected_files: The unexpected files in class folders; None for other sources.
     """
 
@@ -158,6 +159,7 @@ class Problems(Mergeable):
     )
     boxes: BoxForms = dataclasses.field(default_factory=BoxForms)
     positions: dict[str, PositionFacts] = dataclasses.field(default_factory=dict)
+    noted: dict[str, int] = dataclasses.field(default_factory=dict)
     unexpected_files: UnexpectedFiles | None = None
 
     def add(self, rejected: list[DeadLetter]) -> None:

@@ -26,6 +26,7 @@ def listing_warnings(config: PrepareJob, source: Source, facts: ListedFacts) -> 
     yield from facts.problems.boxes.warnings(config.source)
     for name, positions in sorted(facts.problems.positions.items()):
         yield from positions.warnings(name, config.source)
+    yield from (f"{num:,} {rest}" for rest, num in sorted(facts.problems.noted.items()))
     yield from _class_folder_warnings(facts)
     yield from class_warnings(config, _unlisted_classes(config, source, facts), facts.counts.num_images)
 

@@ -1,0 +1,173 @@
+"""Reads the file that describes a YOLO dataset: `data.yaml` of Ultralytics and Roboflow, or `obj.data` of Darknet."""
+
+import posixpath
+import re
+from typing import Any, Iterable, NamedTuple
+
+from beam_pipelines.errors import InvalidInput, UserError, printable, reject_repeated_names
+from beam_pipelines.sources.cells.class_cells import class_name
+from beam_pipelines.sources.formats.yolo.plain_yaml import parse_yaml
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.input_errors import listing_error
+
+YAML_ENDS = (".yaml", ".yml")
+DARKNET_END = ".data"
+MAX_FILE_BYTES = 1 << 20
+# Key -> split.
+_YAML_SPLITS = {"train": "train", "val": "validation", "test": "test"}
+_DARKNET_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+_INTEGER = re.compile(r"[0-9]{1,9}")
+
+
+class DatasetFile(NamedTuple):
+    """The content of the file that describes a dataset.
+
+    Attributes:
+        name: The name of the file, for messages.
+        names: The class names in the order of the class ids; empty if they are unknown.
+        splits: Split -> the folders and list files of its images, as in the file.
+        path: The folder that these are relative to, as in the file. Empty if not stated.
+        names_file: The file with the class names, as in the file. Empty if not stated.
+        num_classes: The number of classes; None if not stated.
+        num_keypoints: The number of keypoints of an object; None if objects have no keypoints.
+        is_darknet: Whether the file is of Darknet.
+    """
+
+    name: str
+    names: tuple[str, ...] = ()
+    splits: dict[str, tuple[str, ...]] = {}
+    path: str = ""
+    names_file: str = ""
+    num_classes: int | None = None
+    num_keypoints: int | None = None
+    is_darknet: bool = False
+
+
+def read_dataset_file(path: str) -> DatasetFile:
+    """Reads `data.yaml` or `obj.data`.
+
+    Raises:
+        UserError: The file cannot be read or is invalid.
+    """
+    text = read_text(path)
+    name = posixpath.basename(path)
+    try:
+        file = _read_darknet(name, text) if name.lower().endswith(DARKNET_END) else _read_yaml(name, text)
+    except ValueError as error:
+        raise UserError(f"{printable(path)}: {printable(str(error))}.") from None
+    reject_repeated_names(f"{printable(path)}: names", file.names)
+    return file
+
+
+def read_names_file(path: str) -> tuple[str, ...]:
+    """Reads a file with a class name in each line, such as `classes.txt` or `obj.names`.
+
+    Raises:
+        UserError: The file cannot be read, or a name is invalid or repeated.
+    """
+    try:
+        names = _check_names(read_text(path).strip().splitlines())
+    except ValueError as error:
+        raise UserError(f"{printable(path)}: {printable(str(error))}.") from None
+    reject_repeated_names(printable(path), names)
+    return names
+
+
+def read_text(path: str) -> str:
+    """Reads a small UTF-8 file, with or without a byte order mark.
+
+    Raises:
+        UserError: The file cannot be read, is too large or is not UTF-8.
+    """
+    try:
+        data = files_at(path).read_range(path, 0, MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}.") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise UserError(f"{printable(path)}: more than {MAX_FILE_BYTES} bytes, too large for a file of settings.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{printable(path)}: not valid UTF-8 at byte {error.start}.") from None
+
+
+def _read_yaml(name: str, text: str) -> DatasetFile:
+    content = parse_yaml(text)
+    if not isinstance(content, dict):
+        raise ValueError("must contain a mapping, such as `names:` and `train:`")
+    names = _read_names(content.get("names"))
+    num_classes = _read_count(content, "nc")
+    if names and num_classes is not None and num_classes != len(names):
+        raise ValueError(f"nc is {num_classes}, but names has {len(names)} classes. Correct one of them")
+    path = content.get("path") or ""
+    if not isinstance(path, str):
+        raise ValueError("path must be one folder")
+    splits = {split: _read_paths(key, content[key]) for key, split in _YAML_SPLITS.items() if content.get(key)}
+    return DatasetFile(name, names, splits, path, "", num_classes, _read_keypoints(content.get("kpt_shape")))
+
+
+def _read_names(names: Any) -> tuple[str, ...]:
+    """Reads a list of class names, or a mapping from the class ids to names."""
+    if names is None:
+        return ()
+    if isinstance(names, dict):
+        names = {_read_id(key): name for key, name in names.items()}
+        missing = [number for number in range(len(names)) if number not in names]
+        if missing:
+            raise ValueError(f"names has no class {missing[0]}, but has class {max(names)}. Give each id from 0 a name")
+        names = [names[number] for number in range(len(names))]
+    if not isinstance(names, list):
+        raise ValueError("names must be a list of class names, or a mapping from class ids to names")
+    return _check_names(names)
+
+
+def _check_names(names: Iterable[Any]) -> tuple[str, ...]:
+    checked = []
+    for number, name in enumerate(names):
+        if not isinstance(name, str):
+            raise ValueError(f"the name of class {number} must be a text")
+        try:
+            checked.append(class_name(name))
+        except InvalidInput as error:
+            raise ValueError(f"the name of class {number} {error}") from None
+    return tuple(checked)
+
+
+def _read_id(key: str) -> int:
+    if not _INTEGER.fullmatch(key):
+        raise ValueError(f"names has the class id {key[:80]!r}; it must be an integer")
+    return int(key)
+
+
+def _read_count(content: dict[str, Any], key: str) -> int | None:
+    value = content.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _INTEGER.fullmatch(value):
+        raise ValueError(f"{key} is {str(value)[:80]!r}; it must be an integer")
+    return int(value)
+
+
+def _read_paths(key: str, value: Any) -> tuple[str, ...]:
+    paths = value if isinstance(value, list) else [value]
+    if not paths or not all(isinstance(path, str) and path for path in paths):
+        raise ValueError(f"{key} must be a folder, a list file, or a list of these")
+    return tuple(paths)
+
+
+def _read_keypoints(shape: Any) -> int | None:
+    if shape is None:
+        return None
+    if not isinstance(shape, list) or len(shape) != 2 or shape[1] not in ("2", "3") or not _INTEGER.fullmatch(str(shape[0])):
+        raise ValueError(f"kpt_shape is {str(shape)[:80]}; it must be [number of keypoints, 2 or 3]")
+    return int(shape[0])
+
+
+def _read_darknet(name: str, text: str) -> DatasetFile:
+    """Reads lines of the form `key = value`."""
+    pairs = (line.partition("=") for line in text.splitlines() if line.strip() and line.strip()[0] not in "#;")
+    content = {key.strip(): value.strip() for key, _, value in pairs}
+    splits = {split: (content[key],) for key, split in _DARKNET_SPLITS.items() if content.get(key)}
+    if not splits:
+        raise ValueError("has no line `train = LIST.txt`")
+    return DatasetFile(name, (), splits, "", content.get("names", ""), _read_count(content, "classes"), is_darknet=True)

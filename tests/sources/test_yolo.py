@@ -1,0 +1,508 @@
+"""Tests that the source `yolo` reads the layouts of Ultralytics, Roboflow and Darknet, and rejects invalid labels."""
+
+import json
+import os
+import pathlib
+from typing import Any, Mapping
+
+import numpy as np
+import pytest
+
+import tf_input
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.errors import UserError
+from beam_pipelines.sources.formats.yolo.plain_yaml import parse_yaml
+from beam_pipelines.sources.formats.yolo.yolo import Yolo
+from beam_pipelines.sources.guess import guess_source
+from beam_pipelines.sources.registry import find_kind
+from made_images import jpeg, png, write_files
+
+IMAGE = b"not looked at"
+BOX = b"1 0.5 0.5 0.25 0.5\n"
+NAMES = b"names: [cat, dog]\n"
+
+
+class Listing:
+    """Lists all parts of an input. Uses a new source object for each part of the listing, as Beam workers do."""
+
+    def __init__(self, root: os.PathLike[str], *, source: Mapping[str, Any] = {}, with_sizes: bool = False, **options: Any) -> None:
+        config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig(kind=find_kind("yolo"), **source), **options)
+        first = Yolo(config)
+        self.detected, self.parts = first.detected, first.parts()
+        self.images: dict[str, InputRecord] = {}
+        self.letters: dict[str, DeadLetter] = {}
+        self.noted: dict[str, int] = {}
+        self.names: set[tuple[str, ...]] = set()
+        self.num_ignored = 0
+        for part in self.parts:
+            lister = Yolo(config, with_sizes=with_sizes)
+            for result in lister.list(part):
+                into, name = (self.letters, result.path) if isinstance(result, DeadLetter) else (self.images, result.key)
+                assert name not in into
+                into[name] = result
+            self.names.update(lister.label_names().values())
+            self.num_ignored += lister.num_ignored
+            for fact, num in lister.noted.items():
+                self.noted[fact] = self.noted.get(fact, 0) + num
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        return {path: letter.reason for path, letter in self.letters.items()}
+
+    @property
+    def splits(self) -> dict[str, str | None]:
+        return {key: image.split for key, image in self.images.items()}
+
+    def labels(self, key: str) -> tuple[str, ...]:
+        return self.images[key].values["objects"].labels
+
+
+# Layouts: the name of the input, files, and the expected split of each image.
+
+ULTRALYTICS = {"images/train/1.jpg": IMAGE, "labels/train/1.txt": BOX, "images/val/2.jpg": IMAGE, "labels/val/2.txt": BOX}
+ROBOFLOW = {
+    f"{folder}/{kind}": data
+    for folder in ("train", "valid", "test")
+    for kind, data in (("images/1.jpg", IMAGE), ("labels/1.txt", BOX))
+}
+DARKNET = {"obj_train_data/1.jpg": IMAGE, "obj_train_data/1.txt": BOX, "obj.names": b"cat\ndog\n"}
+OF_ULTRALYTICS = {"images/train/1.jpg": "train", "images/val/2.jpg": "validation"}
+OF_ROBOFLOW = {"train/images/1.jpg": "train", "valid/images/1.jpg": "validation", "test/images/1.jpg": "test"}
+
+
+def yaml(text: str, names: bytes = NAMES) -> dict[str, bytes]:
+    return {"data.yaml": text.encode() + b"\n" + names}
+
+
+LAYOUTS = {
+    "Ultralytics": ("", ULTRALYTICS | yaml("path: .\ntrain: images/train\nval: images/val\ntest:"), OF_ULTRALYTICS),
+    "mapping of names": ("", ULTRALYTICS | yaml("train: images/train\nval: images/val", b"names:\n  1: dog\n  0: cat\n"), OF_ULTRALYTICS),
+    "the dataset file as input": ("data.yaml", ULTRALYTICS | yaml("train: images/train\nval: images/val"), OF_ULTRALYTICS),
+    "another file name": ("", ULTRALYTICS | {"pets.yml": b"train: images/train/\nval: ./images/val\n" + NAMES}, OF_ULTRALYTICS),
+    "folder of another machine": ("", ULTRALYTICS | yaml("path: /content/dataset\ntrain: images/train\nval: images/val"), OF_ULTRALYTICS),
+    "folder that was moved": ("data.yaml", ULTRALYTICS | yaml("path: ../datasets/pets\ntrain: images/train\nval: images/val"), OF_ULTRALYTICS),
+    "absolute folders": ("", ULTRALYTICS | yaml("train: /content/pets/images/train\nval: C:\\pets\\images\\val"), OF_ULTRALYTICS),
+    "inner folder": (
+        "",
+        {f"pets/{name}": data for name, data in ULTRALYTICS.items()} | yaml("path: pets\ntrain: images/train\nval: [images/val]"),
+        {f"pets/{key}": split for key, split in OF_ULTRALYTICS.items()},
+    ),
+    "lists": (
+        "",
+        ULTRALYTICS | yaml("train: train.txt\nval: val.txt") | {"train.txt": b"./images/train/1.jpg\r\n\r\n", "val.txt": b"\xef\xbb\xbfimages/val/2.jpg"},
+        OF_ULTRALYTICS,
+    ),
+    "lists of another machine": (
+        "data.yaml",
+        ULTRALYTICS
+        | yaml("path: /content/pets\ntrain: /content/pets/lists/train.txt\nval: lists/val.txt")
+        | {"lists/train.txt": b"/content/pets/images/train/1.jpg\n", "lists/val.txt": b"../images/val/2.jpg\n"},
+        OF_ULTRALYTICS,
+    ),
+    "folders and lists": (
+        "",
+        ULTRALYTICS | yaml("train: [images/train, more.txt]\nval: images/val") | {"more.txt": b"extra/images/3.jpg", "extra/images/3.jpg": IMAGE, "extra/labels/3.txt": BOX},
+        OF_ULTRALYTICS | {"extra/images/3.jpg": "train"},
+    ),
+    "without a dataset file": ("", ULTRALYTICS | {"labels/classes.txt": b"cat\ndog"}, OF_ULTRALYTICS),
+    "names of years": (
+        "",
+        {name.replace("train", "train2017").replace("val", "val2017"): data for name, data in ULTRALYTICS.items()} | {"classes.txt": b"cat\ndog"},
+        {"images/train2017/1.jpg": "train", "images/val2017/2.jpg": "validation"},
+    ),
+    "dataset file with names only": ("", ULTRALYTICS | yaml(""), OF_ULTRALYTICS),
+    "without splits": ("", {"images/1.jpg": IMAGE, "labels/1.txt": BOX, "classes.txt": b"cat\ndog\n"}, {"images/1.jpg": None}),
+    "folders below images": (
+        "",
+        {"images/a/1.jpg": IMAGE, "labels/a/1.txt": BOX, "images/b/1.jpg": IMAGE, "labels/b/1.txt": BOX, "labels/classes.txt": b"cat\ndog"},
+        {"images/a/1.jpg": None, "images/b/1.jpg": None},
+    ),
+    "Roboflow": ("", ROBOFLOW | yaml("train: ../train/images\nval: ../valid/images\ntest: ../test/images\nnc: 2"), OF_ROBOFLOW),
+    "Roboflow with folders of splits": ("", ROBOFLOW | yaml("train: train\nval: valid\ntest: test"), OF_ROBOFLOW),
+    "Roboflow without a dataset file": ("", ROBOFLOW | {"classes.txt": b"cat\ndog"}, OF_ROBOFLOW),
+    "Roboflow without test images": (
+        "",
+        {name: data for name, data in ROBOFLOW.items() if "test" not in name} | yaml("train: ../train/images\nval: ../valid/images\ntest: ../test/images"),
+        {key: split for key, split in OF_ROBOFLOW.items() if split != "test"},
+    ),
+    "Darknet of Roboflow": (
+        "",
+        {f"{folder}/{name}": data for folder in ("train", "valid") for name, data in {"1.jpg": IMAGE, "1.txt": BOX, "_darknet.labels": b"cat\ndog"}.items()},
+        {"train/1.jpg": "train", "valid/1.jpg": "validation"},
+    ),
+    "Darknet": (
+        "",
+        DARKNET
+        | {"obj.data": b"classes = 2\ntrain  = data/train.txt\nnames = data/obj.names\nbackup = backup/\n", "train.txt": b"data/obj_train_data/1.jpg\n"},
+        {"obj_train_data/1.jpg": "train"},
+    ),
+    "Darknet's file as input": (
+        "obj.data",
+        DARKNET | {"obj.data": b"classes=2\ntrain=/home/me/darknet/data/train.txt\nnames=data/obj.names\n", "train.txt": b"/home/me/darknet/data/obj_train_data/1.jpg\n"},
+        {"obj_train_data/1.jpg": "train"},
+    ),
+    "Darknet without obj.data": ("", DARKNET | {"train.txt": b"data/obj_train_data/1.jpg\n"}, {"obj_train_data/1.jpg": "train"}),
+    "Darknet without lists": ("", DARKNET, {"obj_train_data/1.jpg": None}),
+    "LabelImg": ("", {"1.jpg": IMAGE, "1.txt": BOX, "classes.txt": b"cat\ndog\n"}, {"1.jpg": None}),
+    "upper case": ("", {"1.JPG": IMAGE, "1.TXT": BOX, "classes.txt": b"cat\r\ndog\r\n"}, {"1.JPG": None}),
+    "Unicode normal forms": ("", {"L\u00f6we.jpg": IMAGE, "Lo\u0308we.txt": BOX, "classes.txt": b"cat\ndog"}, {"L\u00f6we.jpg": None}),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layout_is_detected_and_read(layout, tmp_path):
+    name, files, splits = LAYOUTS[layout]
+    root = write_files(tmp_path / "pets", files)
+    listed = Listing(root / name if name else root)
+    assert guess_source(str(root / name if name else root)).kind.name == "yolo"
+    assert listed.splits == splits
+    assert not listed.letters and not listed.noted
+    assert {listed.labels(key) for key in listed.images} == {("dog",)}
+    assert listed.names == {("cat", "dog")}
+
+
+OTHER_FORMATS = {
+    "masks": {"images/1.jpg": IMAGE, "labels/1.png": IMAGE},
+    "masks with a list": {"images/1.jpg": IMAGE, "labels/1.png": IMAGE, "train.txt": b"1\n"},
+    "image_folder": {"train/cat/1.jpg": IMAGE, "val/cat/1.jpg": IMAGE},
+    "voc": {"Annotations/1.xml": b"<annotation/>", "JPEGImages/1.jpg": IMAGE},
+    "coco": {"annotations/instances_train.json": b"{}", "images/train/1.jpg": IMAGE},
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_FORMATS)
+def test_other_formats_are_not_read_as_yolo(kind, tmp_path):
+    write_files(tmp_path, OTHER_FORMATS[kind])
+    assert guess_source(str(tmp_path)).kind.name == kind.split()[0]
+
+
+def test_label_file_as_input_is_rejected_with_advice(tmp_path):
+    write_files(tmp_path, {"1.txt": b"0.0\t0.5 0.5  0.25 0.5\n"})
+    with pytest.raises(UserError, match="--source=yolo"):
+        guess_source(f"{tmp_path}/1.txt")
+
+
+# Label files
+
+
+def parse_independently(text: str, width: int, height: int) -> list[tuple[int, float, float, float, float]]:
+    """Returns the class id and the (left, top, right, bottom) in pixels of each line."""
+    result = []
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        numbers = [float(number) for number in line.split()]
+        if len(numbers) == 5:
+            x, y, w, h = numbers[1] * width, numbers[2] * height, numbers[3] * width, numbers[4] * height
+            result.append((int(numbers[0]), x - w / 2, y - h / 2, x + w / 2, y + h / 2))
+        else:
+            xs, ys = [x * width for x in numbers[1::2]], [y * height for y in numbers[2::2]]
+            result.append((int(numbers[0]), min(xs), min(ys), max(xs), max(ys)))
+    return result
+
+
+def random_labels(seed: int) -> str:
+    random, lines = np.random.default_rng(seed), []
+    for index in range(6):
+        if index % 2:
+            w, h = random.uniform(0.05, 0.5, 2)
+            x, y = random.uniform(w / 2, 1 - w / 2), random.uniform(h / 2, 1 - h / 2)
+            numbers = [x, y, w, h]
+        else:
+            numbers = random.uniform(0, 1, 2 * random.integers(3, 9)).tolist()
+        lines.append(" ".join([str(random.integers(3)), *(f"{number:.6f}" for number in numbers)]))
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.slow
+def test_boxes_in_the_first_training_batch_equal_those_of_another_parser(tmp_path):
+    width, height, num_images = 97, 61, 12
+    texts = [random_labels(seed) for seed in range(num_images)]
+    for index, text in enumerate(texts):
+        write_files(tmp_path / "pets", {f"images/train/{index}.png": png(index, height, width), f"labels/train/{index}.txt": text.encode()})
+    write_files(tmp_path / "pets", {"data.yaml": b"train: images/train\nval: images/train\nnames: {0: cat, 1: dog, 2: cow}\n"})
+    assert main(["prepare", "--input", str(tmp_path / "pets"), "--output", str(tmp_path / "out")]) == 0
+    dataset = tf_input.open(str(tmp_path / "out"))
+    batch = next(iter(dataset.batches("train", batch_size=num_images, inputs=("key", "objects"), targets=(), shuffle=False, max_objects=6)))
+    labels, boxes = batch["objects"]["label"].numpy(), batch["objects"]["bbox"].numpy()
+    for row, key in enumerate(batch["key"].numpy()):
+        expected = parse_independently(texts[int(pathlib.PurePath(key.decode()).stem)], width, height)
+        ymin, xmin, ymax, xmax = (boxes[row] * [height, width, height, width]).T
+        np.testing.assert_allclose(np.stack([xmin, ymin, xmax, ymax], axis=1), [box[1:] for box in expected], atol=1e-3)
+        assert labels[row].tolist() == [box[0] for box in expected]
+
+
+def list_labels(root: pathlib.Path, data: bytes, **source: Any) -> Listing:
+    """Lists an image with the given label file, in a dataset with the classes `cat` and `dog`."""
+    write_files(root, {"images/1.jpg": IMAGE, "labels/1.txt": data, "images/2.jpg": IMAGE, "labels/2.txt": BOX, "classes.txt": b"cat\ndog"})
+    return Listing(root, source=source)
+
+
+# Label file, expected boxes (ymin, xmin, ymax, xmax), expected classes.
+VALID = {
+    "box": (b"0 0.5 0.25 0.5 0.25", [(0.125, 0.25, 0.375, 0.75)], ["cat"]),
+    "class as a float": (b"1.0 0.5 0.25 0.5 0.25", [(0.125, 0.25, 0.375, 0.75)], ["dog"]),
+    "tabs and blanks": (b"\t1\t 0.5  0.25 5e-1 .25  ", [(0.125, 0.25, 0.375, 0.75)], ["dog"]),
+    "byte order mark, CRLF, blank lines": (b"\xef\xbb\xbf1 0.5 0.25 0.5 0.25\r\n\r\n", [(0.125, 0.25, 0.375, 0.75)], ["dog"]),
+    "polygon": (b"0 0.25 0.5 0.75 0.125 0.5 1", [(0.125, 0.25, 1, 0.75)], ["cat"]),
+    "oriented box": (b"0 0.5 0.25 0.75 0.5 0.5 0.75 0.25 0.5", [(0.25, 0.25, 0.75, 0.75)], ["cat"]),
+    "boxes and polygons": (b"0 0.5 0.5 1 1\n1 0 0 1 0 1 1", [(0, 0, 1, 1), (0, 0, 1, 1)], ["cat", "dog"]),
+    "empty": (b"\n", [], []),
+}
+
+
+@pytest.mark.parametrize("case", VALID)
+def test_valid_label_file(case, tmp_path):
+    data, boxes, labels = VALID[case]
+    objects = list_labels(tmp_path, data).images["images/1.jpg"].values["objects"]
+    assert (list(objects.boxes), list(objects.labels), objects.is_relative) == (boxes, labels, True)
+
+
+# Label file, reason, words of the message.
+INVALID = {
+    "unknown class": (b"0 0.5 0.5 1 1\n2 0.5 0.5 1 1", "bad_label", ["labels/1.txt", "line 2", "is 2", "0 to 1"]),
+    "negative class": (b"-1 0.5 0.5 1 1", "bad_label", ["line 1", "-1"]),
+    "fractional class": (b"0.5 0.5 0.5 1 1", "bad_label", ["0.5"]),
+    "class name": (b"cat 0.5 0.5 1 1", "bad_annotation", ["cat"]),
+    "huge class": (b"1e300 0.5 0.5 1 1", "bad_label", ["1e300"]),
+    "confidence": (b"0 0.5 0.5 1 1 0.9", "bad_annotation", ["confidence"]),
+    "too few columns": (b"0 0.5 0.5 1", "bad_annotation", ["4 columns"]),
+    "class only": (b"0", "bad_annotation", ["1 columns"]),
+    "even number of columns": (b"0 0.1 0.1 0.2 0.2 0.3 0.3 0.4", "bad_annotation", ["8 columns"]),
+    "pixels": (b"0 320 240 50 60", "bad_box", ["320", "pixels"]),
+    "outside": (b"0 0.5 0.5 1.25 1", "bad_box", ["1.25", "0 to 1"]),
+    "negative corner of a polygon": (b"0 -0.25 0 1 0 1 1", "bad_box", ["-0.25"]),
+    "negative width": (b"0 0.5 0.5 -0.005 1", "bad_box", ["-0.005"]),
+    "zero height": (b"0 0.5 0.5 1 0", "bad_box", ["height of 0"]),
+    "not a number": (b"0 nan 0.5 1 1", "bad_annotation", ["nan"]),
+    "infinity": (b"0 inf 0.5 1 1", "bad_annotation", ["inf"]),
+    "overflow": (b"0 1e999 0.5 1 1", "bad_annotation", ["1e999"]),
+    "underscore": (b"0 0.5 0_1 1 1", "bad_annotation", ["0_1"]),
+    "other digits": ("0 0.5 0.\u0665 1 1".encode(), "bad_annotation", ["line 1"]),
+    "commas": (b"0,0.5,0.5,1,1", "bad_annotation", ["0,0.5"]),
+    "Latin-1": (b"0 0.5 0.5 1 1 # \xe9", "not_utf8", ["byte 16"]),
+    "binary": (b"\0\0\0", "bad_annotation", ["line 1"]),
+    "too large": (b"0 0.5 0.5 1 1\n" * 400_000, "bad_annotation", ["bytes"]),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_label_file_rejects_its_image(case, tmp_path):
+    data, reason, words = INVALID[case]
+    listed = list_labels(tmp_path, data)
+    assert listed.reasons == {"images/1.jpg": reason}
+    assert all(word in listed.letters["images/1.jpg"].message for word in words), listed.letters
+    assert set(listed.images) == {"images/2.jpg"}
+
+
+@pytest.mark.parametrize("data, is_clipped", [(b"0 0.5 0.5 1.25 1", True), (b"0 0.5 0.5 -0.1 1", True), (b"0 320 240 50 60", False), (b"0 nan 0 1 1", False)])
+def test_bad_boxes_clip_keeps_boxes_that_are_outside(data, is_clipped, tmp_path):
+    assert ("images/1.jpg" in list_labels(tmp_path, data, bad_boxes="clip").images) == is_clipped
+
+
+def test_repeated_lines_are_left_out_and_counted(tmp_path):
+    listed = list_labels(tmp_path, b"1 0.5 0.5 1 1\n0 0.5 0.5 1 1\n1.0 0.50 0.5 1 1\n")
+    assert listed.labels("images/1.jpg") == ("dog", "cat")
+    assert [(num, "repeat" in fact) for fact, num in listed.noted.items()] == [(1, True)]
+
+
+def test_missing_label_files_are_counted(tmp_path):
+    write_files(tmp_path, {f"images/{name}.jpg": IMAGE for name in "123"} | {"labels/1.txt": BOX, "labels/3.txt": b""})
+    listed = Listing(tmp_path)
+    assert {key: listed.labels(key) for key in listed.images} == {"images/1.jpg": ("1",), "images/2.jpg": (), "images/3.jpg": ()}
+    assert [(num, "label file" in fact) for fact, num in listed.noted.items()] == [(1, True)]
+
+
+def test_label_files_without_an_image_are_dead_letters(tmp_path):
+    write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": BOX, "labels/a/2.txt": BOX, "labels/classes.txt": b"cat\ndog", "labels/notes.md": b"x"})
+    listed = Listing(tmp_path)
+    assert listed.reasons == {"labels/a/2.txt": "missing"}
+    assert listed.num_ignored == 2
+
+
+def test_images_with_the_same_name_share_their_label_file(tmp_path):
+    write_files(tmp_path, {"images/1.jpg": IMAGE, "images/1.png": IMAGE, "labels/1.txt": BOX})
+    listed = Listing(tmp_path)
+    assert {key: listed.labels(key) for key in listed.images} == {"images/1.jpg": ("1",), "images/1.png": ("1",)}
+
+
+def test_label_none_reads_no_label_files(tmp_path):
+    listed = list_labels(tmp_path, b"not a label", labels=())
+    assert set(listed.images) == {"images/1.jpg", "images/2.jpg"} and not listed.letters
+    assert listed.images["images/1.jpg"].values is None
+
+
+# Links
+
+
+def test_links_out_of_the_dataset_are_not_followed(tmp_path):
+    write_files(tmp_path, {"secret.txt": BOX, "pets/images/1.jpg": IMAGE, "pets/images/2.jpg": IMAGE, "pets/labels/2.txt": BOX})
+    (tmp_path / "pets/labels/1.txt").symlink_to(tmp_path / "secret.txt")
+    assert Listing(tmp_path / "pets").reasons == {"images/1.jpg": "outside"}
+    assert not Listing(tmp_path / "pets", follow_links=True).letters
+    write_files(tmp_path / "pets", {"data.yaml": b"train: train.txt\nnc: 2", "train.txt": b"images/1.jpg\nimages/2.jpg"})
+    assert Listing(tmp_path / "pets").reasons == {"images/1.jpg": "outside"}
+
+
+@pytest.mark.parametrize("name", ["labels", "images"])
+def test_linked_folders_are_rejected(name, tmp_path):
+    write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": BOX})
+    write_files(tmp_path / "pets", {f"{'labels' if name == 'images' else 'images'}/1.txt": BOX})
+    (tmp_path / "pets" / name).symlink_to(tmp_path / name)
+    with pytest.raises(UserError, match="--follow_links"):
+        Listing(tmp_path / "pets")
+
+
+@pytest.mark.parametrize("text", ["train: ../../etc", "train: /etc", "path: ..\ntrain: secret", "train: images/../../secret", "path: /\ntrain: secret"])
+def test_dataset_file_does_not_lead_out_of_the_folder(text, tmp_path):
+    write_files(tmp_path, {"secret/1.jpg": IMAGE})
+    write_files(tmp_path / "pets", {"images/1.jpg": IMAGE, "labels/1.txt": BOX} | yaml(text))
+    with pytest.raises(UserError, match="does not exist"):
+        Listing(tmp_path / "pets")
+
+
+# Dataset files
+
+
+INVALID_FILES = {
+    "nc differs from names": ("nc: 3\nnames: [cat, dog]", ["nc", "3", "2"]),
+    "missing class id": ("names: {0: cat, 2: dog}", ["class 1"]),
+    "class id that is not a number": ("names: {a: cat}", ["'a'"]),
+    "repeated name": ("names: [cat, cat]", ["'cat'"]),
+    "empty name": ("names: [cat, '']", ["class 1"]),
+    "names that are a text": ("names: cat", ["names"]),
+    "nested names": ("names: [[cat]]", ["class 0"]),
+    "nc that is not a number": ("nc: two", ["nc"]),
+    "train that is a mapping": ("names: [cat]\ntrain: {a: b}", ["train"]),
+    "path that is a list": ("path: [a]\nnames: [cat]", ["path"]),
+    "alias": ("a: &x [b]\nnames: *x", ["alias"]),
+    "tag": ("names: !!python/object/apply:os.system [echo]", ["tag"]),
+    "repeated key": ("names: [cat]\nnames: [dog]", ["repeats"]),
+    "deep nesting": (f"names: {'[' * 5000}", ["data.yaml"]),
+    "list": ("- cat", ["mapping"]),
+    "two documents": ("names: [cat]\n---\nnames: [dog]", ["documents"]),
+    "not YAML": ("names: [cat", ["line"]),
+    "too large": ("#" * (1 << 20) + "\nnc: 1", ["bytes"]),
+    "keypoints": ("names: [cat]\nkpt_shape: [17, 3]\ntrain: images", ["kpt_shape", "--label=none"]),
+    "missing images": ("names: [cat]\ntrain: pictures", ["pictures", "--image_root"]),
+}
+
+
+@pytest.mark.parametrize("case", INVALID_FILES)
+def test_invalid_dataset_file_is_an_error(case, tmp_path):
+    text, words = INVALID_FILES[case]
+    write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": BOX} | yaml(text, b""))
+    with pytest.raises(UserError) as caught:
+        Listing(tmp_path)
+    assert all(word in str(caught.value) for word in ["data.yaml", *words]), str(caught.value)
+
+
+def test_yaml_scalars_are_texts():
+    assert parse_yaml("names: {0: no, 1: 1.50, 2: '~'}\nval:\ntest: ~") == {"names": {"0": "no", "1": "1.50", "2": "~"}, "val": None, "test": None}
+    assert parse_yaml("") is None
+
+
+def test_image_root_replaces_the_path_of_a_dataset_file(tmp_path):
+    write_files(tmp_path / "pets", ULTRALYTICS)
+    write_files(tmp_path, {"files/data.yaml": b"path: /content\ntrain: images/train\nval: images/val\n" + NAMES})
+    source = {"image_root": str(tmp_path / "pets")}
+    assert Listing(tmp_path / "files/data.yaml", source=source).splits == OF_ULTRALYTICS
+    with pytest.raises(UserError, match="--image_root"):
+        Listing(tmp_path / "pets", source=source)
+
+
+def test_path_of_a_dataset_file_as_input_may_be_another_folder(tmp_path):
+    write_files(tmp_path / "datasets/pets", ULTRALYTICS)
+    write_files(tmp_path, {"files/pets.yaml": b"path: ../datasets/pets\ntrain: images/train\nval: images/val\n" + NAMES})
+    listed = Listing(tmp_path / "files/pets.yaml")
+    assert listed.splits == OF_ULTRALYTICS and "datasets/pets" in listed.detected
+
+
+def test_left_out_paths_are_reported(tmp_path):
+    text = "path: /content/pets\ntrain: images/train\nval: images/train\ntest: images/test"
+    listed = Listing(write_files(tmp_path, ULTRALYTICS | yaml(text)))
+    assert listed.splits == {"images/train/1.jpg": "train"}
+    assert all(word in listed.detected for word in ["/content/pets", "images/test", "validation"])
+
+
+def test_different_numbers_of_classes_and_names_are_an_error(tmp_path):
+    write_files(tmp_path, DARKNET | {"obj.data": b"classes=3\ntrain=train.txt\nnames=obj.names", "train.txt": b"obj_train_data/1.jpg"})
+    with pytest.raises(UserError, match="obj.data.* 3 .*obj.names.* 2 "):
+        Listing(tmp_path)
+
+
+# Class names
+
+
+def test_class_ids_are_the_names_of_unnamed_classes(tmp_path):
+    listed = Listing(write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": b"7 0.5 0.5 1 1"}))
+    assert listed.labels("images/1.jpg") == ("7",) and not listed.names
+
+
+def test_number_of_classes_names_classes_by_their_ids(tmp_path):
+    listed = Listing(write_files(tmp_path, ULTRALYTICS | yaml("train: images/train\nval: images/val\nnc: 3", b"")))
+    assert listed.names == {("0", "1", "2")}
+
+
+def test_label_names_rename_classes(tmp_path):
+    assert list_labels(tmp_path, BOX, label_names=("Katze", "Hund")).labels("images/1.jpg") == ("Hund",)
+
+
+@pytest.mark.parametrize("names", [("dog", "cat"), ("Katze", "cat"), ("cat",), ("cat", "dog", "cow")])
+def test_label_names_that_contradict_the_dataset_are_an_error(names, tmp_path):
+    with pytest.raises(UserError, match="--label_names"):
+        list_labels(tmp_path, BOX, label_names=names)
+
+
+# Splits and lists
+
+
+def test_split_folders_no_ignores_splits(tmp_path):
+    write_files(tmp_path, ULTRALYTICS)
+    assert set(Listing(tmp_path, split_folders=False).splits.values()) == {None}
+    write_files(tmp_path, yaml("train: images/train\nval: images/val"))
+    assert set(Listing(tmp_path, split_folders=False).splits.values()) == {None}
+
+
+def test_split_folders_yes_names_other_splits(tmp_path):
+    write_files(tmp_path, {f"{folder}/{name}": data for folder in ("a", "b") for name, data in {"images/1.jpg": IMAGE, "labels/1.txt": BOX}.items()})
+    assert Listing(tmp_path, split_folders=True).splits == {"a/images/1.jpg": "a", "b/images/1.jpg": "b"}
+    with pytest.raises(UserError, match="--split_folders"):
+        Listing(tmp_path / "a", split_folders=True)
+
+
+def test_invalid_lines_of_a_list_are_dead_letters(tmp_path):
+    lines = [b"images/1.jpg", b"", b"../secret.jpg", b"/etc/1.jpg", b"https://example.com/1.jpg", b"images/\xe9.jpg", b"images/2.png"]
+    write_files(tmp_path / "pets", {"images/1.jpg": IMAGE, "labels/1.txt": BOX, "labels/2.txt": BOX, "train.txt": b"\n".join(lines)} | yaml("train: train.txt"))
+    listed = Listing(tmp_path / "pets", ignore=("*.png",))
+    assert set(listed.images) == {"images/1.jpg"} and listed.num_ignored == 1
+    assert listed.reasons == {"train.txt:3": "outside", "train.txt:4": "outside", "train.txt:5": "outside", "train.txt:6": "bad_value"}
+
+
+def test_long_line_of_a_list_is_an_error(tmp_path):
+    write_files(tmp_path, {"images/1.jpg": IMAGE, "train.txt": b"images/1.jpg\n" + b"x" * 100_000} | yaml("train: train.txt"))
+    with pytest.raises(UserError, match="train.txt: line 2"):
+        Listing(tmp_path)
+
+
+def test_long_lists_are_divided_into_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr("beam_pipelines.sources.formats.yolo.yolo.PART_FILES", 4)
+    write_files(tmp_path, {f"images/{index}.jpg": IMAGE for index in range(10)} | {f"labels/{index}.txt": BOX for index in range(10)})
+    in_folder = Listing(tmp_path)
+    lines = [f"./images/{index}.jpg\n\n" for index in range(10)] + ["../1.jpg\n"]
+    write_files(tmp_path, {"train.txt": "".join(lines).encode()} | yaml("train: train.txt"))
+    listed = Listing(tmp_path)
+    assert len(in_folder.parts) == 4 and len(listed.parts) == 6
+    assert set(listed.images) == set(in_folder.images)
+    assert listed.reasons == {"train.txt:21": "outside"}
+
+
+def test_sizes_of_images_are_found_on_request(tmp_path):
+    write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": BOX, "train.txt": b"images/1.jpg"})
+    for more in ({}, yaml("train: train.txt")):
+        write_files(tmp_path, more)
+        assert Listing(tmp_path, with_sizes=True).images["images/1.jpg"].num_bytes == len(IMAGE)
