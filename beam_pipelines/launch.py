@@ -199,7 +199,7 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
     if source.kind is None:
         guess = guess_source(config.input)
         source = dataclasses.replace(source, kind=guess.kind)
-        print_message(f"--source={guess.kind.name}, detected in {printable(config.input)}: {printable(guess.evidence)}")
+        print_message(f"--source={guess.kind.name}, detected from {guess.evidence}")
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
     if config.splits_from is not None:

@@ -17,7 +17,7 @@ class Guess(NamedTuple):
 
     Attributes:
         kind: The declaration of the format.
-        evidence: The names that show the format.
+        evidence: The names that show the format, and the folder that contains them.
     """
 
     kind: SourceKind
@@ -37,12 +37,12 @@ def guess_source(path: str) -> Guess:
         readings = " or ".join(f"--source={kind.name} ({printable(result.evidence)})" for kind, result in kinds.items())
         raise UserError(f"--input={printable(path)}: can be read in several ways. Pass {readings}.")
     ((kind, result),) = kinds.items()
-    return Guess(kind, result.evidence)
+    return Guess(kind, printable(f"{result.evidence} in {path}" if names.is_folder else result.evidence))
 
 
 def _guess_folder(names: InputNames) -> Guess:
-    evidence = f"{names.folders[0]}/" if names.folders else "images" if names.has_images else "no files of other formats"
-    return Guess(find_kind(_DEFAULT), evidence)
+    evidence = f"the folder {printable(names.folders[0])}/" if names.folders else "the images" if names.has_images else "the folder"
+    return Guess(find_kind(_DEFAULT), f"{evidence} in {printable(names.path)}")
 
 
 def _reject_file(names: InputNames) -> Guess:

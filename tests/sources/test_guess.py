@@ -2,10 +2,11 @@
 
 import pytest
 
+from beam_pipelines.__main__ import main
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.files.label_files import recognise
 from beam_pipelines.sources.guess import guess_source
-from made_images import write_files
+from made_images import jpeg, write_files
 
 FOLDERS = {
     "image_folder": [
@@ -129,3 +130,25 @@ def test_advice_for_coco_names_the_folder_of_all_splits(tmp_path, name):
 def test_supported_or_unknown_content_leaves_the_choice_to_the_name(tmp_path, name, data):
     write_files(tmp_path, {name: data})
     assert guess_source(f"{tmp_path}/{name}").kind.name == {"x.json": "coco", "x.txt": "text"}[name]
+
+
+LAYOUTS = {
+    "table beside folders of images": (
+        ["train_images/1.jpg", "test_images/2.jpg"],
+        {"train.csv": b"image_id,grade\n1.jpg,3\n", "sample_submission.csv": b"image_id,grade\n2.jpg,0\n"},
+        ["train.csv", "--image_root={root}/train_images --image_column=image_id --label=grade"],
+    ),
+    "list beside a folder of images": (["images/1.jpg"], {"train.txt": b"images/1.jpg 3\n"}, ["--source=text", "--image_root={root}."]),
+    "split without classes": (["train/cat/images/1.jpg", "train/dog/images/1.jpg", "val/images/1.jpg"], {}, ["'val/images'", "--ignore='val'"]),
+    "split folders in split folders": (["seg_train/seg_train/sea/1.jpg", "seg_test/seg_test/sea/1.jpg"], {}, ["--split_folders=yes", "--split_folders=no"]),
+}
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+def test_ambiguous_layouts_are_rejected_with_options_for_each_reading(tmp_path, case, capsys):
+    images, tables, words = LAYOUTS[case]
+    root = tmp_path / "in"
+    write_files(root, {**dict.fromkeys(images, jpeg(0)), **tables})
+    assert main(["prepare", "--input", str(root), "--output", str(tmp_path / "out")]) == 2
+    message = capsys.readouterr().err
+    assert all(word.format(root=root) in message for word in words), message

@@ -340,7 +340,7 @@ def test_label_none_makes_links_to_folders_dead_letters(tmp_path):
 def test_files_beside_class_folders_give_a_one_line_error(tmp_path):
     cases = [
         ("image", lambda path: path.write_bytes(b""), "1.jpg", ["'1.jpg'", "beside the class folders", "CLASS/IMAGE"]),
-        ("text file", lambda path: path.write_bytes(b""), "notes.txt", ["notes.txt", "(.txt)", "--ignore='*.txt'"]),
+        ("text file", lambda path: path.write_bytes(b""), "notes.txt", ["notes.txt", "(.txt)", "move them"]),
         ("link to an image", lambda path: path.symlink_to("cat/1.jpg"), "1.jpg", ["'1.jpg'"]),
         ("broken link", lambda path: path.symlink_to("nowhere"), "link", ["link"]),
         ("link to itself", lambda path: path.symlink_to("link"), "link", ["link"]),
@@ -443,10 +443,10 @@ def test_accepts_every_known_extension_in_any_case(tmp_path):
 
 def test_unknown_extension_is_rejected_with_advice(tmp_path):
     cases = [
-        ("text", "1.txt", ["cat/1.txt", "(.txt)", ".png, .gif, .bmp, .webp, .tif", "--ignore='*.txt'"]),
-        ("upper case", "1.TXT", ["cat/1.TXT", "--ignore='*.TXT'"]),
+        ("text", "1.txt", ["cat/1.txt", "(.txt)", ".png, .gif, .bmp, .webp, .tif", "--source"]),
+        ("upper case", "1.TXT", ["cat/1.TXT", "--source"]),
         ("backup", "1.jpg~", ["cat/1.jpg~", "(.jpg~)"]),
-        ("line break", "a\nb.txt", ["b.txt", "--ignore='*.txt'"]),
+        ("line break", "a\nb.txt", ["b.txt", "--source"]),
     ]
     for case, name, parts in cases:
         root = make_folder(tmp_path / case, ["cat/1.jpg", f"cat/{name}"])
@@ -461,6 +461,7 @@ VOC = b"<annotation><filename>1.jpg</filename></annotation>"
     [
         ("1.image", b"II*\0", ["TIFF", "Rename them to .tif"]),
         ("1.image", b"\xff\xd8\xff", ["JPEG", "Rename them to .jpg"]),
+        *((f"1{end}", b"?", [f"1{end}"]) for end in (".txt", ".json", ".xml", ".csv", ".parquet", ".tfrecord", ".tar")),
         ("1.psd", b"8BPS\0\1", ["Photoshop", "magick"]),
         ("1.pdf", b"%PDF-1.7", ["PDF", "pdftoppm"]),
         ("1.svg", b"<svg/>", ["SVG", "rsvg-convert"]),

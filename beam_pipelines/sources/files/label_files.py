@@ -98,6 +98,8 @@ def recognise(path: str) -> Format | None:
     format_and_advice = _by_content(name, head) or by_name or _foreign_image(head)
     if format_and_advice:
         advice = format_and_advice[1].replace("{path}", printable(path)).replace("{coco}", _coco_options(path))
+        if "{root}" in advice:
+            advice = advice.replace("{root}", _list_options(path, head))
         return Format(format_and_advice[0], advice.replace("{unpack}", unpack_advice(path)))
     return Format("a table", _table_advice(path, head)) if name.endswith(TABLE_ENDINGS) else None
 
@@ -171,7 +173,7 @@ def _text_format(text: str) -> tuple[str, str] | None:
         (_YOLO, YOLO_LABELS, "Use --source=yolo, and pass the folder of images/ and labels/, or its data.yaml, as --input."),
         (_KITTI, "KITTI labels", _CONVERT),
         (_DOTA, "DOTA labels", _CONVERT),
-        (_LIST, "a list of images", "Read it with --source=text --input={path} --image_root=FOLDER."),
+        (_LIST, "a list of images", "Read it with --source=text --input={path} {root}."),
     ):
         if lines and all(map(pattern.fullmatch, lines[:-1] or lines)):
             return tuple(known)
@@ -200,6 +202,15 @@ def _table_advice(path: str, head: bytes) -> str:
     return f"Read it with --input={printable(path)} {options}."
 
 
+def _list_options(path: str, head: bytes) -> str:
+    """Returns the option for the folder of the images that a text file lists."""
+    name = head.decode("utf-8", "replace").lstrip("\ufeff").split(maxsplit=1)[0]
+    folder = posixpath.dirname(path) or "."
+    roots = [folder, *(f"{folder}/{inner}" for inner in _folders_in(folder)[:_MAX_CHECKS])]
+    root = next((root for root in roots if files_at(root).exists(f"{root}/{name}")), "FOLDER")
+    return f"--image_root={printable(root)}"
+
+
 def _find_images(path: str, text: str) -> str | None:
     lines = text.splitlines()[:2]
     if len(lines) < 2:
@@ -214,6 +225,9 @@ def _find_images(path: str, text: str) -> str | None:
         if is_name and files_at(image_root).exists(f"{image_root}/{value}{suffix}"):
             options = f"--image_root={printable(image_root)} --image_column={printable(column)}"
             options += f" --image_suffix={suffix}" if suffix else ""
+            others = [name for name in header if name != column]
+            if len(others) == 1:
+                return f"{options} --label={printable(others[0])}"
             return f"{options} (and --label, if no column is called label or class)"
     return None
 

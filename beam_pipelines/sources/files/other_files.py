@@ -27,6 +27,9 @@ _DATA = re.compile(
     r".*(?:\.(?:csv|tsv|json|jsonl|ndjson|parquet|xml|npy|npz|bin|tar|gz|tgz|tfrecords?|tfrec|record)|-\d+-of-\d+)", re.IGNORECASE
 )
 
+# Files that often contain labels, so that ignoring all of them would remove the labels.
+_MAY_BE_LABELS = (".txt", ".json", ".jsonl", ".xml", ".csv", ".tsv", ".parquet", ".tfrecord", ".tfrecords", ".tif", ".tiff", ".tar")
+
 _IMAGE_ENDS = tuple(IMAGE_EXTENSIONS)
 _ARRAY_ENDS = (".npy", ".NPY")
 # Suffixes of the names of masks that are stored beside their images.
@@ -64,6 +67,7 @@ class UnexpectedFiles:
         masks: The path of the first image that is named like a mask.
         num_loose: The number of images beside the class folders.
         loose_images: The first few paths of images beside the class folders.
+        loose_folder: The top folder that contains all images beside the class folders; empty if there is none.
         labels: Classes whose folders contain files.
         without_files: Class without files -> the last of its folders.
         rejection: The first folder that makes the listing fail, and its message.
@@ -79,6 +83,7 @@ class UnexpectedFiles:
     masks: str = ""
     num_loose: int = 0
     loose_images: list[str] = dataclasses.field(default_factory=list)
+    loose_folder: str = ""
     labels: set[str] = dataclasses.field(default_factory=set)
     without_files: dict[str, str] = dataclasses.field(default_factory=dict)
     rejection: tuple[str, str] | None = None
@@ -103,8 +108,12 @@ class UnexpectedFiles:
 
     def add_loose_image(self, path: str) -> None:
         """Records an image that is not in a class folder."""
+        self._add_loose_folder(path.split("/")[0] if "/" in path else "")
         self.num_loose += 1
         self.loose_images = sorted([*self.loose_images, path])[:_NUM_SHOWN]
+
+    def _add_loose_folder(self, folder: str) -> None:
+        self.loose_folder = folder if self.loose_folder == folder or not self.num_loose else ""
 
     def add_rejection(self, folder: str, message: str) -> None:
         """Records a problem with a folder that will make the listing fail.
@@ -125,6 +134,8 @@ class UnexpectedFiles:
         self.pictures = min(self.pictures or other.pictures, other.pictures or self.pictures)
         self.num_masks += other.num_masks
         self.masks = min(self.masks or other.masks, other.masks or self.masks)
+        if other.num_loose:
+            self._add_loose_folder(other.loose_folder)
         self.num_loose += other.num_loose
         self.loose_images = sorted([*self.loose_images, *other.loose_images])[:_NUM_SHOWN]
         self.labels |= other.labels
@@ -160,7 +171,8 @@ class UnexpectedFiles:
                     "pass --label none. If the names of the files contain the classes, pass --label_pattern REGEX. For classes, "
                     "move each image"
                 )
-            problems.append(f"{problem} to a path of the form {self.layout}.")
+            leave = f" To leave them out, pass --ignore='{printable(self.loose_folder)}'." if self.loose_folder else ""
+            problems.append(f"{problem} to a path of the form {self.layout}.{leave}")
         if self.arrays and self.pictures:  # the arrays are usually masks, which would become examples
             both = f"{printable(self.pictures)} and {printable(self.arrays)}"
             problems.append(
@@ -203,9 +215,16 @@ class UnexpectedFiles:
         ]
         others = [printable(pattern) for pattern, known in formats.items() if not known]
         if others:
-            options = " ".join(f"--ignore='{pattern}'" for pattern in others) + (" and so on" if has_more else "")
-            extensions = ", ".join(IMAGE_EXTENSIONS)
-            advice.append(f"Images end in {extensions}. Exclude other files with {options} if they are not labels.")
+            advice.append(f"Images end in {', '.join(IMAGE_EXTENSIONS)}.")
+            data = [pattern for pattern in others if pattern.lower().endswith(_MAY_BE_LABELS)]
+            if data:
+                advice.append(
+                    f"Files such as {', '.join(data)} may contain labels. If they do, pass their format with --source or "
+                    "their path with --input. Otherwise, move them out of the folder."
+                )
+            options = " ".join(f"--ignore='{pattern}'" for pattern in others if pattern not in data)
+            if options:
+                advice.append(f"Exclude other files with {options}{' and so on' if has_more else ''} if they are not labels.")
         return " ".join(advice)
 
 

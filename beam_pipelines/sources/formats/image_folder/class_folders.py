@@ -113,6 +113,7 @@ def read_class_folders(
         _reject_splits(root, split, some, children)
         _reject_copies(root, split, children)
     _reject_roles(root, paths)
+    _reject_images_in_splits(root, folders_by_split)
     return _choose(root, paths) if is_nested else None
 
 
@@ -228,6 +229,18 @@ def _reject_roles(root: str, paths: Sequence[str]) -> None:
             f"--input={printable(root)}: the only class folder {printable(paths[0])!r} is not named like a class. Pass "
             "--label=none if the images have no labels, --label_pattern=REGEX if the names of the files contain the "
             "classes, or --class_folder_depth=1 if it is a class."
+        )
+
+
+def _reject_images_in_splits(root: str, folders_by_split: Mapping[str, Collection[str]]) -> None:
+    """Raises `UserError` if the only folder of a split has a name such as `images`, while other splits have classes."""
+    tops = {split: {path.split("/")[0] for path in paths} for split, paths in folders_by_split.items() if paths}
+    without = sorted(split for split, names in tops.items() if len(names) == 1 and names <= _IMAGE_WORDS)
+    if without and len(without) < len(tops):
+        folder = printable(f"{without[0]}/{min(tops[without[0]])}")
+        raise UserError(
+            f"--input={printable(root)}: {folder!r} contains the images of a split without class folders. Move each image to "
+            f"a path of the form SPLIT/CLASS/IMAGE, or leave the split out with --ignore='{printable(without[0])}'."
         )
 
 

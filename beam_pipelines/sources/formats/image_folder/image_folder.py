@@ -17,6 +17,7 @@ from beam_pipelines.sources.formats.image_folder.class_folders import (
     names_labels,
     read_class_folders,
     reject_mask_folders,
+    words_of,
 )
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.file_listing import (
@@ -43,6 +44,7 @@ _MIXED_AND_SHARES = (
     "(without --splits, or with --divide)."
 )
 
+_WITHOUT_LABELS = {"sample", "submission", "test"}  # words in the names of tables
 _MAX_LABEL_FOLDERS, _MAX_LABEL_FILES = 5, 20  # limits for the search for label files
 
 
@@ -105,7 +107,9 @@ class ImageFolder(Source):
 
     def _reject_label_files(self, folder: str, names: list[str]) -> None:
         """Raises `UserError` if one of the first files in a folder is a label file of a known format."""
-        for name in [name for name in names if not self.unexpected_files.is_image(name)][:_MAX_LABEL_FILES]:
+        others = [name for name in names if not self.unexpected_files.is_image(name)][:_MAX_LABEL_FILES]
+        # A submission or a table of test images has no labels, so the table of the training images is named first.
+        for name in sorted(others, key=lambda name: (not words_of(name) & {"train", "training"}, bool(words_of(name) & _WITHOUT_LABELS))):
             path = join(folder, name)
             if known := recognise(f"{self.root}/{path}"):
                 raise UserError(
