@@ -30,6 +30,7 @@ DRAWN_ON = ("file", "upright")
 BOX_FORMATS = ("xywh", "xyxy", "cxcywh")
 BOX_UNITS = ("pixels", "relative")
 ROWS = ("images", "boxes", "values")
+DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}
 
 DUPLICATES = ("keep", "group", "drop")
 MAX_DUPLICATE_DISTANCE = 8  # Of 64 bits. Images with a greater distance are often different pictures.
@@ -106,6 +107,7 @@ class SourceConfig:
         footer_bytes: The number of bytes after the last fixed-length record of a file.
         skip_lines: The number of lines to skip at the start of a text file, or above the header of a CSV file.
         comment: The prefix of comment lines. Empty if there are no comments.
+        delimiter: The character between the cells of a CSV file. Empty detects the character.
         class_folder_depth: The level of nested class folders that names the class: a number from 1 to 9, `last`, or
             `all` for the whole path. None decides by the names of the folders.
     """
@@ -142,6 +144,7 @@ class SourceConfig:
     footer_bytes: int = 0
     skip_lines: int = 0
     comment: str = ""
+    delimiter: str = ""
     class_folder_depth: str | None = None
 
     def __post_init__(self) -> None:
@@ -153,6 +156,8 @@ class SourceConfig:
         for option, values in (("box_format", BOX_FORMATS), ("box_unit", BOX_UNITS), ("rows", ROWS)):
             value = getattr(self, option)
             require(value is None or value in values, f"--{option}", value, f"one of {', '.join(values)}")
+        is_mark = len(self.delimiter) == 1 and not self.delimiter.isalnum() and self.delimiter not in "\"\r\n\0"
+        require(not self.delimiter or is_mark, "--delimiter", self.delimiter, f"one character, or one of {', '.join(DELIMITERS)}")
         shape = self.pixel_shape
         is_shape = not shape or (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))) and 0 < min(shape) <= max(shape) < 1 << 16
         require(is_shape, "--pixel_shape", ",".join(map(str, shape)), "HEIGHT,WIDTH or HEIGHT,WIDTH,CHANNELS with 1, 3 or 4 channels")

@@ -9,6 +9,7 @@ from beam_pipelines.config.prepare_config import (
     BOX_FORMATS,
     BOX_UNITS,
     CHECKS,
+    DELIMITERS,
     DEFAULT_SPLITS,
     DRAWN_ON,
     DUPLICATES,
@@ -304,6 +305,13 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         default=0,
         metavar="N",
         help="Number of lines to skip at the start of each file. Default: 0.",
+    )
+    add(
+        "--delimiter",
+        default="",
+        metavar="MARK",
+        help=f"Character between the cells of a CSV file, or one of {', '.join(DELIMITERS)}. Only for table. Default: "
+        "detected from the first line.",
     )
     add(
         "--comment",
@@ -602,5 +610,6 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         footer_bytes=arguments.footer_bytes,
         skip_lines=arguments.skip_lines,
         comment=arguments.comment,
+        delimiter=DELIMITERS.get(arguments.delimiter, arguments.delimiter),
         class_folder_depth=arguments.class_folder_depth,
     )

@@ -30,6 +30,7 @@ def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
 
 
 _MAX_NAME_CHARACTERS = 4096
+_NUMBERED_IMAGE = re.compile(r"(.+\.(?:jpe?g|png|gif|bmp|webp))#\d+", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+")
 _MAX_FLOAT = 3.4028234663852886e38  # maximum of float32
 _FLAGS = {"": False, "false": False, "true": True} | {f"{flag:d}{zeros}": flag for flag in (False, True) for zeros in ("", ".", ".0")}
@@ -198,6 +199,12 @@ def read_path(cell: Any, root: Root) -> str:
         return root.relative(cell)
     except OutsideError as error:
         raise InvalidInput("outside", f"has an invalid path: {error}") from None
+
+
+def without_caption_number(cell: Any) -> Any:
+    """Returns the name of an image without the number of a caption, such as `1.jpg` for `1.jpg#0`."""
+    match = _NUMBERED_IMAGE.fullmatch(cell) if isinstance(cell, str) and "#" in cell else None
+    return match[1] if match else cell
 
 
 def read_image_path(cell: Any, root: Root, suffix: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.errors import InvalidInput, printable
-from beam_pipelines.sources.cells.cells import in_column, is_empty, read_name, shown
+from beam_pipelines.sources.cells.cells import in_column, is_empty, read_name, shown, without_caption_number
 from beam_pipelines.sources.cells.missing_cells import fill_row
 from beam_pipelines.sources.formats.table.table_columns import TableColumns
 from beam_pipelines.sources.formats.table.table_rows import Row
@@ -53,8 +53,10 @@ class ImageRows:
         if isinstance(cells, InvalidInput):
             return "", number, cells
         cell = cells.get(self._image)
+        path = cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else without_caption_number(cell)
+        if path is not cell:
+            cells = {**cells, self._image: path}
         try:
-            path = cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else cell
             return in_column(self._image, read_name, "bad_value", path), number, cells
         except InvalidInput as error:
             return "", number, error

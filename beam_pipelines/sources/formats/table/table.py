@@ -17,7 +17,7 @@ from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.box_forms import BoxForms
-from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
+from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path, without_caption_number
 from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.missing_cells import check_defaults
@@ -73,7 +73,7 @@ class Table(RowFiles):
         options=(
             "labels", "label_names", "label_separator", "features", "has_images", "rows", "image_column", "key_column",
             "split_column", "group", "weight_column", "column_names", "defaults", "image_root", "image_suffix", "pixel_shape",
-            "bad_boxes", "drawn_on", "box_format", "box_unit", "skip_lines", "comment",
+            "bad_boxes", "drawn_on", "box_format", "box_unit", "skip_lines", "comment", "delimiter",
         ),
         synonyms=("csv", "tsv", "json", "jsonl", "ndjson", "parquet", "pandas", "dataframe"),
         rows_name_images=True,
@@ -87,6 +87,8 @@ class Table(RowFiles):
         self._spool_directory = spool_directory
         files = [*self._files.values()]
         first, head = _first_with_rows(files, source)
+        if first.format != "csv" and source.delimiter:
+            raise UserError(f"{printable(first.name)}: only CSV files have delimiters. Omit --delimiter.")
         if first.format == "parquet" and (source.skip_lines or source.comment):
             raise UserError(f"{printable(first.name)}: Parquet has no lines. Omit --skip_lines and --comment.")
         if first.format != "csv" and source.column_names:
@@ -239,7 +241,7 @@ class Table(RowFiles):
             raw = npy_layout(data)[0] if data.startswith(NPY_MAGIC) else None
             record = InputRecord(nfc(f"{file.name}/{number - 1:09d}"), file.name, "", file.split, len(data), offset=0, raw=raw)
         else:
-            path = in_column(column, read_image_path, cell, root, self._config.source.image_suffix)
+            path = in_column(column, read_image_path, without_caption_number(cell), root, self._config.source.image_suffix)
             record = InputRecord(nfc(path), path, "", file.split)
         record = mapper.read(row, record)
         for name in self._other_files:

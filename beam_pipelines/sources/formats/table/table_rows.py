@@ -3,9 +3,9 @@
 The memory use is constant, because the length of lines is limited, and Parquet files are read page by page.
 
 CSV files must be encoded in UTF-8, have the format of RFC 4180, and start with a header unless `--column_names` is
-given. Commas separate cells. If the first line contains no commas, cells can be separated by tabs or semicolons. In a
-`.tsv` file, tabs separate cells. With `--column_names`, the separator is chosen so that the number of cells equals the
-number of names. A row can span several lines if it contains quotes. If a row with quotes is malformed, a quote is
+given. Commas separate cells. If the first line contains no commas, cells can be separated by tabs, semicolons or `|`,
+with blanks around `|`. In a `.tsv` file, tabs separate cells. With `--column_names`, the separator is chosen so that the
+number of cells equals the number of names. `--delimiter` takes precedence. A row can span several lines if it contains quotes. If a row with quotes is malformed, a quote is
 probably missing, and an unknown number of rows is lost. Therefore the run fails.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
+from beam_pipelines.sources.cells.cells import without_caption_number
 from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.file_listing import is_utf8
@@ -127,7 +128,7 @@ def find_repeated(file: TableFile, config: SourceConfig, column: str) -> str | N
     seen: set[str] = set()
     with contextlib.closing(read_rows(file, config, (column,))) as rows:
         for _, row in itertools.islice(rows, _NUM_REPEAT_ROWS):
-            text = None if isinstance(row, InvalidInput) else row.get(column)
+            text = None if isinstance(row, InvalidInput) else without_caption_number(row.get(column))
             if isinstance(text, str):
                 if text in seen:
                     return text
@@ -185,6 +186,7 @@ def _csv_rows(
 ) -> Iterator[Row]:
     reader, header = _read_header(file, lines, config)
     positions = {name: header.index(name) for name in _check_columns(file, header, columns, unused_fields)}.items()
+    has_blanks = getattr(reader, "dialect").delimiter == "|"
     num_cells, names = len(header), "--column_names" if config.column_names else "the header"
     while True:
         lines.is_row_start = True
@@ -205,7 +207,8 @@ def _csv_rows(
             if "\0" in text or not is_utf8(text):
                 yield lines.row_start, InvalidInput("not_utf8", "the row has a NUL byte, or bytes that are not UTF-8")
             else:
-                yield lines.row_start, {name: row[position] for name, position in positions}
+                cells = [cell.strip() for cell in row] if has_blanks else row
+                yield lines.row_start, {name: cells[position] for name, position in positions}
         elif row:
             yield (
                 lines.row_start,
@@ -213,7 +216,8 @@ def _csv_rows(
             )
 
 
-_DELIMITERS = ",\t;"
+_DELIMITERS = ",\t;|"
+_BY_PRECEDENCE = "\t,;|"  # Tabs first, because texts seldom contain tabs.
 
 
 def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Iterator[list[str]], list[str]]:
@@ -244,11 +248,15 @@ def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[I
 def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
     """Returns the delimiter of a CSV file, according to the file name, the number of column names, or the first
     line."""
+    if config.delimiter:
+        return config.delimiter
     if format_of(file.name, {".tsv": "tabs"}):
         return "\t"
     num_cells = {mark: len(next(csv.reader([first], delimiter=mark), [])) for mark in _DELIMITERS}
     fitting = [mark for mark, num in num_cells.items() if num == len(config.column_names)]
-    return fitting[0] if len(fitting) == 1 else next((mark for mark in _DELIMITERS if mark in first), ",")
+    if fitting:
+        return next(mark for mark in _BY_PRECEDENCE if mark in fitting)
+    return next((mark for mark in _DELIMITERS if mark in first), ",")
 
 
 def _again(first: str, lines: Lines) -> Iterator[str]:
