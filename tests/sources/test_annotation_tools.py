@@ -8,6 +8,7 @@ import base64
 import json
 import os
 import pathlib
+import tracemalloc
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -79,7 +80,44 @@ def write_labelme(boxes: Mapping[str, Sequence[tuple]]) -> Files:
     return files
 
 
-FORMATS = {"labelme": Format(write_labelme)}
+def cvat(*images: str, start: str = "<?xml version='1.0' encoding='utf-8'?>", meta: str = "") -> bytes:
+    return f"{start}<annotations><version>1.1</version>{meta}{''.join(images)}</annotations>".encode()
+
+
+def cvat_image(*shapes: str, name: str = "1.png", more: str = "") -> str:
+    return f'<image id="0" name="{name}" width="{WIDTH}" height="{HEIGHT}" {more}>{"".join(shapes)}</image>'
+
+
+def cvat_box(box: tuple, more: str = "", inner: str = "") -> str:
+    label, *sides = box
+    stated = " ".join(f'{name}="{side}"' for name, side in zip(("xtl", "ytl", "xbr", "ybr"), sides))
+    return f'<box label="{label}" occluded="1" {stated} {more}>{inner}</box>'
+
+
+def cvat_polygon(box: tuple) -> str:
+    points = ";".join(f"{x},{y}" for x, y in corners(box))
+    return f'<polygon label="{box[0]}" occluded="0" points="{points}" z_order="0"/>'
+
+
+def write_cvat(boxes: Mapping[str, Sequence[tuple]]) -> Files:
+    images = [
+        cvat_image(*((cvat_box, cvat_polygon)[number % 2](box) for number, box in enumerate(objects)), name=f"{name}.png")
+        for name, objects in boxes.items()
+    ]
+    meta = "<meta><task><mode>annotation</mode><labels><label><name>cat</name></label></labels></task></meta>"
+    return {f"images/{name}.png": data for name, data in IMAGES.items()} | {"annotations.xml": cvat(*images, meta=meta)}
+
+
+def changed_cvat(*shapes: str, more: str = "") -> Files:
+    """Returns the file of CVAT with other shapes in picture 1."""
+    others = [cvat_image(name=f"{name}.png") for name in "23"]
+    return {"annotations.xml": cvat(cvat_image(*shapes, more=more), *others)}
+
+
+FORMATS = {
+    "labelme": Format(write_labelme),
+    "cvat": Format(write_cvat, key="images/{}.png", flags={"is_occluded": (1, 0)}),
+}
 
 
 class Listing:
@@ -255,6 +293,24 @@ SHAPES: dict[str, tuple[str, Files, list[tuple]]] = {
 }
 
 
+_TURNED = [("cat", 10 - 5, 10 - 3, 10 + 5, 10 + 3)]  # a box of 6 x 10 pixels, rotated by 90 degrees about (10, 10)
+SHAPES |= {
+    "cvat box": ("cvat", changed_cvat(cvat_box(CAT)), [CAT]),
+    "cvat rotated box": ("cvat", changed_cvat(cvat_box(("cat", 7, 5, 13, 15), 'rotation="90.0"')), _TURNED),
+    "cvat ellipse": ("cvat", changed_cvat('<ellipse label="cat" cx="10" cy="10" rx="3" ry="5" rotation="90"/>'), _TURNED),
+    "cvat mask": (
+        "cvat",
+        changed_cvat('<mask label="cat" rle="13, 10, 2, 10, 1" left="3" top="4" width="12" height="3"></mask>'),
+        [("cat", 4, 5, 14, 7)],
+    ),
+    "cvat points, lines and attributes": (
+        "cvat",
+        changed_cvat('<points label="cat" points="1,2"/><polyline label="cat" points="1,2;3,4"/>', cvat_box(CAT, inner='<attribute name="colour">red</attribute>')),
+        [CAT],
+    ),
+}
+
+
 @pytest.mark.parametrize("case", SHAPES)
 def test_shapes_become_boxes(tmp_path, case):
     kind, changes, expected = SHAPES[case]
@@ -303,6 +359,23 @@ BAD: dict[str, tuple[str, Files, str, list[str]]] = {
 }
 
 
+BAD |= {
+    "cvat NaN": ("cvat", changed_cvat(cvat_box(("cat", 1, 2, "nan", 4))), "bad_box", ["shape 1", "cat", "'nan'"]),
+    "cvat missing side": ("cvat", changed_cvat('<box label="cat" xtl="1" ytl="2" xbr="3"/>'), "bad_box", ["ybr"]),
+    "cvat infinity": ("cvat", changed_cvat(cvat_box(CAT), cvat_box(("cat", 1, 2, "1e999", 4))), "bad_box", ["shape 2"]),
+    "cvat negative side": ("cvat", changed_cvat(cvat_box(("cat", 9, 2, 3, 4))), "bad_box", ["-6"]),
+    "cvat two corners": ("cvat", changed_cvat('<polygon label="cat" points="1,2;3,4"/>'), "bad_box", ["2 points"]),
+    "cvat point of three numbers": ("cvat", changed_cvat('<polygon label="cat" points="1,2,3;3,4;5,6"/>'), "bad_box", []),
+    "cvat without label": ("cvat", changed_cvat('<box xtl="1" ytl="2" xbr="3" ybr="4"/>'), "bad_label", ["shape 1"]),
+    "cvat size": ("cvat", {"annotations.xml": cvat(cvat_image().replace('"48"', '"wide"'), cvat_image(name="2.png"), cvat_image(name="3.png"))}, "bad_box", ["wide"]),
+    "cvat escape": ("cvat", {"annotations.xml": cvat(cvat_image(name="../images/1.png"), cvat_image(name="2.png"), cvat_image(name="3.png"))}, "outside", [".."]),
+    "cvat missing image": ("cvat", {"annotations.xml": cvat(cvat_image(name="cam/1.png"), cvat_image(name="2.png"), cvat_image(name="3.png"))}, "missing", ["cam/1.png"]),
+    "cvat without name": ("cvat", {"annotations.xml": cvat(cvat_image(name=""), cvat_image(name="2.png"), cvat_image(name="3.png"))}, "bad_annotation", ["name"]),
+    "cvat run lengths": ("cvat", changed_cvat('<mask label="cat" rle="1, 99999" left="0" top="0" width="3" height="3"/>'), "bad_mask", ["100000"]),
+    "cvat huge mask": ("cvat", changed_cvat('<mask label="cat" rle="1" left="0" top="0" width="99999999" height="99999999"/>'), "bad_image", []),
+}
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_annotation_rejects_only_its_image(tmp_path, case):
     kind, changes, reason, words = BAD[case]
@@ -321,6 +394,83 @@ def test_label_names_reject_other_classes(tmp_path, kind):
     listed = Listing(path, kind, source={"label_names": ("dog", "bird")})
     (letter,) = listed.letters.values()
     assert letter.reason == "bad_label" and "'cat'" in letter.message and len(listed.images) == 2
+
+
+# Files that are invalid as a whole: format, changes of the files, words of the message.
+DTD = '<!DOCTYPE x [<!ENTITY a "1"><!ENTITY b "&a;&a;">]>'
+INVALID: dict[str, tuple[str, Files, list[str]]] = {
+    "cvat video": ("cvat", {"annotations.xml": cvat('<track id="0" label="cat"></track>')}, ["CVAT for video", "for images 1.1"]),
+    "cvat entities": ("cvat", {"annotations.xml": cvat(start=DTD)}, ["DTD"]),
+    "cvat cut": ("cvat", {"annotations.xml": write_cvat(BOXES)["annotations.xml"][:-30]}, ["not valid XML"]),
+    "cvat encoding": ("cvat", {"annotations.xml": cvat(start="<?xml version='1.0' encoding='odd'?>")}, ["not valid XML"]),
+    "cvat deep nesting": ("cvat", {"annotations.xml": cvat(cvat_image("<a>" * 1000 + "</a>" * 1000))}, ["nested"]),
+    "cvat other file": ("cvat", {"annotations.xml": b"<annotation/>"}, ["CVAT"]),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_file_is_named(tmp_path, case):
+    kind, changes, words = INVALID[case]
+    form = FORMATS[kind]
+    path = f"{write(tmp_path, form.write(BOXES) | changes)}/{form.input}".rstrip("/")
+    with pytest.raises(UserError) as caught:
+        Listing(path, kind)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+# CVAT
+
+
+def test_cvat_subsets_are_splits_and_select_folders(tmp_path):
+    images = [cvat_image(cvat_box(CAT), name="1.png", more=f'subset="{subset}"') for subset in ("Train", "Validation")]
+    files = {f"images/{subset}/1.png": b"x" for subset in ("Train", "Validation")}
+    path = write(tmp_path, files | {"annotations.xml": cvat(*images)})
+    assert {key: image.split for key, image in Listing(path, "cvat").images.items()} == {
+        "images/Train/1.png": "train",
+        "images/Validation/1.png": "validation",
+    }
+    assert {image.split for image in Listing(path, "cvat", split_folders=False).images.values()} == {None}
+
+
+def test_cvat_file_name_and_image_root(tmp_path):
+    path = write(tmp_path, {"xml/a.xml": cvat(cvat_image(cvat_box(CAT), name="x/1.png")), "pictures/x/1.png": b"x", "xml/1.png": b"x"})
+    listed = Listing(f"{path}/xml/a.xml", "cvat", source={"image_root": f"{path}/pictures"})
+    assert list(listed.images) == ["x/1.png"] and not listed.letters
+    assert guess_source(f"{path}/xml/a.xml").kind.name == "cvat"
+
+
+def test_cvat_tags_can_be_labels(tmp_path):
+    tags = [["sun"], ["rain"], ["sun", "rain"], []]
+    images = [cvat_image(*(f'<tag label="{tag}"/>' for tag in some), name=f"{number}.png") for number, some in enumerate(tags)]
+    path = write(tmp_path, {f"images/{number}.png": b"x" for number in range(4)} | {"annotations.xml": cvat(*images)})
+    listed = Listing(path, "cvat", source={"labels": (Column("label", ("tags",)),)})
+    assert {key: image.label for key, image in listed.images.items()} == {"images/0.png": "sun", "images/1.png": "rain"}
+    assert {letter.reason for letter in listed.letters.values()} == {"bad_label"} and len(listed.letters) == 2
+    several = Listing(path, "cvat", source={"labels": (Column("label", ("tags",), "multi_label"),)})
+    assert [several.images[f"images/{number}.png"].values["label"] for number in range(4)] == [("sun",), ("rain",), ("rain", "sun"), ()]
+
+
+def test_cvat_reports_fields_that_are_not_used(tmp_path):
+    _, changes, _ = SHAPES["cvat points, lines and attributes"]
+    listed = Listing(write(tmp_path, write_cvat(BOXES) | changes), "cvat")
+    assert listed.unused == {"shapes of type points", "shapes of type polyline", "attribute colour"}
+
+
+@pytest.mark.slow
+def test_cvat_memory_does_not_grow_with_the_file(tmp_path):
+    shapes = "".join(cvat_box(CAT, inner='<attribute name="a">1</attribute>') for _ in range(200))
+    peaks = []
+    for num in (20, 400):
+        images = (cvat_image(shapes, name=f"{number}.png") for number in range(num))
+        path = write(tmp_path / str(num), {"annotations.xml": cvat(*images), "1.png": b"x"})
+        config = PrepareJob(path, "out", "made", source=SourceConfig(kind=find_kind("cvat")))
+        source = open_source(config)
+        (part,) = source.parts()
+        tracemalloc.start()
+        assert sum(1 for _ in source.list(part)) == num
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + (1 << 20), peaks
 
 
 # LabelMe

@@ -27,7 +27,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.images.class_masks import draw_regions
 from beam_pipelines.sources.formats.coco.coco import Coco
-from beam_pipelines.sources.formats.coco.json_sections import read_sections
+from beam_pipelines.sources.annotations.json_sections import read_sections
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts

@@ -93,8 +93,6 @@ UNREADABLE = {
     "VIA": ("via.json", {"via.json": VIA}, ["VIA"]),
     "Label Studio": ("x.json", {"x.json": LABEL_STUDIO}, ["Label Studio"]),
     "JSON list of rows": ("x.json", {"x.json": b'[{"image": "1.jpg", "label": "a"}]'}, ["JSON Lines"]),
-    "CVAT file in a folder": ("", {"annotations.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT", "--source=voc"]),
-    "CVAT annotation folder": ("", {"Annotations/1.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT"]),
     "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--source=yolo", "data.yaml"]),
     "KITTI": ("1.txt", {"1.txt": KITTI}, ["KITTI"]),
 }

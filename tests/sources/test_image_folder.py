@@ -472,7 +472,7 @@ VOC = b"<annotation><filename>1.jpg</filename></annotation>"
         ("1.json", b'{"shapes": [], "imagePath": "1.jpg"}', ["LabelMe", "--source=labelme"]),
         ("all.json", b'{"images": [{"file_name": "1.jpg"}], "annotations": []}', ["COCO", "--image_root"]),
         ("1.xml", VOC, ["--source=voc"]),
-        ("1.xml", b"<annotations></annotations>", ["CVAT"]),
+        ("1.xml", b"<annotations></annotations>", ["CVAT", "--source=cvat"]),
         ("rows.csv", b"", ["--input", "rows.csv", "--image_root"]),
         ("rows.csv", b"id;name\n1.jpg;x\n", ["--image_root=", "/cat --image_column=id "]),
         ("rows.csv", b"name,id_code\nx,1\n", ["/cat --image_column=id_code --image_suffix=.jpg"]),

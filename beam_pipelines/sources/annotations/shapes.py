@@ -86,10 +86,10 @@ def read_coordinate(value: Any, name: str) -> float:
         InvalidInput: The value is not such a number.
     """
     try:
-        number = math.nan if isinstance(value, (bool, list, dict)) or value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
+        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
         number = math.nan
-    if not abs(number) <= _MAX_COORDINATE:  # Also rejects NaN.
+    if not abs(number) <= _MAX_COORDINATE or (isinstance(value, str) and "_" in value):  # Also rejects NaN.
         raise InvalidInput("bad_box", f"has {name} {shown(value)}; it must be a finite number of pixels")
     return number
 

@@ -53,6 +53,7 @@ _ENDS = {
 TABLE_ENDINGS = tuple(f"{end}{more}" for end in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet") for more in ("", ".gz"))
 _COCO = "Read them with {coco}."
 LABELME = "LabelMe labels"
+CVAT = "CVAT labels"
 _JSON_KEYS = [
     ({"shapes", "imagePath"}, LABELME, "Read them with --source=labelme."),
     ({"shapes", "shape_type"}, LABELME, "Read them with --source=labelme."),
@@ -152,7 +153,7 @@ def _foreign_image(head: bytes) -> tuple[str, str] | None:
 
 def _xml_format(text: str) -> tuple[str, str] | None:
     if re.search(r"<annotations[\s>]", text):
-        return "CVAT labels", f"{_NOT_READ} Export them as COCO or Pascal VOC, and pass --source=coco or --source=voc."
+        return CVAT, "Read them with --input={path} --source=cvat."
     return ("Pascal VOC annotations", "Read them with --source=voc.") if re.search(r"<annotation[\s>]", text) else None
 
 

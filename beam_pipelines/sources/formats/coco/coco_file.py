@@ -7,7 +7,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.formats.coco.coco_annotations import Annotations, ImageObjects, read_id, shown
 from beam_pipelines.sources.formats.coco.coco_keypoints import CATEGORY_FIELDS, CocoKeypoints
-from beam_pipelines.sources.formats.coco.json_sections import read_sections
+from beam_pipelines.sources.annotations.json_sections import read_sections
 from beam_pipelines.sources.cells.class_cells import class_name
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.storage.files import is_remote, open_file

@@ -1,19 +1,13 @@
 """Streams the lists of a large JSON object and keeps only one list entry in memory at a time."""
 
 import itertools
-from typing import Any, BinaryIO, Container, Iterator, Mapping, Sequence
-
-import ijson
+from typing import Any, BinaryIO, Iterator, Mapping, Sequence
 
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.annotations.json_events import Events, RepeatedField, check_new, json_errors, json_events, read_value, skip_value
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.storage.input_errors import listing_error
 
-_BUFFER_BYTES = 1 << 16  # all events of a buffer are in memory together
 _MAX_DEPTH = 4  # levels of lists and objects within a field; the outlines of an object have three
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-Events = Iterator[tuple[str, Any]]
 
 
 def read_sections(
@@ -35,44 +29,24 @@ def read_sections(
         UserError: The file is not UTF-8 or not a JSON object of this form; a section is missing; a section or a
             requested field occurs twice.
     """
-    if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
-        file.seek(0)
     missing = dict.fromkeys(fields)
-    try:
-        for section, position, entry in _read(path, ijson.basic_parse(file, use_float=True, buf_size=_BUFFER_BYTES), fields, others):
-            if position is not None:
-                yield section, position, entry
-            elif section in missing:
-                del missing[section]
-            else:
-                raise UserError(
-                    f"{printable(path)}: {section!r} occurs twice. Join the two, or write two files."
-                )
-    except _RepeatedField as error:
-        raise UserError(
-            f"{printable(path)}: an object in {section!r} has the field {str(error)!r} twice. Write each field once."
-        ) from None
-    except UnicodeDecodeError as error:
-        invalid_byte = error.object[error.start : error.start + 1]
-        raise UserError(
-            f"{printable(path)}: it contains the byte {invalid_byte!r}, which is not UTF-8. Convert the file to UTF-8."
-        ) from None
-    except ijson.JSONError as error:
-        text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
-        raise UserError(
-            f"{printable(path)}: not valid JSON ({' '.join(text.split())[:200]}). The file must contain one complete JSON object."
-        ) from None
-    except OSError as error:
-        raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
+    with json_errors(path):
+        try:
+            for section, position, entry in _read(path, json_events(file), fields, others):
+                if position is not None:
+                    yield section, position, entry
+                elif section in missing:
+                    del missing[section]
+                else:
+                    raise UserError(f"{printable(path)}: {section!r} occurs twice. Join the two, or write two files.")
+        except RepeatedField as error:
+            raise UserError(
+                f"{printable(path)}: an object in {section!r} has the field {str(error)!r} twice. Write each field once."
+            ) from None
     for section in missing:
         raise UserError(
             f"{printable(path)}: has no {section!r}. The file must be an object with the lists {', '.join(fields)}."
         )
-
-
-class _RepeatedField(Exception):
-    """Raised if a JSON object contains the same field twice. The error message is the printable name of the repeated
-    field."""
 
 
 def _read(
@@ -88,7 +62,7 @@ def _read(
             continue  # keep reading: any data after the object is an error
         event, _ = next(events)
         if section not in fields:
-            _skip(events, event)
+            skip_value(events, event)
             continue
         if event not in ("start_array", "start_map"):
             raise UserError(f"{printable(path)}: {section!r} is neither a list of objects nor an object of objects.")
@@ -123,7 +97,7 @@ def _read_entries(
         if event == "start_map":
             yield _read_entry(events, wanted, others)
         else:
-            _skip(events, event)
+            skip_value(events, event)
             yield None
 
 
@@ -134,52 +108,9 @@ def _read_entry(events: Events, wanted: Sequence[str], others: UnusedFields) -> 
             return entry
         event, value = next(events)
         if field in wanted:
-            _check_new(field, entry)
-            entry[field] = _read_value(events, event, value, _MAX_DEPTH)
+            check_new(field, entry)
+            entry[field] = read_value(events, event, value, _MAX_DEPTH)
         else:
             others.add((field,))
-            _skip(events, event)
+            skip_value(events, event)
     raise AssertionError("the parser ended inside an object")
-
-
-def _check_new(field: str, entry: Container[str]) -> None:
-    if field in entry:
-        raise _RepeatedField(printable(field[:80]))
-
-
-def _read_value(events: Events, event: str, value: Any, depth: int) -> Any:
-    """Returns the value that starts with `event`. Values nested more than `depth` levels deep become None."""
-    if event not in ("start_array", "start_map"):
-        return value
-    if depth == 0:
-        _skip(events, event)
-        return None
-    if event == "start_map":
-        members = {}
-        for event, name in events:
-            if event == "end_map":
-                return members
-            _check_new(name, members)
-            members[name] = _read_value(events, *next(events), depth - 1)
-    items = []
-    for event, value in events:
-        if event == "number":
-            items.append(value)
-        elif event == "end_array":
-            return items
-        else:
-            items.append(_read_value(events, event, value, depth - 1))
-    raise AssertionError("the parser ended inside a list")
-
-
-def _skip(events: Events, event: str) -> None:
-    if event not in ("start_array", "start_map"):
-        return
-    depth = 1
-    for event, _ in events:
-        if event == "start_array" or event == "start_map":
-            depth += 1
-        elif event == "end_array" or event == "end_map":
-            depth -= 1
-            if not depth:
-                return
