@@ -23,6 +23,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
+from beam_pipelines.sources.formats.label_studio.brush import decode_brush
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.registry import find_kind
@@ -114,9 +115,82 @@ def changed_cvat(*shapes: str, more: str = "") -> Files:
     return {"annotations.xml": cvat(cvat_image(*shapes, more=more), *others)}
 
 
+SIZE = {"original_width": WIDTH, "original_height": HEIGHT}
+
+
+def percent_rectangle(box: tuple, **fields: Any) -> dict[str, Any]:
+    label, xmin, ymin, xmax, ymax = box
+    sides = {"x": xmin / WIDTH, "y": ymin / HEIGHT, "width": (xmax - xmin) / WIDTH, "height": (ymax - ymin) / HEIGHT}
+    return {**{side: 100 * number for side, number in sides.items()}, "rotation": 0, "rectanglelabels": [label], **fields}
+
+
+def percent_polygon(box: tuple) -> dict[str, Any]:
+    points = [[100 * x / WIDTH, 100 * y / HEIGHT] for x, y in corners(box)]
+    return {"points": points, "closed": True, "polygonlabels": [box[0]]}
+
+
+def result(value: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    kind = next((name for name in value if name.endswith("labels")), "choices")
+    return {**SIZE, "image_rotation": 0, "value": value, "from_name": "tag", "to_name": "image", "type": kind, "origin": "manual", **fields}
+
+
+def task(*results: Mapping[str, Any], image: str = "/data/upload/3/0a1b2c3d-1.png", number: int = 1, annotations: Any = None) -> dict[str, Any]:
+    if annotations is None:
+        annotations = [{"id": 7, "completed_by": 1, "was_cancelled": False, "result": results}]
+    return {"id": number, "annotations": annotations, "predictions": [], "data": {"image": image}, "project": 3}
+
+
+def label_studio_regions(objects: Sequence[tuple]) -> list[dict[str, Any]]:
+    return [(percent_rectangle, percent_polygon)[number % 2](box) for number, box in enumerate(objects)]
+
+
+def write_label_studio(boxes: Mapping[str, Sequence[tuple]]) -> Files:
+    tasks = [
+        task(*map(result, label_studio_regions(objects)), image=f"/data/upload/3/0a1b2c3d-{name}.png", number=number)
+        for number, (name, objects) in enumerate(boxes.items())
+    ]
+    return {f"images/{name}.png": data for name, data in IMAGES.items()} | {"export.json": json.dumps(tasks).encode()}
+
+
+def changed_label_studio(*values: Mapping[str, Any]) -> Files:
+    """Returns an export with other regions in picture 1."""
+    others = [task(image=f"s3://bucket/a/{name}.png", number=int(name)) for name in "23"]
+    return {"export.json": json.dumps([task(*map(result, values)), *others]).encode()}
+
+
+def changed_task(changed: Any) -> Files:
+    return {"export.json": json.dumps([changed, *(task(image=f"{name}.png", number=int(name)) for name in "23")]).encode()}
+
+
+def encode_brush(pixels: np.ndarray, sizes: Sequence[int] = (3, 4, 8, 16)) -> list[int]:
+    """Encodes a mask as Label Studio's brush does: runs of equal values, and values of their own."""
+    values = np.repeat(pixels.ravel() * 255, 4)
+    bits = f"{len(values):032b}{7:05b}" + "".join(f"{size - 1:04b}" for size in sizes)
+    starts = [0, *(np.flatnonzero(np.diff(values)) + 1), len(values)]
+    for start, end in zip(starts, starts[1:]):
+        while start < end:
+            length = min(end - start, 1 << sizes[-1])
+            index = next(index for index, size in enumerate(sizes) if length <= 1 << size)
+            is_repeated = length != 4
+            data = f"{values[start]:08b}" if is_repeated else "".join(f"{value:08b}" for value in values[start : start + length])
+            bits += f"{is_repeated:b}{index:02b}{length - 1:0{sizes[index]}b}{data}"
+            start += length
+    bits += "0" * (-len(bits) % 8)
+    return [int(bits[start : start + 8], 2) for start in range(0, len(bits), 8)]
+
+
+def brush(pixels: np.ndarray, **fields: Any) -> dict[str, Any]:
+    return {"format": "rle", "rle": encode_brush(pixels), "brushlabels": ["cat"], **fields}
+
+
+CAT_PIXELS = np.zeros((HEIGHT, WIDTH), np.uint8)
+CAT_PIXELS[5:17, 4:14] = 1
+CAT_PIXELS[4, 20] = 0
+
 FORMATS = {
     "labelme": Format(write_labelme),
     "cvat": Format(write_cvat, key="images/{}.png", flags={"is_occluded": (1, 0)}),
+    "label_studio": Format(write_label_studio, key="images/{}.png"),
 }
 
 
@@ -309,6 +383,55 @@ SHAPES |= {
         [CAT],
     ),
 }
+SHAPES |= {
+    "label_studio rotated rectangle": (
+        "label_studio",
+        changed_label_studio(percent_rectangle(("cat", 10, 5, 16, 15), rotation=90)),
+        [("cat", 0, 5, 10, 11)],
+    ),
+    "label_studio ellipse": (
+        "label_studio",
+        changed_label_studio({"x": 100 * 10 / WIDTH, "y": 100 * 10 / HEIGHT, "radiusX": 100 * 3 / WIDTH, "radiusY": 100 * 5 / HEIGHT, "rotation": 90, "ellipselabels": ["cat"]}),
+        _TURNED,
+    ),
+    "label_studio brush": ("label_studio", changed_label_studio(brush(CAT_PIXELS)), [CAT]),
+    "label_studio generic labels": (
+        "label_studio",
+        changed_label_studio({name: value for name, value in percent_rectangle(CAT).items() if name != "rectanglelabels"} | {"labels": ["cat"]}),
+        [CAT],
+    ),
+    "label_studio keypoints": (
+        "label_studio",
+        changed_label_studio({"x": 1, "y": 2, "width": 0.5, "keypointlabels": ["nose"]}, percent_rectangle(CAT)),
+        [CAT],
+    ),
+    "label_studio first annotation that is not cancelled": (
+        "label_studio",
+        changed_task(
+            task(
+                annotations=[
+                    {"was_cancelled": True, "result": []},
+                    {"was_cancelled": False, "result": [result(percent_rectangle(CAT))]},
+                    {"was_cancelled": False, "result": []},
+                ]
+            )
+        ),
+        [CAT],
+    ),
+    "label_studio JSON-MIN": (
+        "label_studio",
+        {
+            "export.json": json.dumps(
+                [
+                    {"image": "/data/local-files/?d=pictures%2F1.png", "id": 1, "tag": [{**percent_rectangle(CAT), **SIZE}], "annotator": 1, "annotation_id": 1},
+                    {"image": "/data/local-files/?d=pictures%2F1.png", "id": 1, "tag": [], "annotator": 2, "annotation_id": 2},
+                    *({"image": f"https://host/{name}.png?token=1", "id": int(name), "annotator": 1, "annotation_id": int(name)} for name in "23"),
+                ]
+            ).encode()
+        },
+        [CAT],
+    ),
+}
 
 
 @pytest.mark.parametrize("case", SHAPES)
@@ -374,6 +497,33 @@ BAD |= {
     "cvat run lengths": ("cvat", changed_cvat('<mask label="cat" rle="1, 99999" left="0" top="0" width="3" height="3"/>'), "bad_mask", ["100000"]),
     "cvat huge mask": ("cvat", changed_cvat('<mask label="cat" rle="1" left="0" top="0" width="99999999" height="99999999"/>'), "bad_image", []),
 }
+BAD |= {
+    "label_studio not a number": ("label_studio", changed_label_studio(percent_rectangle(CAT, x="a")), "bad_box", ["region 1", "cat", "'a'"]),
+    "label_studio infinity": ("label_studio", changed_label_studio(percent_rectangle(CAT), percent_rectangle(CAT, x=1e300)), "bad_box", ["region 2"]),
+    "label_studio negative side": ("label_studio", changed_label_studio(percent_rectangle(CAT, width=-10)), "bad_box", ["-4.8"]),
+    "label_studio two corners": ("label_studio", changed_label_studio({"points": [[1, 2], [3, 4]], "polygonlabels": ["cat"]}), "bad_box", ["2 points"]),
+    "label_studio two classes": ("label_studio", changed_label_studio(percent_rectangle(CAT, rectanglelabels=["cat", "dog"])), "bad_label", ["dog"]),
+    "label_studio no class": ("label_studio", changed_label_studio(percent_rectangle(CAT, rectanglelabels=[])), "bad_label", ["region 1"]),
+    "label_studio no size": ("label_studio", changed_task(task(result(percent_rectangle(CAT), original_width=0))), "size_mismatch", ["original_width"]),
+    "label_studio two sizes": (
+        "label_studio",
+        changed_task(task(result(percent_rectangle(CAT)), result(percent_rectangle(CAT), original_width=96))),
+        "size_mismatch",
+        ["96"],
+    ),
+    "label_studio rotated image": ("label_studio", changed_task(task(result(percent_rectangle(CAT), image_rotation=90))), "size_mismatch", ["image_rotation"]),
+    "label_studio skipped task": ("label_studio", changed_task(task(annotations=[{"was_cancelled": True, "result": []}])), "no_annotation", []),
+    "label_studio open task": ("label_studio", changed_task(task(annotations=[])), "no_annotation", []),
+    "label_studio escape": ("label_studio", changed_task(task(image="/data/local-files/?d=../../etc/1.png")), "outside", [".."]),
+    "label_studio missing image": ("label_studio", changed_task(task(image="s3://bucket/9.png")), "missing", ["9.png"]),
+    "label_studio embedded image": ("label_studio", changed_task(task(image="data:image/png;base64,AAAA")), "bad_annotation", ["embedded"]),
+    "label_studio no image": ("label_studio", changed_task({**task(), "data": {"text": "x"}}), "bad_annotation", ["image"]),
+    "label_studio task is no object": ("label_studio", changed_task([1]), "bad_annotation", ["object"]),
+    "label_studio cut brush": ("label_studio", changed_label_studio(brush(CAT_PIXELS, rle=encode_brush(CAT_PIXELS)[:-9])), "bad_mask", ["ends"]),
+    "label_studio huge brush": ("label_studio", changed_label_studio(brush(CAT_PIXELS, rle=[255] * 60)), "bad_mask", ["4294967295"]),
+    "label_studio brush of other numbers": ("label_studio", changed_label_studio(brush(CAT_PIXELS, rle=[0, 999])), "bad_mask", ["bytes"]),
+    "label_studio empty brush": ("label_studio", changed_label_studio(brush(0 * CAT_PIXELS)), "bad_mask", ["without pixels"]),
+}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -405,6 +555,12 @@ INVALID: dict[str, tuple[str, Files, list[str]]] = {
     "cvat encoding": ("cvat", {"annotations.xml": cvat(start="<?xml version='1.0' encoding='odd'?>")}, ["not valid XML"]),
     "cvat deep nesting": ("cvat", {"annotations.xml": cvat(cvat_image("<a>" * 1000 + "</a>" * 1000))}, ["nested"]),
     "cvat other file": ("cvat", {"annotations.xml": b"<annotation/>"}, ["CVAT"]),
+}
+INVALID |= {
+    "label_studio object": ("label_studio", {"export.json": json.dumps({"task": task()}).encode()}, ["JSON list"]),
+    "label_studio cut": ("label_studio", {"export.json": write_label_studio(BOXES)["export.json"][:-2]}, ["not valid JSON"]),
+    "label_studio repeated field": ("label_studio", {"export.json": b'[{"annotations": [], "data": {}, "data": {}}]'}, ["twice"]),
+    "label_studio deep nesting": ("label_studio", {"export.json": b'[{"data": 1, "annotations": ' + DEEP}, ["export.json"]),
 }
 
 
@@ -460,7 +616,7 @@ def test_cvat_reports_fields_that_are_not_used(tmp_path):
 def test_cvat_memory_does_not_grow_with_the_file(tmp_path):
     shapes = "".join(cvat_box(CAT, inner='<attribute name="a">1</attribute>') for _ in range(200))
     peaks = []
-    for num in (20, 400):
+    for num in (10, 100):
         images = (cvat_image(shapes, name=f"{number}.png") for number in range(num))
         path = write(tmp_path / str(num), {"annotations.xml": cvat(*images), "1.png": b"x"})
         config = PrepareJob(path, "out", "made", source=SourceConfig(kind=find_kind("cvat")))
@@ -471,6 +627,71 @@ def test_cvat_memory_does_not_grow_with_the_file(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + (1 << 20), peaks
+
+
+# Label Studio
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_label_studio_brush_is_decoded_exactly(seed):
+    random = np.random.default_rng(seed)
+    height, width = random.integers(1, 40, 2)
+    pixels = (random.random((height, width)) < (0, 0.5, 0.03, 0.97, 0.5, 1)[seed]).astype(np.uint8)
+    sizes = ((3, 4, 8, 16), (1, 2, 3, 5))[seed % 2]
+    np.testing.assert_array_equal(decode_brush(encode_brush(pixels, sizes), height, width), pixels)
+
+
+NAMES = {
+    "/data/upload/3/0a1b2c3d-1.png": "1.png",
+    "/data/upload/3/0a1b2c3d-2.png": "0a1b2c3d-2.png",
+    "/data/local-files/?d=a%20b/1.png": "a b/1.png",
+    "s3://bucket/x/1.png": "x/1.png",
+    "https://host/x%20y/1.png?a=b#c": "1.png",
+    "C:\\me\\1.png": "1.png",
+}
+
+
+@pytest.mark.parametrize("path", NAMES)
+def test_label_studio_images_are_found_by_name(tmp_path, path):
+    expected = NAMES[path]
+    files = {f"pictures/{expected}": b"x", "export.json": json.dumps([task(image=path)]).encode()}
+    listed = Listing(f"{write(tmp_path, files)}/export.json", "label_studio", source={"image_root": f"{tmp_path}/pictures"})
+    assert list(listed.images) == [expected] and not listed.letters
+
+
+def test_label_studio_reports_parts_that_are_not_used(tmp_path):
+    cancelled, keypoints = (SHAPES[f"label_studio {case}"][1] for case in ("first annotation that is not cancelled", "keypoints"))
+    for changes, expected in ((cancelled, "further annotations of a task"), (keypoints, "regions of type keypointlabels")):
+        assert Listing(write(tmp_path, write_label_studio(BOXES) | changes), "label_studio").unused == {expected}
+
+
+def choices(*names: str, **fields: Any) -> dict[str, Any]:
+    return result({"choices": names}, **{"from_name": "weather", **fields})
+
+
+def test_label_studio_choices_are_labels(tmp_path):
+    images = {f"{number}.png": b"x" for number in range(3)}
+    cases = {
+        "one": ([["sun"], ["rain"], ["sun"]], {"labels": None}, ["sun", "rain", "sun"]),
+        "several": ([["sun"], ["rain", "sun"], []], {"labels": None}, [("sun",), ("rain", "sun"), ()]),
+        "named": ([["sun"], ["rain"], ["sun"]], {"labels": (Column("label", ("weather",), "multi_label"),)}, [("sun",), ("rain",), ("sun",)]),
+    }
+    for case, (named, source, expected) in cases.items():
+        tasks = [task(*([choices(*names)] if names else []), image=f"{number}.png", number=number) for number, names in enumerate(named)]
+        rows = [{"id": number, "image": f"{number}.png", "weather": names[0] if len(names) == 1 else {"choices": names}, "annotator": 1} for number, names in enumerate(named)]
+        for form, content in (("JSON", tasks), ("JSON-MIN", rows)):
+            path = write(tmp_path / case / form, images | {"export.json": json.dumps(content).encode()})
+            listed = Listing(path, "label_studio", source=source)
+            assert not listed.letters
+            actual = [image.label or image.values["label"] for _, image in sorted(listed.images.items())]
+            assert actual == expected, (case, form)
+
+
+def test_label_studio_asks_for_one_of_several_choices(tmp_path):
+    content = [task(choices("sun"), choices("cat", from_name="animal"), image="1.png")]
+    path = write(tmp_path, {"1.png": b"x", "export.json": json.dumps(content).encode()})
+    with pytest.raises(UserError, match="--label.*animal, weather"):
+        Listing(path, "label_studio")
 
 
 # LabelMe

@@ -56,12 +56,16 @@ class AnnotationSource(Source):
         self._with_sizes = with_sizes
         self._spool_directory = spool_directory
         self._label_names = source.names_of(OBJECT_LABEL)
-        self._set_targets(source.labels)
         self._root = Root(source.image_root or self._image_root(config.input), config.follow_links)
         self.root = self._root.path
         self._files = files_at(self.root)
         self.num_ignored = 0
         self.unused_fields = UnusedFields()
+        self._set_targets(self._find_labels())
+
+    def _find_labels(self) -> Sequence[Column] | None:
+        """Returns the values of `--label`. None selects the objects."""
+        return self._config.source.labels
 
     def _image_root(self, path: str) -> str:
         """Returns the folder of the images if `--image_root` is not given."""

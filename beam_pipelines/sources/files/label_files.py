@@ -54,6 +54,8 @@ TABLE_ENDINGS = tuple(f"{end}{more}" for end in (".csv", ".tsv", ".jsonl", ".ndj
 _COCO = "Read them with {coco}."
 LABELME = "LabelMe labels"
 CVAT = "CVAT labels"
+LABEL_STUDIO = "Label Studio labels"
+_READ_LABEL_STUDIO = "Read them with --input={path} --source=label_studio --image_root=FOLDER."
 _JSON_KEYS = [
     ({"shapes", "imagePath"}, LABELME, "Read them with --source=labelme."),
     ({"shapes", "shape_type"}, LABELME, "Read them with --source=labelme."),
@@ -62,7 +64,9 @@ _JSON_KEYS = [
     ({"images", "annotations"}, "COCO annotations", _COCO),
     ({"images", "categories"}, "COCO annotations", _COCO),
     ({"filename", "regions"}, "VIA labels", _CONVERT),
-    ({"annotations", "data"}, "Label Studio labels", f"{_NOT_READ} Export them as COCO, and {_READ_COCO}."),
+    ({"annotations", "data"}, LABEL_STUDIO, _READ_LABEL_STUDIO),
+    ({"result", "completed_by"}, LABEL_STUDIO, _READ_LABEL_STUDIO),
+    ({"annotator", "id"}, LABEL_STUDIO, _READ_LABEL_STUDIO),  # JSON-MIN
     ({"imgHeight", "objects"}, "Cityscapes labels", _CONVERT),
     ({"classTitle", "objects"}, "Supervisely labels", _CONVERT),
     ({"image", "annotations"}, "CreateML labels", _CONVERT),

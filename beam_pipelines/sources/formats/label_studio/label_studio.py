@@ -1,0 +1,148 @@
+"""Source `label_studio`: boxes, masks and classes from Label Studio's exports, JSON and JSON-MIN.
+
+Images are matched by their file names. Links to images are not downloaded. Of several annotations of a task, the first
+annotation that is not cancelled is used.
+"""
+
+import dataclasses
+import itertools
+import json
+from typing import Any, Iterator, Mapping, Sequence
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.source_kinds import SourceKind
+from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.sources.annotations.annotation_source import Annotation
+from beam_pipelines.sources.annotations.listed_source import ANNOTATION_FOLDERS, AnnotatedImage, ListedSource
+from beam_pipelines.sources.annotations.recognition import recognise_content
+from beam_pipelines.sources.annotations.shapes import (
+    Outline,
+    Shape,
+    bitmap,
+    ellipse,
+    polygon,
+    read_coordinate,
+    read_image_size,
+    read_label,
+    read_points,
+    read_shapes,
+    rectangle,
+    rotated,
+)
+from beam_pipelines.sources.cells.cells import shown
+from beam_pipelines.sources.files.label_files import LABEL_STUDIO
+from beam_pipelines.sources.formats.label_studio.brush import decode_brush
+from beam_pipelines.sources.formats.label_studio.tasks import Task, read_tasks
+from beam_pipelines.sources.input_names import InputNames, Recognition
+from tf_input.dataset_format import LABEL
+
+_NUM_PROBED = 200
+
+
+class LabelStudio(ListedSource):
+    """Lists the images of Label Studio's tasks with their objects or classes."""
+
+    kind = SourceKind(
+        name="label_studio",
+        summary="Label Studio",
+        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
+        synonyms=("labelstudio", "label-studio"),
+        has_image_classes=True,
+    )
+    extensions = (".json",)
+    file_format = LABEL_STUDIO
+    class_fields = None
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises a JSON file of Label Studio, or a folder with such a file."""
+        return recognise_content(names, LABEL_STUDIO, "*.json", ANNOTATION_FOLDERS)
+
+    def _find_labels(self) -> Sequence[Column] | None:
+        """Returns the labels. If the first tasks have choices but no shapes, the choices are the label."""
+        labels = self._config.source.labels
+        if labels is not None or self._config.source.has_masks:
+            return labels
+        path = json.loads(self.parts()[0])[0]
+        tasks = list(itertools.islice(read_tasks(path, path.rpartition("/")[2]), _NUM_PROBED))
+        fields = {field: max(len(task.classes.get(field, ())) for task in tasks) for task in tasks for field in task.classes}
+        if not fields or any(task.regions for task in tasks):
+            return None
+        if len(fields) > 1:
+            names = ", ".join(map(printable, sorted(fields)))
+            raise UserError(f"--label: the tasks have several choices: {names}. Pass --label with one of them.")
+        ((field, most),) = fields.items()
+        column = Column(LABEL, (field,), "multi_label" if most > 1 else "class")
+        kind = "" if most == 1 else ":multi_label"
+        self.detected = f"label: the choices of {printable(field)!r} (--label {printable(field)}{kind})"
+        self.resolved = dataclasses.replace(self._config.source, labels=(column,))
+        return (column,)
+
+    def read(self, path: str, name: str) -> Iterator[AnnotatedImage]:
+        for task in read_tasks(path, name):
+            if not task.names:
+                self.unused_fields.add(task.others)
+                continue
+            try:
+                if task.problem and self.features:
+                    raise task.problem
+                yield AnnotatedImage(task.names, self._parse(task))
+            except InvalidInput as error:
+                yield AnnotatedImage(task.names, error)
+
+    def _parse(self, task: Task) -> Annotation:
+        others = set(task.others)
+        sizes: set[tuple[int, int] | None] = set()
+        read = lambda value: self._read_shape(value, others, sizes)  # noqa: E731
+        shapes = read_shapes(task.regions, read, "region") if self._has_objects else ()
+        if len(sizes) > 1:
+            raise InvalidInput("size_mismatch", f"regions refer to images of different sizes: {sorted(sizes)}")
+        return self._make_annotation(task.names[0], shapes, next(iter(sizes), None), task.classes, sorted(others))
+
+    def _read_shape(self, value: Mapping[str, Any], others: set[str], sizes: set) -> Shape | None:
+        kind = value["type"]
+        field = next((field for field in _OUTLINES if field in value), None)
+        if field is None:  # such as a keypoint
+            others.add(f"regions of type {kind}")
+            return None
+        labels = value.get(kind)
+        if not isinstance(labels, list) or len(labels) != 1:
+            raise InvalidInput("bad_label", f"has the {kind} {shown(labels)}; it must have one class")
+        label = read_label(labels[0], self._label_names)
+        try:
+            size = read_image_size(value.get("original_height"), value.get("original_width"))
+            if size is None or value.get("image_rotation"):
+                stated = {side: value.get(side) for side in ("original_width", "original_height", "image_rotation")}
+                raise InvalidInput("size_mismatch", f"has {shown(stated)}; it needs an image size and no rotation of the image")
+            sizes.add(size)
+            return Shape(label, _OUTLINES[field](value, *size))
+        except InvalidInput as error:
+            raise InvalidInput(error.reason, f"({printable(label)}) {error}") from None
+
+
+def _percent(value: Mapping[str, Any], name: str, side: int) -> float:
+    return read_coordinate(value.get(name), name) / 100 * side
+
+
+def _read_rectangle(value: Mapping[str, Any], height: int, width: int) -> Outline:
+    left, top = _percent(value, "x", width), _percent(value, "y", height)
+    outline = rectangle(left, top, _percent(value, "width", width), _percent(value, "height", height))
+    return rotated(outline, read_coordinate(value.get("rotation") or 0, "rotation"), (left, top))
+
+
+def _read_polygon(value: Mapping[str, Any], height: int, width: int) -> Outline:
+    return polygon([(x / 100 * width, y / 100 * height) for x, y in read_points(value["points"], 3)])
+
+
+def _read_ellipse(value: Mapping[str, Any], height: int, width: int) -> Outline:
+    center = _percent(value, "x", width), _percent(value, "y", height)
+    radii = _percent(value, "radiusX", width), _percent(value, "radiusY", height)
+    return ellipse(center, *radii, read_coordinate(value.get("rotation") or 0, "rotation"))
+
+
+def _read_brush(value: Mapping[str, Any], height: int, width: int) -> Outline:
+    return bitmap(decode_brush(value["rle"], height, width), 0, 0, (height, width))
+
+
+# The field of a region that only its type has -> the function that reads the outline.
+_OUTLINES = {"rle": _read_brush, "points": _read_polygon, "radiusX": _read_ellipse, "height": _read_rectangle}

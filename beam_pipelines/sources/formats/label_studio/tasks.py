@@ -1,0 +1,148 @@
+"""Reads the tasks in Label Studio's JSON exports (JSON and JSON-MIN)."""
+
+import posixpath
+import re
+import urllib.parse
+from typing import Any, Iterator, Mapping, NamedTuple
+
+from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
+from beam_pipelines.sources.annotations.json_events import json_errors, json_events, read_list_or_map
+from beam_pipelines.sources.cells.cells import shown
+from beam_pipelines.storage.files import open_file
+
+FURTHER = "further annotations of a task"
+_MAX_DEPTH = 10  # task, annotations, annotation, result, result, value, points, point
+_MAX_FOLDERS = 8
+_LABELS = "labels"
+_UPLOAD_PREFIX = re.compile(r"[0-9a-f]{8}-")
+_MIN_FIELDS = frozenset(("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time"))
+_EXTENSIONS = tuple(IMAGE_EXTENSIONS)
+
+
+class Task(NamedTuple):
+    """A task with the results of one annotation.
+
+    Attributes:
+        names: The possible names of the image file, the most specific first.
+        regions: The results that are shapes, each with its value and its type.
+        classes: A mapping from the name of a control to the chosen classes.
+        others: The names of parts of the task that are not used.
+        problem: The reason why the task is invalid, or None.
+    """
+
+    names: list[str]
+    regions: list[Mapping[str, Any]] = []
+    classes: Mapping[str, list[Any]] = {}
+    others: frozenset[str] = frozenset()
+    problem: InvalidInput | None = None
+
+
+def read_tasks(path: str, name: str) -> Iterator[Task]:
+    """Yields the tasks of an export.
+
+    Args:
+        path: The path of the file.
+        name: The name of the file, for messages.
+
+    Raises:
+        UserError: The file is not a JSON list.
+    """
+    with json_errors(name), open_file(path) as file:
+        events = json_events(file)
+        event, _ = next(events)
+        if event != "start_array":
+            raise UserError(f"{printable(name)}: not a JSON list of tasks. Export the project as JSON or JSON-MIN.")
+        last_id = None
+        for number, entry in read_list_or_map(events, event, _MAX_DEPTH):
+            if not isinstance(entry, dict):
+                problem = InvalidInput("bad_annotation", f"the task is {shown(entry)}; it must be an object")
+                yield Task([f"task {number}"], problem=problem)
+                continue
+            is_complete = "annotations" in entry or "data" in entry
+            if not is_complete and entry.get("id") is not None and entry.get("id") == last_id:
+                yield Task([], others=frozenset((FURTHER,)))  # JSON-MIN has a row for each annotation.
+                continue
+            last_id = entry.get("id")
+            try:
+                yield _read_task(entry) if is_complete else _read_row(entry)
+            except InvalidInput as error:
+                yield Task([f"task {shown(entry.get('id', number))}"], problem=error)
+        for _ in events:  # Any data after the list is an error.
+            pass
+
+
+def _read_task(entry: Mapping[str, Any]) -> Task:
+    data = entry.get("data")
+    names = image_names(data[_image_field(data)]) if isinstance(data, dict) else []
+    if not names:
+        raise InvalidInput("bad_annotation", f"'data' is {shown(data)}; it must contain the path of an image")
+    annotations = entry.get("annotations")
+    valid = [item for item in annotations or () if isinstance(item, dict) and not item.get("was_cancelled")]
+    if not valid or not isinstance(valid[0].get("result"), list):
+        return Task(names, problem=InvalidInput("no_annotation", "the task has no annotation, or only cancelled annotations"))
+    others = {FURTHER} if len(valid) > 1 else set()
+    regions, classes = [], {}
+    for result in valid[0]["result"]:
+        if not isinstance(result, dict):
+            return Task(names, problem=InvalidInput("bad_annotation", f"a result is {shown(result)}; it must be an object"))
+        value, kind = result.get("value"), str(result.get("type", "")).lower()
+        if isinstance(value, dict) and kind.endswith(_LABELS):
+            sides = {side: result.get(side) for side in ("original_height", "original_width", "image_rotation")}
+            regions.append({**value, **sides, "type": kind})
+        elif isinstance(value, dict) and kind == "choices" and isinstance(value.get("choices"), list) and "x" not in value:
+            classes.setdefault(str(result.get("from_name")), []).extend(value["choices"])
+        else:
+            others.add(f"results of type {kind}")
+    return Task(names, regions, classes, frozenset(others))
+
+
+def _read_row(entry: Mapping[str, Any]) -> Task:
+    """Reads a row of JSON-MIN, which contains the results of each control under the name of the control."""
+    image = _image_field(entry)
+    regions, classes = [], {}
+    for name, value in entry.items():
+        if name in _MIN_FIELDS or name == image:
+            continue
+        values = value.get("choices") if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        if isinstance(values, list) and values and all(isinstance(item, str) for item in values):
+            classes[name] = values
+        elif isinstance(values, list):
+            regions += [{**item, "type": _kind_of(item)} for item in values if isinstance(item, dict) and _kind_of(item)]
+    return Task(image_names(entry[image]), regions, classes)
+
+
+def _kind_of(value: Mapping[str, Any]) -> str:
+    return next((field for field in value if field.endswith(_LABELS)), "")
+
+
+def _image_field(data: Mapping[str, Any]) -> str:
+    """Returns the field of a task with the path of the image."""
+    for field in ("image", *data):
+        path = data.get(field)
+        if isinstance(path, str) and (field == "image" or urllib.parse.urlsplit(path[:4096]).path.lower().endswith(_EXTENSIONS)):
+            return field
+    raise InvalidInput("bad_annotation", f"the task has the data {shown(dict(data))}; it must contain the path of an image")
+
+
+def image_names(path: str) -> list[str]:
+    """Returns the possible names of an image, given its path or link in a task. The most specific name is the first.
+
+    Uploaded files have a prefix of 8 hexadecimal digits, which may be missing in the names of the original files.
+
+    Raises:
+        InvalidInput: The task contains the image itself instead of a path.
+    """
+    if path.startswith("data:"):
+        raise InvalidInput("bad_annotation", "the image is embedded in the task; save it as a file, and name the file")
+    try:
+        link = urllib.parse.urlsplit(path)
+        local = urllib.parse.parse_qs(link.query).get("d", [""])[0]
+        name = local or urllib.parse.unquote(link.path if link.scheme or path.startswith("/data/") else path)
+    except ValueError:
+        name = path
+    parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
+    base = parts[-1] if parts else ""
+    plain = _UPLOAD_PREFIX.sub("", base, count=1) if _UPLOAD_PREFIX.match(base) else ""
+    nested = [posixpath.join(*parts[start:]) for start in range(max(0, len(parts) - _MAX_FOLDERS), len(parts))]
+    return [*nested, *([plain] if plain else [])]
