@@ -1,6 +1,5 @@
 """Tests that the source `yolo` reads the layouts of Ultralytics, Roboflow and Darknet, and rejects invalid labels."""
 
-import json
 import os
 import pathlib
 from typing import Any, Mapping
@@ -19,7 +18,7 @@ from beam_pipelines.sources.formats.yolo.plain_yaml import parse_yaml
 from beam_pipelines.sources.formats.yolo.yolo import Yolo
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.registry import find_kind
-from made_images import jpeg, png, write_files
+from made_images import encode, exif, noise, png, write_files
 
 IMAGE = b"not looked at"
 BOX = b"1 0.5 0.5 0.25 0.5\n"
@@ -336,6 +335,70 @@ def test_label_none_reads_no_label_files(tmp_path):
     assert listed.images["images/1.jpg"].values is None
 
 
+# Keypoints and masks
+
+
+POSE = b"names: [cat]\nkpt_shape: [3, 3]\nflip_idx: [0, 2, 1]\ntrain: images\n"
+POINTS = "0.5 0.25 2 0.25 0.125 1 0 0 0"
+
+
+def test_keypoints_are_read_with_their_boxes(tmp_path):
+    write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": f"0 0.5 0.5 1 1 {POINTS}".encode(), "images/2.jpg": IMAGE, "data.yaml": POSE})
+    listed = Listing(tmp_path)
+    objects = listed.images["images/1.jpg"].values["objects"]
+    assert objects.points == {"keypoints": (((0.5, 0.25, 2), (0.25, 0.125, 1), (0, 0, 0)),)}
+    assert objects.boxes == ((0, 0, 1, 1),)
+    assert listed.images["images/2.jpg"].values["objects"].points == {"keypoints": ()}
+    with pytest.raises(UserError, match="--masks"):
+        Listing(tmp_path, source={"has_masks": True})
+
+
+@pytest.mark.parametrize("text, reason", [("", "bad_keypoints"), (f"{POINTS} 1", "bad_keypoints"), (POINTS.replace(" 2 ", " 3 "), "bad_keypoints"), (POINTS.replace("0.125", "1.5"), "bad_box")])
+def test_invalid_keypoints_reject_their_image(text, reason, tmp_path):
+    write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": f"0 0.5 0.5 1 1 {text}".encode(), "data.yaml": POSE})
+    assert Listing(tmp_path).reasons == {"images/1.jpg": reason}
+
+
+def test_keypoints_without_kpt_shape_are_rejected_with_advice(tmp_path):
+    listed = list_labels(tmp_path, f"0 0.5 0.5 1 1 {POINTS} {POINTS}"[:-2].encode())
+    assert "kpt_shape" in listed.letters["images/1.jpg"].message
+
+
+@pytest.mark.slow
+def test_keypoints_are_stored_with_their_names(tmp_path):
+    names = b"kpt_names: {0: [nose, left_ear, right_ear]}\n"
+    write_files(tmp_path / "pets", {"images/1.png": png(1, 40, 80), "labels/1.txt": f"0 0.5 0.5 1 1 {POINTS}".encode(), "data.yaml": POSE + names})
+    assert main(["prepare", "--input", str(tmp_path / "pets"), "--output", str(tmp_path / "out"), "--no_report"]) == 0
+    data = tf_input.open(tmp_path / "out")
+    feature = data.features["objects/keypoints"]
+    assert feature.point_names == ("nose", "left_ear", "right_ear") and "(1, 2)" in feature.description
+    np.testing.assert_array_equal(data["train"][0]["objects"]["keypoints"], [[[0.5, 0.25, 2], [0.25, 0.125, 1], [0, 0, 0]]])
+
+
+def test_masks_draw_small_polygons_over_large_polygons(tmp_path):
+    listed = list_labels(tmp_path, b"0 0 0 0.5 0 0.5 0.5\n1 0 0 1 0 1 1 0 1\n", has_masks=True)
+    regions = listed.images["images/1.jpg"].values["mask"]
+    assert regions.labels == ("dog", "cat") and regions.is_relative and regions.image_size is None
+    assert listed.reasons == {"images/2.jpg": "bad_mask"}  # a box
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_masks_have_the_class_plus_1_in_the_polygon(orientation, tmp_path):
+    image = encode(noise(0, 40, 80), "JPEG", exif=exif(orientation))
+    write_files(tmp_path / "pets", {"images/1.jpg": image, "labels/1.txt": b"1 0.25 0.5 0.75 0.5 0.75 1 0.25 1\n", "classes.txt": b"cat\ndog"})
+    command = ["prepare", "--input", str(tmp_path / "pets"), "--output", str(tmp_path / "out"), "--masks", "--no_report", "--splits=train=1"]
+    assert main(command) == 0
+    example = tf_input.open(tmp_path / "out")["train"][0]
+    expected = np.zeros((40, 80), np.uint8)
+    expected[20:40, 20:60] = 2
+    box = [0.5, 0.25, 1, 0.75]
+    if orientation == 6:  # The stored image is rotated by 90 degrees clockwise.
+        expected, box = np.rot90(expected, -1), [0.25, 0, 0.75, 0.5]
+    np.testing.assert_array_equal(example["mask"][..., 0], expected)
+    np.testing.assert_allclose(example["objects"]["bbox"], [box])
+
+
 # Links
 
 
@@ -387,7 +450,11 @@ INVALID_FILES = {
     "two documents": ("names: [cat]\n---\nnames: [dog]", ["documents"]),
     "not YAML": ("names: [cat", ["line"]),
     "too large": ("#" * (1 << 20) + "\nnc: 1", ["bytes"]),
-    "keypoints": ("names: [cat]\nkpt_shape: [17, 3]\ntrain: images", ["kpt_shape", "--label=none"]),
+    "number of keypoints": ("names: [cat]\nkpt_shape: 17", ["kpt_shape"]),
+    "columns of keypoints": ("names: [cat]\nkpt_shape: [17, 4]", ["kpt_shape"]),
+    "names of keypoints": ("names: [cat]\nkpt_shape: [2, 3]\nkpt_names: {0: [nose]}", ["kpt_names"]),
+    "flips that are no pairs": ("names: [cat]\nkpt_shape: [3, 3]\nflip_idx: [1, 2, 0]", ["flip_idx"]),
+    "flips of other points": ("names: [cat]\nkpt_shape: [2, 3]\nflip_idx: [0, 2]", ["flip_idx"]),
     "missing images": ("names: [cat]\ntrain: pictures", ["pictures", "--image_root"]),
 }
 

@@ -23,7 +23,8 @@ def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[In
     source.num_ignored, source.noted = 0, {}
     collect, others = label_collectors(source), other_images(source)
     texts = [feature.name for feature in source.features if feature.kind == "text" and not feature.shape]
-    with_positions = [feature for feature in source.features if feature.kind in KINDS]
+    # The positions of objects are part of the value `objects`, whose boxes state the unit.
+    with_positions = [feature for feature in source.features if feature.kind in KINDS and not feature.name.startswith(f"{OBJECTS}/")]
     for feature, _ in collect:
         facts.schema.labels.setdefault(feature, set())
     inputs = source.list(part)

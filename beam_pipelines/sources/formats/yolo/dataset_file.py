@@ -4,11 +4,13 @@ import posixpath
 import re
 from typing import Any, Iterable, NamedTuple
 
-from beam_pipelines.errors import InvalidInput, UserError, printable, reject_repeated_names
+from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable, reject_repeated_names
 from beam_pipelines.sources.cells.class_cells import class_name
+from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.formats.yolo.plain_yaml import parse_yaml
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
+from tf_input.dataset_format import OBJECTS, Feature
 
 YAML_ENDS = (".yaml", ".yml")
 DARKNET_END = ".data"
@@ -17,6 +19,9 @@ MAX_FILE_BYTES = 1 << 20
 _YAML_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _DARKNET_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 _INTEGER = re.compile(r"[0-9]{1,9}")
+KEYPOINTS = f"{OBJECTS}/keypoints"
+_MAX_KEYPOINTS = 10_000
+_MAX_NAME_CHARACTERS = 256
 
 
 class DatasetFile(NamedTuple):
@@ -29,7 +34,7 @@ class DatasetFile(NamedTuple):
         path: The folder that these are relative to, as in the file. Empty if not stated.
         names_file: The file with the class names, as in the file. Empty if not stated.
         num_classes: The number of classes; None if not stated.
-        num_keypoints: The number of keypoints of an object; None if objects have no keypoints.
+        keypoints: The feature with the keypoints of objects; None if objects have no keypoints.
         is_darknet: Whether the file is of Darknet.
     """
 
@@ -39,7 +44,7 @@ class DatasetFile(NamedTuple):
     path: str = ""
     names_file: str = ""
     num_classes: int | None = None
-    num_keypoints: int | None = None
+    keypoints: Feature | None = None
     is_darknet: bool = False
 
 
@@ -103,7 +108,7 @@ def _read_yaml(name: str, text: str) -> DatasetFile:
     if not isinstance(path, str):
         raise ValueError("path must be one folder")
     splits = {split: _read_paths(key, content[key]) for key, split in _YAML_SPLITS.items() if content.get(key)}
-    return DatasetFile(name, names, splits, path, "", num_classes, _read_keypoints(content.get("kpt_shape")))
+    return DatasetFile(name, names, splits, path, "", num_classes, _read_keypoints(content))
 
 
 def _read_names(names: Any) -> tuple[str, ...]:
@@ -155,12 +160,41 @@ def _read_paths(key: str, value: Any) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _read_keypoints(shape: Any) -> int | None:
+def _read_keypoints(content: dict[str, Any]) -> Feature | None:
+    """Reads the number of keypoints and their names. Horizontal flips are described, because only names pair points."""
+    shape = content.get("kpt_shape")
     if shape is None:
         return None
-    if not isinstance(shape, list) or len(shape) != 2 or shape[1] not in ("2", "3") or not _INTEGER.fullmatch(str(shape[0])):
+    are_texts = isinstance(shape, list) and len(shape) == 2 and all(isinstance(side, str) and _INTEGER.fullmatch(side) for side in shape)
+    if not are_texts or not 0 < int(shape[0]) <= _MAX_KEYPOINTS or shape[1] not in ("2", "3"):
         raise ValueError(f"kpt_shape is {str(shape)[:80]}; it must be [number of keypoints, 2 or 3]")
-    return int(shape[0])
+    num_points, num_columns = map(int, shape)
+    names = content.get("kpt_names") or []
+    distinct = [*map(list, dict.fromkeys(map(_read_point_names, names.values() if isinstance(names, dict) else names)))]
+    if any(len(some) != num_points for some in distinct):
+        raise ValueError(f"kpt_names does not have {num_points} names for each class, as kpt_shape states")
+    return Feature(
+        KEYPOINTS, "keypoints", (None, num_points, num_columns), description=_describe_flips(content.get("flip_idx"), num_points),
+        point_names=tuple(distinct[0]) if len(distinct) == 1 else (),
+    )  # fmt: skip
+
+
+def _read_point_names(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("kpt_names must be a list of names for each class")
+    return tuple(CONTROL.sub("?", nfc(name))[:_MAX_NAME_CHARACTERS] for name in names)
+
+
+def _describe_flips(order: Any, num_points: int) -> str:
+    if order is None:
+        return ""
+    if not isinstance(order, list) or sorted(map(str, order)) != sorted(map(str, range(num_points))):
+        raise ValueError(f"flip_idx must have each index from 0 to {num_points - 1} once")
+    others = [*map(int, order)]
+    if any(others[other] != index for index, other in enumerate(others)):
+        raise ValueError("flip_idx must exchange pairs of points")
+    pairs = [(index, other) for index, other in enumerate(others) if index < other]
+    return f"Horizontal flips exchange the points {', '.join(map(str, pairs))}." if pairs else ""
 
 
 def _read_darknet(name: str, text: str) -> DatasetFile:

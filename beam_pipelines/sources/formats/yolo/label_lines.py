@@ -4,6 +4,7 @@ Each line has a class id, and numbers from 0 to 1 that are relative to the width
 
     class x y width height          a box with the given center
     class x1 y1 x2 y2 x3 y3 …       a polygon with three or more points, also the corners of an oriented box
+    class x y width height x1 y1 …  a box and its keypoints, with x and y, or with x, y and visibility of each
 
 The box of a polygon is the smallest box that contains its points.
 """
@@ -12,15 +13,33 @@ import math
 from typing import NamedTuple, Sequence
 
 from beam_pipelines.errors import InvalidInput, printable
+from beam_pipelines.features.keypoints import Keypoints, Points
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.cells.box_forms import Box, box_sides
 
 MAX_LABEL_BYTES = 4 << 20
+POINTS = "keypoints"  # the feature, without the prefix `objects/`
 _MAX_CLASS = 1_000_000
 # Ultralytics accepts numbers that are outside by 1 %. The boxes are compared with the pixels of the image later.
 _TOLERANCE = 0.01
 # With `--bad_boxes clip`, larger numbers are probably pixels.
 _MAX_CLIPPED = 2.0
+
+
+class LineFormat(NamedTuple):
+    """The lines that are valid.
+
+    Attributes:
+        names: The class names in the order of the class ids. If empty, the class ids become the class names.
+        points: The numbers of keypoints and of columns of each; None if objects have no keypoints.
+        needs_polygons: Whether lines with boxes are rejected.
+        is_clipped: Whether boxes and points may be outside the image.
+    """
+
+    names: Sequence[str]
+    points: tuple[int, int] | None = None
+    needs_polygons: bool = False
+    is_clipped: bool = False
 
 
 class Line(NamedTuple):
@@ -29,10 +48,12 @@ class Line(NamedTuple):
     Attributes:
         class_id: The class id.
         values: The numbers of a box, or the x and y of the points of a polygon.
+        points: The keypoints.
     """
 
     class_id: int
     values: tuple[float, ...]
+    points: Points = ()
 
     @property
     def is_polygon(self) -> bool:
@@ -66,14 +87,12 @@ class ImageLabels(NamedTuple):
     num_duplicates: int = 0
 
 
-def parse_labels(data: bytes, names: Sequence[str], bad_boxes: str, needs_polygons: bool) -> ImageLabels:
+def parse_labels(data: bytes, form: LineFormat) -> ImageLabels:
     """Parses a label file.
 
     Args:
         data: The whole file.
-        names: The class names in the order of the class ids. If empty, the class ids become the class names.
-        bad_boxes: One of `BAD_BOXES`. With `clip`, numbers may be outside 0 to 1.
-        needs_polygons: Whether lines with boxes are rejected.
+        form: The lines that are valid.
 
     Raises:
         InvalidInput: A line is invalid. The message has the number of the line.
@@ -88,33 +107,48 @@ def parse_labels(data: bytes, names: Sequence[str], bad_boxes: str, needs_polygo
     for number, content in enumerate(text.splitlines(), 1):
         if fields := content.split():
             try:
-                lines.append(_read_line(fields, names, bad_boxes, needs_polygons))
+                lines.append(_read_line(fields, form))
             except InvalidInput as error:
                 raise InvalidInput(error.reason, f"line {number}: {error}") from None
     distinct = list(dict.fromkeys(lines))
-    return ImageLabels(*_describe(distinct, names), len(lines) - len(distinct))
+    return ImageLabels(*_describe(distinct, form), len(lines) - len(distinct))
 
 
-def _describe(lines: Sequence[Line], names: Sequence[str]) -> tuple[Objects, Regions]:
-    labels = [names[line.class_id] if names else str(line.class_id) for line in lines]
-    objects = Objects(tuple(line.box() for line in lines), tuple(labels), is_relative=True)
+def _describe(lines: Sequence[Line], form: LineFormat) -> tuple[Objects, Regions]:
+    labels = [form.names[line.class_id] if form.names else str(line.class_id) for line in lines]
+    points = {POINTS: tuple(line.points for line in lines)} if form.points else {}
+    objects = Objects(tuple(line.box() for line in lines), tuple(labels), is_relative=True, points=points)
     polygons = sorted((index for index, line in enumerate(lines) if line.is_polygon), key=lambda index: (-lines[index].area(), index))
     regions = tuple([lines[index].values] for index in polygons)
     return objects, Regions(tuple(labels[index] for index in polygons), regions, None, is_relative=True)
 
 
-def _read_line(fields: Sequence[str], names: Sequence[str], bad_boxes: str, needs_polygons: bool) -> Line:
+def _read_line(fields: Sequence[str], form: LineFormat) -> Line:
     class_id, *values = map(_read_number, fields)
     if not class_id.is_integer() or not 0 <= class_id < _MAX_CLASS:
         raise InvalidInput("bad_label", f"the class id is {printable(fields[0][:80])}; it must be an integer of at least 0")
-    if names and class_id >= len(names):
-        raise InvalidInput("bad_label", f"the class id is {int(class_id)}, but the {len(names)} class names have the ids 0 to {len(names) - 1}")
-    line = Line(int(class_id), tuple(values))
-    _check_count(len(values))
-    if needs_polygons and not line.is_polygon:
+    if form.names and class_id >= len(form.names):
+        last = len(form.names) - 1
+        raise InvalidInput("bad_label", f"the class id is {int(class_id)}, but the {last + 1} class names have the ids 0 to {last}")
+    if form.points:
+        line = Line(int(class_id), tuple(values[:4]), _read_points(values, *form.points))
+    else:
+        _check_count(len(values))
+        line = Line(int(class_id), tuple(values))
+    if form.needs_polygons and not line.is_polygon:
         raise InvalidInput("bad_mask", "has a box, but --masks needs a polygon for each object")
-    _check_range(line, bad_boxes)
+    _check_range(line, form.is_clipped)
     return line
+
+
+def _read_points(values: Sequence[float], num_points: int, num_columns: int) -> Points:
+    expected = 4 + num_points * num_columns
+    if len(values) != expected:
+        raise InvalidInput(
+            "bad_keypoints",
+            f"has {len(values) + 1} columns; with the kpt_shape [{num_points}, {num_columns}] it must have {expected + 1}",
+        )
+    return Keypoints.to_points(Keypoints().read(values[4:], (num_points, num_columns)))
 
 
 def _check_count(num_values: int) -> None:
@@ -124,14 +158,14 @@ def _check_count(num_values: int) -> None:
             "has 6 columns; the sixth column is probably the confidence of a prediction. Labels have 5 columns",
         )
     if num_values != 4 and (num_values < 6 or num_values % 2):
-        expected = "5 (class, x, y, width, height), or 7, 9, 11, … (class, and x and y of each point)"
+        expected = "5 (class, x, y, width, height), or 7, 9, 11, … (class, and x and y of each point). Keypoints need kpt_shape in data.yaml"
         raise InvalidInput("bad_annotation", f"has {num_values + 1} columns; it must have {expected}")
 
 
-def _check_range(line: Line, bad_boxes: str) -> None:
-    is_clipped = bad_boxes == "clip"
+def _check_range(line: Line, is_clipped: bool) -> None:
     low, high = (1 - _MAX_CLIPPED, _MAX_CLIPPED) if is_clipped else (-_TOLERANCE, 1 + _TOLERANCE)
-    outside = [value for value in line.values if not low <= value <= high]
+    positions = (side for point in line.points if point[2:] != (0.0,) for side in point[:2])
+    outside = [value for value in (*line.values, *positions) if not low <= value <= high]
     if outside:
         pixels = "; numbers must be relative to the image, not pixels" if outside[0] > _MAX_CLIPPED else "; it must be from 0 to 1"
         raise InvalidInput("bad_box", f"has {outside[0]:g}{pixels}")

@@ -1,4 +1,4 @@
-"""Source `yolo`: boxes, and optionally masks, from the text files of YOLO, with one text file per image.
+"""Source `yolo`: boxes, keypoints, and optionally masks, from the text files of YOLO, with one text file per image.
 
 The images are in folders, or are named in list files. Label files are found by the names of the images. Workers list
 up to 500 images at a time, because a label file has to be opened for each image. From an object store, 32 label files
@@ -16,6 +16,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.parallel.read_ahead import read_ahead
+from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.files.file_listing import FileListing
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.roots import OutsideError
@@ -23,7 +24,7 @@ from beam_pipelines.sources.files.sizes import find_sizes
 from beam_pipelines.sources.formats.yolo.dataset_file import read_names_file
 from beam_pipelines.sources.formats.yolo.find_dataset import find_dataset, find_names_file
 from beam_pipelines.sources.formats.yolo.image_groups import find_groups
-from beam_pipelines.sources.formats.yolo.label_lines import MAX_LABEL_BYTES, parse_labels
+from beam_pipelines.sources.formats.yolo.label_lines import MAX_LABEL_BYTES, LineFormat, parse_labels
 from beam_pipelines.sources.formats.yolo.list_files import ListChunk, divide_list, read_chunk
 from beam_pipelines.sources.formats.yolo.match_labels import LabeledImage, match_labels
 from beam_pipelines.sources.formats.yolo.recognise import recognise_yolo
@@ -31,7 +32,7 @@ from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import describe_fact
-from tf_input.dataset_format import MASK, OBJECTS, Feature
+from tf_input.dataset_format import MASK, OBJECTS
 
 PART_FILES = 500
 _NO_LABELS = "images have no label file, and are read as images without objects."
@@ -60,15 +61,13 @@ class Yolo(Source):
         self._has_objects = source.labels is None
         if source.has_masks and not self._has_objects:
             raise UserError("--masks and --label=none exclude each other. Omit one of them.")
-        masks = (Feature(MASK, "mask", description=_MASK_VALUES),) if source.has_masks else ()
-        self.features = (*_FEATURES, *masks) if self._has_objects else ()
-        self.targets = (OBJECTS, *(feature.name for feature in masks)) if self._has_objects else ()
         self._dataset = find_dataset(config)
-        if self._has_objects and self._dataset.file.num_keypoints is not None:
-            raise UserError(
-                f"{printable(self._dataset.file.name)}: has kpt_shape, but keypoints are not supported. Pass --label=none to read the "
-                "images only, or export the boxes without keypoints."
-            )
+        keypoints = self._dataset.file.keypoints
+        if source.has_masks and keypoints:
+            raise UserError(f"--masks: needs polygons, but {printable(self._dataset.file.name)} has kpt_shape. Omit one of them.")
+        if self._has_objects:
+            self.features = (*object_features({}, source.has_masks), *((keypoints,) if keypoints else ()))
+            self.targets = (OBJECTS, MASK) if source.has_masks else (OBJECTS,)
         self._root = self._dataset.root
         self.root = self._root.path
         self.detected = "; ".join(f"{printable(self._dataset.file.name)}: {message}" for message in self._dataset.messages)
@@ -153,8 +152,9 @@ class Yolo(Source):
             raise data
         if data is None:
             self._note(_NO_LABELS)
-        source = self._config.source
-        labels = parse_labels(data or b"", self._known_names, source.bad_boxes, source.has_masks)
+        source, keypoints = self._config.source, self._dataset.file.keypoints
+        points = keypoints.shape[1:] if keypoints else None
+        labels = parse_labels(data or b"", LineFormat(self._known_names, points, source.has_masks, source.bad_boxes == "clip"))
         if labels.num_duplicates:
             self._note(_DUPLICATES, labels.num_duplicates)
         return {OBJECTS: labels.objects, **({MASK: labels.regions} if source.has_masks else {})}
@@ -216,10 +216,3 @@ def _check_given(given: Sequence[str], names: Sequence[str]) -> None:
                 f"--label_names: class {number} is {printable(name)!r}, but the dataset calls it {printable(names[number])!r}, and class "
                 f"{names.index(name)} {printable(name)!r}. Give the names in the order of the class ids, or omit --label_names."
             )
-
-
-_MASK_VALUES = f"0: no object; other values: the class of {OBJECT_LABEL}, plus 1"
-_FEATURES = (
-    Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
-    Feature(OBJECT_LABEL, "class_label", (None,)),
-)
