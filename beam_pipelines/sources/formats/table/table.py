@@ -87,14 +87,7 @@ class Table(RowFiles):
         self._spool_directory = spool_directory
         files = [*self._files.values()]
         first, head = _first_with_rows(files, source)
-        if first.format != "csv" and source.delimiter:
-            raise UserError(f"{printable(first.name)}: only CSV files have delimiters. Omit --delimiter.")
-        if first.format == "parquet" and (source.skip_lines or source.comment):
-            raise UserError(f"{printable(first.name)}: Parquet has no lines. Omit --skip_lines and --comment.")
-        if first.format != "csv" and source.column_names:
-            raise UserError(
-                f"{printable(first.name)}: already names its columns ({show_columns(head.columns)}). Omit --column_names."
-            )
+        _check_format(first, head, source)
         columns = choose_columns(head, source, first)
         if columns.boxes:
             box_format, box_unit = columns.boxes.box_format or None, columns.boxes.box_unit or None
@@ -106,43 +99,25 @@ class Table(RowFiles):
         roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
         self._columns = columns = dataclasses.replace(columns, roles=roles)
         self.has_images = columns.has_images
+        wanted = (*columns.labels, *source.features)
         if source.has_images and not self.has_images:
-            said = {name for column in (*columns.labels, *source.features) for name in column.names}
+            said = {name for column in wanted for name in column.names}
             rest = {name: cell for name, cell in read_first_row(first, source, head.columns).items() if name not in said}
             _check_no_images(rest, first)
-        file_columns = [member.names[0] for member in (*columns.labels, *source.features) if member.kind in _FILES]
         self._table_heads = {first.name: head}
-        self._file_columns = {columns.image, *file_columns}
-        unnamed = [label for label in columns.labels if not source.names_of(label.name)]
-        numbers = [name for element in (*columns.labels, *source.features) for name in element.names]
-        features = [feature for feature in source.features if all(numbers.count(name) == 1 for name in feature.names)]
-        self._names = names_of_integers((*unnamed, *features), head.class_names)
-        classes = [item.names[0] for item in (*unnamed, *features) if has_names(item)]
-        if columns.objects and not source.names_of(OBJECT_LABEL):
-            classes += [f"{OBJECTS}/{field}" for field in head.object_fields]
-        self._known_names = {name: head.class_names.get(name, ()) for name in classes}
-        self._objects: ObjectsColumn | RowBoxes | None = None
-        self.unused_fields, self.boxes = UnusedFields(), BoxForms()
-        if columns.boxes:
-            classes += [columns.boxes.label] if columns.boxes.label and not source.names_of(OBJECT_LABEL) else []
-            self._known_names = {name: head.class_names.get(name, ()) for name in classes}
-            self._objects = RowBoxes(columns.boxes, source, head.class_names.get(columns.boxes.label or "", ()))
-            self.boxes = self._objects.boxes
-        if columns.objects:
-            names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
-            self._objects = ObjectsColumn(head.object_fields, source, names)
-            self.unused_fields, self.boxes = self._objects.unused_fields, self._objects.boxes
-        has_positions = any(item.kind in KINDS for item in (*columns.labels, *source.features))
-        for option, is_used in (("box_format", self._objects), ("box_unit", self._objects or has_positions)):
+        self._file_columns = {columns.image, *(column.names[0] for column in wanted if column.kind in _FILES)}
+        self._name_classes(source, head)
+        self._objects = objects = self._open_objects(source, head)
+        self.unused_fields, self.boxes = (objects.unused_fields, objects.boxes) if objects else (UnusedFields(), BoxForms())
+        has_positions = any(column.kind in KINDS for column in wanted)
+        for option, is_used in (("box_format", objects), ("box_unit", objects or has_positions)):
             if getattr(source, option) and not is_used:
                 problem = f"--{option}: no boxes are read, neither from a column {OBJECTS!r} nor from rows of boxes"
                 raise UserError(f"{printable(first.name)}: {problem}. Omit --{option}, or pass --label {OBJECTS}.")
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
-        arrays = [entry for entry in (*columns.labels, *source.features) if not entry.is_resolved]
-        if arrays:
-            row = read_first_row(first, source, tuple(array.names[0] for array in arrays))
-            resolve = functools.partial(resolve_by_cell, row, root)
+        if arrays := tuple(column.names[0] for column in wanted if not column.is_resolved):
+            resolve = functools.partial(resolve_by_cell, read_first_row(first, source, arrays), root)
             self._labels, self._features = (find_array_shapes(some, resolve) for some in (columns.labels, source.features))
         self._mapper = self._make_mapper(root)
         self.features, self.targets = self._mapper.features, self._mapper.targets
@@ -151,6 +126,26 @@ class Table(RowFiles):
             raise UserError(f"{printable(first.name)}: --rows={columns.rows}: rows can be grouped only by the paths of images, not by bytes.")
         self._needed = tuple(dict.fromkeys((*columns.names, *self._mapper.value_names, *self._mapper.part_names)))
         check_defaults(source.defaults, self._needed)
+
+    def _name_classes(self, source: SourceConfig, head: TableHead) -> None:
+        """Finds the class names that integers in columns stand for. Later tables must have the same class names."""
+        columns = self._columns
+        unnamed = [label for label in columns.labels if not source.names_of(label.name)]
+        names = [name for column in (*columns.labels, *source.features) for name in column.names]
+        features = [feature for feature in source.features if all(names.count(name) == 1 for name in feature.names)]
+        self._names = names_of_integers((*unnamed, *features), head.class_names)
+        classes = [column.names[0] for column in (*unnamed, *features) if has_names(column)]
+        if not source.names_of(OBJECT_LABEL):
+            classes += [f"{OBJECTS}/{field}" for field in head.object_fields] if columns.objects else []
+            classes += [columns.boxes.label] if columns.boxes and columns.boxes.label else []
+        self._known_names = {name: head.class_names.get(name, ()) for name in classes}
+
+    def _open_objects(self, source: SourceConfig, head: TableHead) -> ObjectsColumn | RowBoxes | None:
+        if self._columns.objects:
+            names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
+            return ObjectsColumn(head.object_fields, source, names)
+        boxes = self._columns.boxes
+        return RowBoxes(boxes, source, head.class_names.get(boxes.label or "", ())) if boxes else None
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
@@ -256,6 +251,16 @@ def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[Tabl
     lines are skipped, because they have no columns."""
     heads = ((file, read_head(file, source)) for file in files)
     return next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
+
+
+def _check_format(file: TableFile, head: TableHead, source: SourceConfig) -> None:
+    """Raises `UserError` if an option does not apply to the format of the first table."""
+    if file.format != "csv" and source.delimiter:
+        raise UserError(f"{printable(file.name)}: only CSV files have delimiters. Omit --delimiter.")
+    if file.format == "parquet" and (source.skip_lines or source.comment):
+        raise UserError(f"{printable(file.name)}: Parquet has no lines. Omit --skip_lines and --comment.")
+    if file.format != "csv" and source.column_names:
+        raise UserError(f"{printable(file.name)}: already names its columns ({show_columns(head.columns)}). Omit --column_names.")
 
 
 def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
