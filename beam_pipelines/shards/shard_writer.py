@@ -167,7 +167,7 @@ class _Part:
 
     def write(self, which: ShardPart, path: str) -> WrittenPart:
         encode_around, has_images, writer = self._context.encoder.encode_around, self._context.listing.has_images, self._writer
-        before = after = b""  # Empty for examples without an image, which are encoded as a whole.
+        before = b""  # Empty for examples without an image, which are encoded as a whole.
         channels, num_deep, num_odd, num_with_more_pages = [], 0, 0, 0
         for position, image, key, label in zip(itertools.count(), self._read_all(), self._references.keys, self._labels()):
             if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:
@@ -182,7 +182,7 @@ class _Part:
             if has_images:
                 values = {"height": height, "key": key, "label": label, "width": width}
                 before, after = encode_around(num_bytes, values, extras.entries if extras else b"")
-            offset = writer.write(before, data, after)
+            offset = writer.write(before, data, after) if has_images else writer.write(data)
             self._kept.append(position)
             self._rows.append(
                 (offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label, google_crc32c.value(data), height, width)

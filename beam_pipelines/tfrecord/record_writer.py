@@ -65,8 +65,8 @@ class RecordWriter:
 
 def frame(*data: bytes) -> tuple[bytes, ...]:
     """Returns the byte strings of a record, preceded by TFRecord's header and followed by its footer."""
-    num_bytes = crc = 0
-    for chunk in data:
+    num_bytes, crc = len(data[0]), google_crc32c.value(data[0])
+    for chunk in data[1:]:
         num_bytes += len(chunk)
         crc = google_crc32c.extend(crc, chunk)
     return _header(num_bytes), *data, _CRC.pack(masked(crc))
