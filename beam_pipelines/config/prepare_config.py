@@ -100,6 +100,10 @@ class SourceConfig:
         box_unit: The unit of these numbers, one of `BOX_UNITS`. None selects pixels unless the numbers cannot be
             pixels.
         has_masks: Whether to draw masks from the outlines in the source.
+        mask_suffix: The end of the names of masks, without the extension. Empty selects the usual ends.
+        mask_colors: A mapping from the colors of masks, such as `64,128,64`, or from their values, such as `0`, to class
+            names. None looks for a file with the mapping. An empty mapping means that values are class numbers.
+        mask_values: A mapping from the values of masks to class numbers. Empty keeps the values.
         records: How records are stored: `verbatim`, unchanged. None means as examples with the features of the dataset.
         layout: The layout of TFRecords of other programs, as the name of a layout or as a mapping.
         record_layout: The fields of fixed-length records.
@@ -137,6 +141,9 @@ class SourceConfig:
     box_format: str | None = None
     box_unit: str | None = None
     has_masks: bool = False
+    mask_suffix: str = ""
+    mask_colors: Mapping[str, str] | None = None
+    mask_values: Mapping[int, int] = dataclasses.field(default_factory=dict)
     records: str | None = None
     layout: str | None = None
     record_layout: str | None = None
@@ -167,6 +174,9 @@ class SourceConfig:
             raise UserError(f"--divide={','.join(self.divide)}: a split is named twice. Name each split once.")
         require(self.image_column != "", "--image_column", "''", "the name of a column")
         require(self.label_separator != "", "--label_separator", "''", "the text between class names, such as ';' or ' '")
+        require(not set(self.mask_suffix) & set("./"), "--mask_suffix", self.mask_suffix, "the end of the names without the extension, such as _mask")
+        for value, number in self.mask_values.items():
+            require(0 <= min(value, number) <= max(value, number) < 1 << 16, "--mask_values", f"{value}={number}", "numbers from 0 to 65535")
         for option in ("header_bytes", "footer_bytes", "skip_lines"):
             require(getattr(self, option) >= 0, f"--{option}", getattr(self, option), "0 or more")
         columns = [*(self.labels or ()), *self.features]

@@ -158,18 +158,22 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
     return table
 
 
-def check_class_options(source: SourceConfig, class_features: Sequence[str]) -> None:
+def check_class_options(source: SourceConfig, class_features: Sequence[str], masks: Sequence[str] = ()) -> None:
     """Checks that options with class names refer to class features only.
 
     Args:
         source: The configuration of the source.
         class_features: The names of the class features.
+        masks: The names of the masks whose classes may have names.
 
     Raises:
         UserError: An option names another feature, or two options give the class names of one feature.
     """
+    of_masks = not class_features and len(masks) == 1
+    is_single = of_masks or list(class_features) in ([LABEL], [OBJECT_LABEL])
+    class_features = [*class_features, *masks]
     what_has_names = f"Labels with class names: {', '.join(class_features) or 'none'}."
-    if source.label_names and list(class_features) not in ([LABEL], [OBJECT_LABEL]):
+    if source.label_names and not is_single:
         advice = f"Give LABEL=FILE, such as --label_names {class_features[0]}=FILE." if class_features else "Omit --label_names."
         raise UserError(f"--label_names=FILE applies only to one label or to objects. {what_has_names} {advice}")
     for feature in source.label_names_of:

@@ -8,7 +8,8 @@ A class ID is the number that is stored in the file, and not the displayed color
     BMP, 1 bit, black and white               0 and 1
     TIFF, integers in one band, or a palette  the values, or indexes into the palette
     `.npy`, integers [H,W] or [H,W,1]         the values
-    RGB, alpha, JPEG or WebP                  rejected, because the values are not class IDs, or not exact
+    RGB or alpha                              rejected, unless `read_colors` and `mask_classes` convert the colors
+    JPEG or WebP                              rejected, because the values are not exact
 
 A mask has the size of the image before or after EXIF rotation. In the first case, the mask is rotated with the image.
 If both sizes are equal, `SourceConfig.drawn_on` decides. Masks are resized by nearest-neighbor interpolation, which
@@ -21,7 +22,7 @@ import numpy as np
 
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Regions, follows_rotation
-from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, encode_grey, rotate_pixels
+from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, encode_grey, rgb, rotate_pixels
 from beam_pipelines.images.image_headers import (
     check_gif_header,
     check_size,
@@ -29,18 +30,68 @@ from beam_pipelines.images.image_headers import (
     exif_orientation,
     identify,
 )
-from beam_pipelines.images.png_files import read_png
+from beam_pipelines.images.mask_classes import MaskClasses, describe_colors, pack_colors
+from beam_pipelines.images.png_files import PngFile, read_png
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
-from beam_pipelines.images.tiff_pixels import read_tiff_ids
+from beam_pipelines.images.tiff_pixels import decode_picture, read_header, read_tiff_ids
 
 # The maximum length of an outline. For this length, pycocotools needs 100 MB.
 _MAX_OUTLINE_PIXELS = 1_000_000
 _EXPECTED = "a mask must be a grayscale or palette PNG, TIFF, BMP or GIF whose values are class ids"
+_MAX_COLORS = 256  # of a mask; a picture has more
 
 
-def read_mask(data: bytes) -> np.ndarray:
+def read_mask(data: bytes, classes: MaskClasses = MaskClasses()) -> np.ndarray:
     """Reads the class IDs of a mask file, uint8 or uint16 [height, width].
+
+    Args:
+        data: The whole file.
+        classes: The classes of colors and values.
+
+    Raises:
+        InvalidInput: `bad_mask`: the file is corrupt, or a color or a value has no class.
+    """
+    return classes.of_colors(read_colors(data)) if classes.has_colors else classes.of_values(_read_ids(data))
+
+
+def read_colors(data: bytes) -> np.ndarray:
+    """Reads the colors of a mask file, uint8 [height, width, 3]. Palettes are converted to their colors, and alpha is
+    dropped.
+
+    Raises:
+        InvalidInput: `bad_mask`: the file is corrupt, its colors have more than 8 bits, or its compression is lossy.
+    """
+    image_format = identify(data)
+    try:
+        if image_format not in ("png", "gif", "bmp", "tiff"):
+            name = image_format.upper() if image_format else describe_bytes(data)
+            raise InvalidInput("bad_image", f"{name}; a mask with colors must be a PNG, TIFF, BMP or GIF, whose colors are exact")
+        if image_format == "gif":
+            check_gif_header(data)
+        if image_format == "tiff":
+            header = read_header(data)
+            if header.orientation != 1:
+                raise InvalidInput("bad_image", "TIFF: a mask with its own orientation, which is not allowed")
+            image = decode_picture(data, header)
+        elif image_format == "png":
+            with bad_data_refused(image_format):
+                png = read_png(data, checksums=True)
+                _check_orientation(png)
+                if png.num_bits == 16:
+                    raise InvalidInput("bad_image", "PNG: 16 bits per channel; colors must have 8")
+                image = decode_with_pillow("png", png.to_stored())
+        else:
+            image = decode_with_pillow(image_format, data)
+        if isinstance(image, np.ndarray) or image.mode[0] in "IF":
+            raise InvalidInput("bad_image", f"{image_format.upper()}: more than 8 bits per channel; colors must have 8")
+    except InvalidInput as error:
+        raise _bad_mask(str(error)) from None
+    return rgb(image)
+
+
+def _read_ids(data: bytes) -> np.ndarray:
+    """Reads the values of a mask file, uint8 or uint16 [height, width].
 
     Raises:
         InvalidInput: `bad_mask`: the file is corrupt, or its values are not class IDs.
@@ -69,7 +120,7 @@ def read_mask(data: bytes) -> np.ndarray:
             raise InvalidInput("bad_image", f"{image_format.upper()}: lossy compression changes the values; {_EXPECTED}")
         image = decode_with_pillow(image_format, data)
         if image.mode not in ("1", "L", "P"):
-            raise InvalidInput("bad_image", f"{image_format.upper()}: in color; {_EXPECTED}")
+            raise InvalidInput("bad_image", f"{image_format.upper()}: in color; {_advise_colors(rgb(image))}")
     except InvalidInput as error:
         raise _bad_mask(str(error)) from None
     return np.asarray(image).astype(np.uint8)
@@ -79,13 +130,25 @@ def _read_png(data: bytes) -> np.ndarray:
     png = read_png(data, checksums=True)
     if png.color_type not in (0, 3):
         kind = {2: "in color", 4: "with alpha", 6: "in color, with alpha"}[png.color_type]
-        raise InvalidInput("bad_image", f"PNG: {kind}; {_EXPECTED}")
-    if exif_orientation(png.others.get(b"eXIf", b"")) != 1:
-        raise InvalidInput("bad_image", "PNG: a mask with its own EXIF orientation, which is not allowed")
+        advice = _EXPECTED if png.num_bits == 16 else _advise_colors(rgb(decode_with_pillow("png", png.to_stored())))
+        raise InvalidInput("bad_image", f"PNG: {kind}; {advice}")
+    _check_orientation(png)
     ids = np.asarray(decode_with_pillow("png", png.to_stored()))
     if png.num_bits in (2, 4) and png.color_type == 0:  # Pillow scales these values to 0..255.
         ids = ids // (85 if png.num_bits == 2 else 17)
     return ids.astype(np.uint16 if png.num_bits == 16 else np.uint8)
+
+
+def _check_orientation(png: PngFile) -> None:
+    if exif_orientation(png.others.get(b"eXIf", b"")) != 1:
+        raise InvalidInput("bad_image", "PNG: a mask with its own EXIF orientation, which is not allowed")
+
+
+def _advise_colors(pixels: np.ndarray) -> str:
+    """Returns advice about a mask in color, which names the colors if there are few."""
+    if len(np.unique(pack_colors(pixels))) > _MAX_COLORS:
+        return _EXPECTED
+    return f"{describe_colors(pixels)}. Pass --mask_colors FILE with a line for each color, after the header name,r,g,b"
 
 
 def check_ids(ids: np.ndarray) -> np.ndarray:

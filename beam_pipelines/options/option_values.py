@@ -9,12 +9,14 @@ from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import MAX_NAME_LENGTH, OBJECT_LABEL
 from beam_pipelines.elements.class_tables import read_class_tables
 from beam_pipelines.errors import CONTROL, UserError, did_you_mean, printable
+from beam_pipelines.sources.files.mask_classes import read_mask_classes
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import ABOUT, OBJECTS
 
 # HEAD=FILE, where HEAD is a label. For a file name that contains "=", users can write ./a=b.txt.
 _HEAD = re.compile(r"(?P<head>[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/label)?)=(?P<file>.+)")
+_VALUE = re.compile(r"\s*([0-9]{1,5})\s*=\s*([0-9]{1,5})\s*")
 _NUMBERED = re.compile(r"(?P<number>\d{1,9}):\s*(?P<name>.*\S)")
 _MAX_DESCRIPTION = 1000
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -200,6 +202,23 @@ def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, 
     if files_by_label and plain:
         raise UserError(f"--label_names={plain[0]} names no label, but other --label_names do. Give LABEL=FILE for each label.")
     return (read_label_names(plain[0]) if plain else ()), {label: read_label_names(file) for label, file in files_by_label.items()}
+
+
+def parse_mask_colors(text: str) -> dict[str, str]:
+    """Reads the classes of the colors of masks from the file in `--mask_colors`. The result is empty for `none`."""
+    return {} if text == "none" else read_mask_classes(text)
+
+
+def parse_mask_values(text: str) -> dict[int, int]:
+    """Parses `--mask_values`, such as `0=0,255=1`.
+
+    Raises:
+        UserError: A part is not of the form `VALUE=CLASS`, or a value occurs twice.
+    """
+    pairs = [_VALUE.fullmatch(part.strip()) for part in text.split(",")]
+    if not all(pairs) or len({int(pair[1]) for pair in pairs}) < len(pairs):
+        raise UserError(f"--mask_values={text}: invalid value. List each value once as VALUE=CLASS, such as 0=0,255=1.")
+    return {int(pair[1]): int(pair[2]) for pair in pairs}
 
 
 def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:

@@ -33,6 +33,8 @@ from beam_pipelines.options.option_values import (
     parse_descriptions,
     parse_directory,
     parse_label_names,
+    parse_mask_colors,
+    parse_mask_values,
     parse_names,
     parse_num_shards,
     parse_patterns,
@@ -267,6 +269,27 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="Convert the outlines of the objects in each image to a mask. Pixels are 0 in the background, and the "
         "label plus 1 in an object.",
+    )
+    add(
+        "--mask_suffix",
+        default="",
+        metavar="SUFFIX",
+        help="End of the names of masks, without the extension, such as _segmentation for NAME_segmentation.png. Masks "
+        "with a suffix can be in the folder of the images. Default: no suffix, or a usual one such as _mask.",
+    )
+    add(
+        "--mask_colors",
+        metavar="FILE",
+        help="File with the class of each color of the masks, such as a CSV file with the columns name,r,g,b, or a text "
+        "file with lines such as '64 128 64 Animal'. The classes are numbered in the order of the file. none: values "
+        "are class numbers. Default: class_dict.csv, _classes.csv, label_colors.txt or labelmap.txt beside the masks, if "
+        "there is one, and printed.",
+    )
+    add(
+        "--mask_values",
+        metavar="VALUE=CLASS,...",
+        help="Class number of each value in the masks, such as 0=0,255=1. All values must be listed. Default: values are "
+        "class numbers.",
     )
     add(
         "--records",
@@ -514,7 +537,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
     """Converts the arguments of `recordmill prepare` to its configuration.
 
-    No files are read, except those of `--label_names` and `--label_names_from`.
+    No files are read, except those of `--label_names`, `--label_names_from` and `--mask_colors`.
 
     Raises:
         UserError: A value is invalid, or two options exclude each other.
@@ -603,6 +626,9 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         box_format=arguments.box_format,
         box_unit=arguments.box_unit,
         has_masks=arguments.masks,
+        mask_suffix=arguments.mask_suffix,
+        mask_colors=None if arguments.mask_colors is None else parse_mask_colors(arguments.mask_colors),
+        mask_values={} if arguments.mask_values is None else parse_mask_values(arguments.mask_values),
         records=arguments.records,
         layout=arguments.layout,
         record_layout=arguments.record_layout,

@@ -74,7 +74,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
     if (num := images.num_black_white_masks) > images.num_class_masks:
         lines.append(
             f"{_count(num, 'mask has', 'masks have')} only the values 0 and 255, which become classes 0 and 255 in batches. If 255 is the "
-            "foreground, map it to class 1: train.map(lambda x, y: (x, y // 255)). A loss with ignore_class=255 would ignore it."
+            "foreground, pass --mask_values 0=0,255=1. A loss with ignore_class=255 would ignore it."
         )
     lines += [*_image_warnings(images, listing), *_page_warnings(images), *_coordinate_warnings(images, listing), *listing.warnings]
     return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.near_duplicates.warnings() if listing.near_duplicates else ())]

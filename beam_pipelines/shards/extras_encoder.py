@@ -21,6 +21,7 @@ from beam_pipelines.images.array_values import check_upright, read_array, to_flo
 from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, has_classes, transform_mask, read_mask
 from beam_pipelines.images.image_headers import check_storable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
+from beam_pipelines.images.mask_classes import MaskClasses
 from beam_pipelines.images.raw_image import layout_of
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.images.tensor_values import NPY_MAGIC, TensorValue, npy_image, tensor_of_bytes, tensor_of_file
@@ -73,6 +74,11 @@ class ExtrasEncoder:
             for feature in self.features
             if feature.kind == "class_label"
         }
+        self._mask_classes = {
+            feature.name: MaskClasses(feature.label_names, source.mask_colors, source.mask_values)
+            for feature in self.features
+            if feature.kind == "mask"
+        }
 
     @property
     def label_features(self) -> tuple[str, ...]:
@@ -109,7 +115,7 @@ class ExtrasEncoder:
                 self._transform_boxes(value, geometry, encoded, facts)
             elif self._by_name[name].kind == "mask":
                 with _file_named(name, value):
-                    mask = self._make_mask(value, geometry, files, spool)
+                    mask = self._make_mask(value, geometry, files, spool, self._mask_classes[name])
                 if isinstance(value, Regions) or geometry.source_size == geometry.upright:
                     self._note_rotation(value.image_size if isinstance(value, Regions) else mask.shape, geometry, facts)
                 with _file_named(name, value):
@@ -223,7 +229,7 @@ class ExtrasEncoder:
             facts["is_turn_guessed"] = True
 
     def _make_mask(
-        self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader
+        self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader, classes: MaskClasses
     ) -> np.ndarray:
         """Returns a mask in its original orientation and size."""
         if isinstance(value, Regions):
@@ -231,8 +237,8 @@ class ExtrasEncoder:
             value = value._replace(image_size=geometry.source_size if is_rotated else geometry.upright)
             return draw_regions(value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
         if isinstance(value, ArrayPart):
-            return check_ids(self._read_numbers(value, files, spool))
-        return read_mask(self._read(value, files, spool))
+            return classes.of_values(check_ids(self._read_numbers(value, files, spool)))
+        return read_mask(self._read(value, files, spool), classes)
 
     def _make_image(self, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
         """Checks and encodes an additional image. Returns the bytes to store and the image's properties."""

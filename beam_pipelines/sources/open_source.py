@@ -45,5 +45,6 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
                 )
     class_labels = [feature.name for feature in opened.features if feature.kind == "class_label"]
     StrataReader(opened.features, config)
-    check_class_options(config.source, [name for name in class_labels if name.split("/")[0] in opened.targets])
+    masks = [feature.name for feature in opened.features if feature.kind == "mask" and not config.source.has_masks]
+    check_class_options(config.source, [name for name in class_labels if name.split("/")[0] in opened.targets], masks)
     return opened

@@ -16,6 +16,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.formats.masks import Masks
+from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.registry import find_kind
 from made_images import encode, jpeg, write_files
 from tf_input.dataset_format import Feature
@@ -67,6 +68,9 @@ LAYOUTS = {
     "VOC": ("JPEGImages/{}.jpg", "SegmentationClass/{}.png"),
     "upper case": ("Images/{}.JPG", "Masks/{}.PNG"),
     "same folders for images and masks": ("images/a/b/{}.jpg", "masks/a/b/{}.png"),
+    "folders with a common part": ("scene_images/{}.jpg", "scene_masks/{}.png"),
+    "segmentation suffix": ("images/{}.jpg", "masks/{}_segmentation.png"),
+    "masks beside images": ("{}.jpg", "{}_mask.png"),
     "different Unicode normal forms": ("images/Lo\u0308we {}.jpg", "masks/L\u00f6we {}.png"),
 }
 
@@ -93,6 +97,18 @@ SPLITS = {
     "nested folders in split folders": "images/{split}/city/{name}",
 }
 
+# (images, masks) of layouts with the split in the names of folders
+SPLIT_NAMES = {
+    "Kaggle": ("train_images/a.jpg", "train_masks/a.png"),
+    "short names": ("train_imgs/a.jpg", "train_labels/a.png"),
+    "split first": ("images_train/a.jpg", "masks-train/a.png"),
+    "labels of a split": ("train/a.jpg", "train_labels/a.png"),
+    "CamVid": ("train/a.png", "trainannot/a.png"),
+    "Carvana": ("train/a.jpg", "train_masks/a_mask.gif"),
+    "Cityscapes": ("leftImg8bit/train/aachen/a_leftImg8bit.png", "gtFine/train/aachen/a_gtFine_labelIds.png"),
+    "masks beside images": ("train/a.jpg", "train/a_mask.png"),
+}
+
 
 @pytest.mark.parametrize("case", SPLITS)
 def test_split_folders_give_splits(case, tmp_path):
@@ -103,6 +119,44 @@ def test_split_folders_give_splits(case, tmp_path):
         expected[image] = split
     assert Listing(tmp_path).splits == expected
     assert Listing(tmp_path, split_folders=False).splits == dict.fromkeys(expected)
+
+
+@pytest.mark.parametrize("layout", SPLIT_NAMES)
+def test_names_of_folders_give_splits(layout, tmp_path):
+    expected = {}
+    for name, split in {"train": "train", "val": "validation"}.items():
+        image, mask = (make.replace("train", name) for make in SPLIT_NAMES[layout])
+        make_folder(tmp_path, [image, mask])
+        expected[image] = (mask, split)
+    listed = Listing(tmp_path)
+    assert {image: (listed.masks[image], listed.splits[image]) for image in listed.images} == expected and not listed.letters
+    assert layout == "masks beside images" or guess_source(str(tmp_path)).kind.name == "masks"
+
+
+def test_other_files_of_cityscapes_are_ignored(tmp_path):
+    folder = "gtFine/train/a/x_gtFine_"
+    make_folder(tmp_path, ["leftImg8bit/train/a/x_leftImg8bit.png", *(f"{folder}{end}" for end in ("color.png", "labelIds.png", "polygons.json"))])
+    listed = Listing(tmp_path)
+    assert listed.masks == {"leftImg8bit/train/a/x_leftImg8bit.png": f"{folder}labelIds.png"} and listed.num_ignored == 2
+    assert Listing(tmp_path, source={"mask_suffix": "_gtFine_color"}).masks.popitem()[1] == f"{folder}color.png"
+
+
+def test_mask_suffix_selects_masks(tmp_path):
+    make_folder(tmp_path, ["images/a.jpg", "masks/a_part.png", "masks/a_full.png", "beside/b.jpg", "beside/b-part.png"])
+    letters = Listing(tmp_path).letters
+    assert letters["images/a.jpg"].reason == "no_mask" and "--mask_suffix=_full" in letters["images/a.jpg"].message
+    listed = Listing(tmp_path, source={"mask_suffix": "_part"})
+    assert listed.masks == {"images/a.jpg": "masks/a_part.png"} and listed.num_ignored == 1 and not listed.letters
+    assert Listing(tmp_path / "beside", source={"mask_suffix": "-part"}).masks == {"b.jpg": "b-part.png"}
+    with pytest.raises(UserError, match="--mask_suffix"):
+        SourceConfig(mask_suffix="_part.png")
+
+
+def test_split_without_masks_can_be_left_out(tmp_path):
+    make_folder(tmp_path, ["train/a.jpg", "train_masks/a_mask.gif", "test/b.jpg"])
+    listed = Listing(tmp_path)
+    assert listed.reasons == {"test/b.jpg": "no_mask"} and "--ignore='test'" in listed.letters["test/b.jpg"].message
+    assert not Listing(tmp_path, ignore=("test",)).letters
 
 
 def test_images_of_a_split_without_masks_are_dead_letters(tmp_path):
@@ -222,7 +276,6 @@ def test_features_and_targets_follow_the_options(tmp_path):
     "options, message",
     [
         ({"labels": (Column("label", ("label",)),)}, "--label: "),
-        ({"label_names": ("cat",)}, "--label_names: "),
         ({"bad_boxes": "clip"}, "--bad_boxes: "),
         ({"image_root": "elsewhere"}, "--image_root: "),
     ],
@@ -257,4 +310,4 @@ def test_warns_about_black_and_white_masks(tmp_path, values, is_warned):
         write_files(tmp_path / "in", {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": encode(mask, "PNG")})
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--no_report"]) == 0
     warnings = json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]
-    assert len(warnings) == is_warned and all("0 and 255" in warning and "// 255" in warning for warning in warnings)
+    assert len(warnings) == is_warned and all("0 and 255" in warning and "--mask_values 0=0,255=1" in warning for warning in warnings)

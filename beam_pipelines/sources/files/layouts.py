@@ -83,6 +83,7 @@ _WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
 
 # Options for columns with positions in the image.
 _OF_POSITIONS = ("bad_boxes", "drawn_on", "box_unit")
+_OF_MASKS = ("mask_colors", "mask_values")
 
 
 def reject_options(source: SourceConfig, kind: SourceKind) -> None:
@@ -92,6 +93,8 @@ def reject_options(source: SourceConfig, kind: SourceKind) -> None:
     used = (*kind.options, *(_WITH_LABEL_NAMES if "label_names" in kind.options else ()))
     if "features" in kind.options and any(column.kind in KINDS for column in (*(source.labels or ()), *source.features)):
         used += _OF_POSITIONS
+    if any(column.kind == "mask" for column in (*(source.labels or ()), *source.features)):
+        used += _OF_MASKS
     for field in vars(plain):
         if field not in ("kind", "divide", *used) and getattr(source, field) != getattr(plain, field):
             option = OPTION_OF.get(f"source.{field}", field)

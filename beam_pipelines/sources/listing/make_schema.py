@@ -1,10 +1,11 @@
 """Derives the schema of a dataset from the features of the source and the facts about the inputs."""
 
 import dataclasses
-from typing import Iterator
+from typing import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.errors import UserError, did_you_mean, printable
@@ -31,6 +32,10 @@ def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple
             is_scalar_each = feature.name not in facts.schema.several_labels if feature.shape else None
             table = make_class_table(config.source, feature.name, names, known, is_scalar_each=is_scalar_each)
             feature = dataclasses.replace(feature, label_names=table)
+        if feature.kind == "mask":
+            objects = next((item.label_names for item in features if item.name == OBJECT_LABEL), ())
+            names = with_background(objects) if config.source.has_masks else mask_names(config.source, feature.name, source.features)
+            feature = dataclasses.replace(feature, label_names=names)
         if feature.name in facts.schema.long_texts:
             feature = dataclasses.replace(feature, is_long=True)
         if feature.kind == "image":
@@ -47,6 +52,30 @@ def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple
         dataclasses.replace(item, description=config.descriptions.get(item.name, item.description)) for item in features
     )
     return tuple(sorted(described, key=lambda feature: feature.name))
+
+
+def mask_names(source: SourceConfig, name: str, features: Iterable[Feature]) -> tuple[str, ...]:
+    """Returns the class names of a mask, or () if they are unknown.
+
+    Args:
+        source: The configuration of the source.
+        name: The name of the mask.
+        features: The features of the source.
+
+    Raises:
+        UserError: `--label_names` lacks a class of `--mask_colors`.
+    """
+    is_only_one = not any(feature.kind == "class_label" for feature in features)
+    given = source.label_names_of.get(name, source.label_names if is_only_one else ())
+    own = (source.mask_colors or {}).values()
+    if given and (others := [item for item in own if item not in given]):
+        raise UserError(f"--label_names: lacks {printable(others[0])!r}, which --mask_colors names. Add the name, or omit --label_names.")
+    return given or tuple(dict.fromkeys((*source.first_label_names.get(name, ()), *own)))
+
+
+def with_background(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the class names of a mask that is drawn from objects. The value 0 is the background."""
+    return (next(name for name in ("background", "no object", "(no object)") if name not in names), *names) if names else ()
 
 
 def _found_features(facts: ListedFacts) -> Iterator[Feature]:
