@@ -105,7 +105,7 @@ def _features(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
     yield ""
     rows = []
     for feature in manifest.schema:
-        kind = f"{feature.kind} ({len(feature.label_names):,} classes)" if feature.kind == "class_label" else feature.kind
+        kind = f"{feature.kind} ({len(feature.label_names):,} classes)" if feature.label_names else feature.kind
         shape = f"[{', '.join('any' if side is None else str(side) for side in feature.shape)}]" if feature.shape else ""
         role = "target" if feature.name.partition("/")[0] in manifest.targets or feature.name in manifest.targets else ""
         rows.append([feature.name, " ".join(filter(None, (kind, feature.dtype))), shape, role, feature.description])
@@ -128,6 +128,10 @@ def _classes(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]
                     "the order of their labels."
                 )
                 yield ""
+        elif feature.label_names:
+            yield f"## Classes of {shown(feature.name)}"
+            yield ""
+            yield from _table(("value", "class"), [[str(number), name] for number, name in enumerate(feature.label_names[:_MAX_CLASSES])])
 
 
 def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:

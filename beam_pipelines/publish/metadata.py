@@ -142,7 +142,7 @@ def label_files(manifest: Manifest) -> dict[str, str]:
     return {
         label_file_name(feature.name): "".join(f"{name}\n" for name in feature.label_names)
         for feature in manifest.schema
-        if feature.kind == "class_label"
+        if feature.kind == "class_label" or (feature.kind == "mask" and feature.label_names)
     }
 
 
@@ -178,6 +178,9 @@ def _tfds_kind(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any
             image = {"shape": {"dimensions": ["-1", "-1", str(channels)]}, "dtype": dtype}
             if feature.kind == "mask":
                 image["encodingFormat"] = "png"
+            if feature.label_names:
+                image["label"] = {"numClasses": str(len(feature.label_names))}
+                return {"pythonClassName": f"{_TFDS}.labeled_image.LabeledImage", "image": image}
             return {"pythonClassName": f"{_TFDS}.image_feature.Image", "image": image}
         case "class_label":
             label = {"numClasses": str(len(feature.label_names))}

@@ -62,6 +62,10 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
             yield from _class_table(feature, statistics, splits)
             yield from _renumbered(feature)
             yield ""
+        if feature.kind == "mask" and feature.label_names:
+            numbers = [f"{number} {printable(name)}" for number, name in enumerate(feature.label_names)]
+            yield f"classes of {feature.name}: {', '.join(numbers[:_MAX_CLASSES])}" + (f" and {len(numbers) - _MAX_CLASSES:,} more" if len(numbers) > _MAX_CLASSES else "")
+            yield ""
     if "division" in statistics:
         yield from _division(statistics["division"])
     if leaks:

@@ -125,6 +125,11 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         "has_boxes": pictures.has_boxes,
         "has_masks": pictures.has_masks,
         "class_features": [_class_feature(contents, feature, sample, album, len(class_features)) for feature in class_features],
+        "mask_classes": [
+            (feature.name[:_MAX_NAME], [(number, name[:_MAX_NAME], hue(number - 1)) for number, name in enumerate(feature.label_names[:_MAX_ROWS])])
+            for feature in manifest.schema
+            if feature.kind == "mask" and feature.label_names
+        ][:_MAX_CLASS_FEATURES],
         "samples": [] if class_features or not pictures.has_any else _samples(sample, album),
         "of_sample": "" if len(sample) == num_examples else part,
         "image_facts": list(describe_images(statistics)),

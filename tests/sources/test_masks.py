@@ -1,5 +1,6 @@
 """Tests that the source `masks` pairs images with masks in common layouts, reads splits, and rejects unsafe links."""
 
+import io
 import json
 import os
 import pathlib
@@ -7,7 +8,9 @@ from typing import Any, Iterable, Mapping
 
 import numpy as np
 import pytest
+from PIL import Image
 
+import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
@@ -15,6 +18,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
+from beam_pipelines.sources.files.mask_classes import read_mask_classes
 from beam_pipelines.sources.formats.masks import Masks
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.registry import find_kind
@@ -311,3 +315,147 @@ def test_warns_about_black_and_white_masks(tmp_path, values, is_warned):
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--no_report"]) == 0
     warnings = json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]
     assert len(warnings) == is_warned and all("0 and 255" in warning and "--mask_values 0=0,255=1" in warning for warning in warnings)
+
+
+COLORS = {"sky": (0, 0, 192), "road": (128, 64, 128), "car": (64, 0, 128)}
+
+# Files with the classes of colors, and the name of each file.
+CLASS_FILES = {
+    "columns in another order": ("class_dict.csv", "R, G ,B,Name\n0,0,192,sky\n128,64,128,road\n64,0,128,car\n"),
+    "CamVid": ("label_colors.txt", "0 0 192\tsky\n128 64 128\t\troad\n64 0 128\tcar\n"),
+    "CVAT": ("labelmap.txt", "# label:color_rgb:parts:actions\nsky:0,0,192::\nroad:128,64,128::\ncar:64,0,128::\n"),
+    "without a header": ("class_dict.csv", "sky,0,0,192\nroad,128,64,128\ncar,64,0,128\n"),
+}
+
+
+def make_scenes(root: pathlib.Path, mode: str = "RGB", num: int = 12) -> pathlib.Path:
+    """Writes images and masks whose upper half has the first color, and whose lower half has the other colors."""
+    mask = np.zeros((16, 16, 3), np.uint8)
+    mask[:8], mask[8:], mask[8:, 12:] = COLORS.values()
+    data = io.BytesIO()
+    Image.fromarray(mask).convert(mode).save(data, "PNG")
+    for number in range(num):
+        write_files(root, {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": data.getvalue()})
+    return root
+
+
+def prepare(root: pathlib.Path, *options: object) -> int:
+    return main(["prepare", "--input", str(root), "--output", str(root.parent / "out"), "--splits=train=1", "--overwrite", *map(str, options)])
+
+
+def stored_masks(root: pathlib.Path) -> list[np.ndarray]:
+    return [np.squeeze(example["mask"]) for example in list(tf_input.open(str(root.parent / "out"))["train"][:2])]
+
+
+def mask_names(root: pathlib.Path) -> list[str]:
+    manifest = json.loads((root.parent / "out/manifest.json").read_text())
+    return next(feature for feature in manifest["schema"] if feature["name"] == "mask").get("label_names", [])
+
+
+@pytest.mark.slow(8)
+@pytest.mark.parametrize("case", CLASS_FILES)
+def test_colors_of_masks_become_classes(case, tmp_path, capsys):
+    root, (name, text) = make_scenes(tmp_path / "in", "RGBA"), CLASS_FILES[case]
+    (root / name).write_text(text)
+    assert prepare(root) == 0
+    output = capsys.readouterr()
+    assert f"--mask_colors={name}" in output.err and "0 sky, 1 road, 2 car" in output.out
+    assert mask_names(root) == ["sky", "road", "car"]
+    for mask in stored_masks(root):
+        assert (mask[0, 0], mask[15, 0], mask[15, 15]) == (0, 1, 2) and mask.dtype == np.uint8
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    assert builder.info.features["mask"].names == ["sky", "road", "car"]
+    assert (next(iter(tfds.as_numpy(builder.as_dataset("train"))))["mask"][15, 15] == 2).all()
+    assert "road" in (tmp_path / "out/report.html").read_text() and "| 1 | road |" in (tmp_path / "out/README.md").read_text()
+
+
+@pytest.mark.slow(3)
+def test_color_without_a_class_is_a_dead_letter(tmp_path):
+    root = make_scenes(tmp_path / "in")
+    mask = np.zeros((16, 16, 3), np.uint8)
+    mask[:], mask[3:5, 7] = COLORS["sky"], (1, 2, 3)
+    (root / "masks/5.png").write_bytes(encode(mask, "PNG"))
+    (tmp_path / "colors.json").write_text(json.dumps(COLORS))
+    assert prepare(root, "--mask_colors", tmp_path / "colors.json", "--max_bad_fraction=0.5") == 0
+    letter = json.loads((tmp_path / "out/dead_letters.jsonl").read_text())
+    assert letter["path"] == "images/5.jpg" and all(part in letter["message"] for part in ("1,2,3", "x 7, y 3", "2 pixels"))
+
+
+@pytest.mark.slow(3)
+def test_masks_in_color_need_a_file_of_classes(tmp_path, capsys):
+    root = make_scenes(tmp_path / "in")
+    assert prepare(root) == 2
+    message = capsys.readouterr().err
+    assert "--mask_colors FILE" in message and "0,0,192 (50.00%); 128,64,128 (37.50%); 64,0,128 (12.50%)" in message
+    (tmp_path / "colors.csv").write_text("name,r,g,b\na,0,0,192\nb,128,64,128\nc,64,0,128\n")
+    assert prepare(root, "--mask_colors", tmp_path / "colors.csv") == 0
+    assert mask_names(root) == ["a", "b", "c"]
+
+
+@pytest.mark.slow(3)
+def test_file_of_classes_that_does_not_fit_the_masks_is_rejected(tmp_path, capsys):
+    root = tmp_path / "in"
+    for number in range(4):
+        write_files(root, {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": encode(np.full((16, 16), 2, np.uint8), "PNG")})
+    (root / "label_colors.txt").write_text("0 0 192 sky\n")
+    assert prepare(root) == 2
+    assert "--mask_colors none" in capsys.readouterr().err
+    assert prepare(root, "--mask_colors", "none") == 0
+    assert mask_names(root) == [] and (stored_masks(root)[0] == 2).all()
+    (tmp_path / "names.txt").write_text("sky\nroad\ncar\n")
+    assert prepare(root, "--mask_colors", "none", "--label_names", tmp_path / "names.txt") == 0
+    assert mask_names(root) == ["sky", "road", "car"]
+    (tmp_path / "names.txt").write_text("sky\nroad\n")
+    assert prepare(root, "--mask_colors", "none", "--label_names", tmp_path / "names.txt") == 2
+    assert "the value 2 at x 0, y 0" in capsys.readouterr().err
+
+
+@pytest.mark.slow(2)
+def test_roboflow_lists_the_classes_of_values(tmp_path):
+    root = tmp_path / "in"
+    for split in ("train", "valid"):
+        write_files(root / split, {"_classes.csv": b"Pixel Value, Class\n0, background\n1, leaf\n"})
+        for number in range(4):
+            write_files(root / split, {f"{number}_jpg.rf.ab.jpg": jpeg(number, 16, 16), f"{number}_jpg.rf.ab_mask.png": encode(np.full((16, 16), number % 2, np.uint8), "PNG")})
+    assert guess_source(str(root)).kind.name == "masks"
+    assert main(["prepare", "--input", str(root), "--output", str(tmp_path / "out"), "--no_report"]) == 0
+    assert mask_names(root) == ["background", "leaf"]
+    assert set(tf_input.open(str(tmp_path / "out")).splits) == {"train", "validation"}
+
+
+@pytest.mark.slow(3)
+def test_values_of_black_and_white_masks_become_classes(tmp_path, capsys):
+    root = tmp_path / "in"
+    for number in range(4):
+        mask = np.zeros((16, 16), np.uint8)
+        mask[:, 9:] = 255
+        write_files(root, {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": encode(mask, "PNG")})
+    (tmp_path / "names.txt").write_text("background\nperson\n")
+    assert prepare(root, "--mask_values", "0=0,255=1", "--label_names", tmp_path / "names.txt") == 0
+    assert (stored_masks(root)[0][0, [8, 9]] == [0, 1]).all() and mask_names(root) == ["background", "person"]
+    assert not json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]
+    assert prepare(root, "--mask_values", "0=0") == 2
+    assert "the value 255 at x 9, y 0" in capsys.readouterr().err
+    assert prepare(root, "--mask_values", "0=0,0=1") == prepare(root, "--mask_values", "black=0") == 2
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("name,r,g,b\na,0,0,256\n", "from 0 to 255"),
+        ("name,r,g,b\na,0,0,0\nb,0,0,0\n", "'a' and of 'b'"),
+        ("name,r,g,b\na,0,0\n", "3 cells"),
+        ("name,r,g,b\n,0,0,0\n", "class name"),
+        ('{"a": [0, 0]}', "three integers"),
+        ('{"a": [0, 0, NaN]}', "three integers"),
+        ("[" * 100_000, "recursion"),
+        ("no colors\n", "no colors"),
+        ("", "no classes"),
+    ],
+)
+def test_rejects_invalid_files_of_classes(text, problem, tmp_path):
+    (tmp_path / "colors").write_text(text)
+    with pytest.raises(UserError, match=f"--mask_colors.*{problem}|{problem}.*--mask_colors"):
+        read_mask_classes(str(tmp_path / "colors"))
