@@ -51,13 +51,7 @@ class _Pair(NamedTuple):
 
 
 class Masks(Source):
-    """Lists the images below the root folder together with their masks.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Whether to find each image's size in bytes, at the cost of one file-system call per image.
-        spool_directory: Ignored: this source needs no spool.
-    """
+    """Lists the images below the root folder together with their masks."""
 
     kind = SourceKind(
         name="masks",
