@@ -187,6 +187,41 @@ def write_voc(root: pathlib.Path) -> str:
     return ""
 
 
+def write_yolo(root: pathlib.Path) -> str:
+    write_files(root, {"data.yaml": f"names: [{', '.join(CLASSES)}]\ntrain: images\nval: images\n".encode()})
+    for index, objects in enumerate(OBJECTS):
+        lines = [
+            f"{CLASSES.index(name)} {(xmin + xmax) / 2 / SIDE} {(ymin + ymax) / 2 / SIDE} {(xmax - xmin) / SIDE} {(ymax - ymin) / SIDE}"
+            for ymin, xmin, ymax, xmax, name in objects
+        ]
+        write_files(root, {f"labels/{index:02d}.txt": "\n".join(lines).encode(), f"images/{index:02d}.png": PNGS[index]})
+    return ""
+
+
+def write_labelme(root: pathlib.Path) -> str:
+    for index, objects in enumerate(OBJECTS):
+        shapes = [
+            {"label": name, "points": [[xmin, ymin], [xmax, ymax]], "shape_type": "rectangle"} for ymin, xmin, ymax, xmax, name in objects
+        ]
+        fields = {"shapes": shapes, "imagePath": f"{index:02d}.png", "imageHeight": SIDE, "imageWidth": SIDE}
+        write_files(root, {f"{index:02d}.json": json.dumps(fields).encode(), f"{index:02d}.png": PNGS[index]})
+    return ""
+
+
+def write_box_rows(root: pathlib.Path) -> str:
+    write_files(root, {f"{index:02d}.png": data for index, data in enumerate(PNGS)})
+    rows = [(f"{index:02d}.png", xmin, ymin, xmax, ymax, name) for index, objects in enumerate(OBJECTS) for ymin, xmin, ymax, xmax, name in objects]
+    rows += [(f"{index:02d}.png", "", "", "", "", "") for index, objects in enumerate(OBJECTS) if not objects]
+    lines = ["filename,xmin,ymin,xmax,ymax,class", *(",".join(map(str, row)) for row in rows)]
+    (root / "boxes.csv").write_text("\n".join(lines))
+    return "boxes.csv"
+
+
+def write_lines(root: pathlib.Path) -> str:
+    write_files(root, {f"{name}.txt": "".join(f"{name} {index}\n" for index in range(NUM)).encode() for name in CLASSES})
+    return ""
+
+
 def write_coco(root: pathlib.Path) -> str:
     write_files(root, {f"images/{index:02d}.png": data for index, data in enumerate(PNGS)})
     annotations = []
@@ -426,6 +461,9 @@ CASES = {
     ),
     "text, no label": Case(write_text(lambda row: row["file_name"]), [*COMMENTED, "--label=none"], lambda i: {}, ()),
     "voc, detection": Case(write_voc, [], of_objects("name"), ("objects",)),
+    "yolo, detection": Case(write_yolo, ["--split_folders=no"], of_objects("name"), ("objects",)),
+    "labelme, detection and segmentation": Case(write_labelme, ["--masks"], drawn, ("objects", "mask")),
+    "table csv, a row for each box": Case(write_box_rows, [], of_objects("name"), ("objects",)),
     "coco, detection and segmentation": Case(write_coco, ["--masks"], drawn, ("objects", "mask")),
     "masks, segmentation": Case(write_masks, [], lambda i: {"mask": MASKS[i]}, ("mask",)),
     "arrays npz deflated, class": Case(write_npz(np.savez_compressed), [], of_number),
