@@ -15,6 +15,9 @@ from object_stores import connected_to, shared_server, upload_files
 # tested with one engine and one object store, because testing all combinations would take too long.
 ENGINES = {
     "coco, detection and segmentation": ("one worker", "s3"),
+    "yolo, detection": ("two workers", "s3"),
+    "labelme, detection and segmentation": ("one worker", "gs"),
+    "table csv, a row for each box": ("one worker", "s3"),
     "table csv, pairs": ("two workers", "gs"),
     "table parquet, embedded pairs": ("one worker", "s3"),
     "arrays idx gz, class": ("two workers", "gs"),
