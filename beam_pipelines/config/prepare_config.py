@@ -71,6 +71,8 @@ class SourceConfig:
             image. Rows of boxes and values are grouped by image. None detects the meaning.
         column_names: The names of the columns of a table without a header. Empty if the table has a header.
         image_root: The base folder of relative paths. None selects the folder of the table or the annotations.
+        image_folders: The folders below `image_root` in which images are searched, if there are several.
+        search_images: Whether images are searched by their names in all folders below `image_root`.
         image_suffix: The suffix to append to image names in a list or a table. Empty if names are complete.
         image_column: The column or field with the image. None selects a column with a usual name.
         pixel_shape: The height, the width and optionally the number of channels of images whose pixels are numbers in
@@ -121,6 +123,8 @@ class SourceConfig:
     rows: str | None = None
     column_names: tuple[str, ...] = ()
     image_root: str | None = None
+    image_folders: tuple[str, ...] = ()
+    search_images: bool = False
     image_suffix: str = ""
     image_column: str | None = None
     pixel_shape: tuple[int, ...] = ()

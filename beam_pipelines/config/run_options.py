@@ -15,13 +15,15 @@ _RESOLVED = {field.name for field in dataclasses.fields(PrepareJob)} - {field.na
 FREE = {"output", "max_bad_fraction", "has_report", *_RESOLVED}
 
 # These fields are locations or names, and do not influence the examples.
-_PATH_FIELDS = {"input", "name", "splits_from", "source.image_root", "source.first_label_names"}
+_PATH_FIELDS = {"input", "name", "splits_from", "source.image_root", "source.image_folders", "source.first_label_names"}
 
 # The options of those fields of `PrepareConfig` that have another name than the option.
 OPTION_OF = {
     "shard_bytes": "shard_size",
     "descriptions": "describe",
     "source.kind": "source",
+    "source.image_folders": "image_root",
+    "source.image_root": "image_root",
     "source.defaults": "default",
     "source.labels": "label",
     "source.features": "feature",

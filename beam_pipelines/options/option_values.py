@@ -1,5 +1,6 @@
 """Parses the values of command-line options, such as splits, sizes and image formats."""
 
+import itertools
 import os
 import re
 from fractions import Fraction
@@ -10,7 +11,7 @@ from beam_pipelines.config.prepare_config import MAX_NAME_LENGTH, OBJECT_LABEL
 from beam_pipelines.elements.class_tables import read_class_tables
 from beam_pipelines.errors import CONTROL, UserError, did_you_mean, printable
 from beam_pipelines.sources.files.mask_classes import read_mask_classes
-from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import ABOUT, OBJECTS
 
@@ -34,6 +35,28 @@ def parse_names(option: str, text: str) -> tuple[str, ...]:
     if not all(names):
         raise UserError(f"{option}={printable(text)}: invalid value. Give names separated by commas.")
     return names
+
+
+def parse_image_roots(texts: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
+    """Parses the values of `--image_root`: a folder, or several folders that are separated by commas.
+
+    Returns:
+        The folder, or the folder that contains all folders; and the folders relative to it if there are several.
+
+    Raises:
+        UserError: The folders have no common parent, because they are in different stores.
+    """
+    paths = [path for text in texts for path in ([text] if os.path.isdir(text) else [part.strip() for part in text.split(",")])]
+    if len(paths) < 2:
+        return (paths[0] if paths else None), ()
+    if not all(paths):
+        raise UserError(f"--image_root={printable(','.join(texts))}: a folder has no name. Separate the folders by commas.")
+    schemes = {path.partition("://")[0] if is_remote(path) else "" for path in paths}
+    parts = [path.rstrip("/").split("/") if is_remote(path) else os.path.abspath(path).split("/") for path in paths]
+    common = [some[0] for some in itertools.takewhile(lambda some: len(set(some)) == 1, zip(*parts))]
+    if len(schemes) > 1 or (schemes != {""} and len(common) < 3):
+        raise UserError(f"--image_root={printable(','.join(paths))}: the folders must be on one disk or in one bucket.")
+    return "/".join(common) or "/", tuple("/".join(some[len(common) :]) for some in parts)
 
 
 def parse_shape(option: str, text: str) -> tuple[int, ...]:

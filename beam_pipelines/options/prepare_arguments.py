@@ -32,6 +32,7 @@ from beam_pipelines.options.option_values import (
     parse_defaults,
     parse_descriptions,
     parse_directory,
+    parse_image_roots,
     parse_label_names,
     parse_mask_colors,
     parse_mask_values,
@@ -204,9 +205,18 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--image_root",
+        action="append",
+        default=[],
         metavar="FOLDER",
-        help="Folder to which the paths of images are relative. Default: the folder of the table, the text file or "
-        "the annotations.",
+        help="Folder to which the paths of images are relative. For table and text, several folders can be separated "
+        "by commas, or the option can be repeated: each image is in one of them. "
+        "Default: the folder of the table, the text file or the annotations.",
+    )
+    add(
+        "--search_images",
+        action="store_true",
+        help="Find images by their names in all folders below the folder of the table or --image_root. An image whose "
+        "name occurs twice becomes a dead letter.",
     )
     add(
         "--image_suffix",
@@ -232,7 +242,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         "--pixel_shape",
         metavar="HEIGHT,WIDTH",
         help="Size of images whose pixels are numbers in the table, in one column or in columns such as pixel0,pixel1. "
-        "HEIGHT,WIDTH,3 for colors. Only for table. Default: a gray square.",
+        "HEIGHT,WIDTH,3 for colors. Default: a gray square.",
     )
     for column, meaning in _COLUMNS.items():
         add(f"--{column}_column", metavar="COLUMN", help=meaning)
@@ -333,7 +343,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         "--delimiter",
         default="",
         metavar="MARK",
-        help=f"Character between the cells of a CSV file, or one of {', '.join(DELIMITERS)}. Only for table. Default: "
+        help=f"Character between the cells of a CSV file, or one of {', '.join(DELIMITERS)}. Default: "
         "detected from the first line.",
     )
     add(
@@ -601,6 +611,7 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
     Raises:
         UserError: A value is invalid, or two options exclude each other.
     """
+    image_root, image_folders = parse_image_roots(arguments.image_root)
     label_names, label_names_of = parse_label_names(arguments.label_names)
     source = arguments.source or (formats_with("records")[0] if arguments.records else None)
     return SourceConfig(
@@ -608,7 +619,9 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         has_images=arguments.image != "none" and arguments.records is None,
         rows=arguments.rows,
         column_names=tuple(name.strip() for name in arguments.column_names.split(",")) if arguments.column_names is not None else (),
-        image_root=arguments.image_root,
+        image_root=image_root,
+        image_folders=image_folders,
+        search_images=arguments.search_images,
         image_suffix=arguments.image_suffix,
         **{f"{column}_column": getattr(arguments, f"{column}_column") for column in _COLUMNS},
         pixel_shape=() if arguments.pixel_shape is None else parse_shape("--pixel_shape", arguments.pixel_shape),

@@ -37,7 +37,7 @@ class TextList(RowFiles):
         name="text",
         summary="a text file with a path and a label in each line",
         options=(
-            "labels", "label_names", "label_separator", "features", "image_root", "image_suffix", "skip_lines",
+            "labels", "label_names", "label_separator", "features", "image_root", "image_folders", "search_images", "image_suffix", "skip_lines",
             "comment",
         ),
         synonyms=("txt", "list"),

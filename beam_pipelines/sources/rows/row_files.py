@@ -9,6 +9,7 @@ from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.sources.files.file_listing import matches
 from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.files.searched_root import SearchedRoot
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.rows.table_files import TableFile, find_table_files, open_root
 from beam_pipelines.sources.source import Source
@@ -28,7 +29,11 @@ class RowFiles(Source):
     def __init__(self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...] = ()) -> None:
         super().__init__(config)
         folder, files = find_table_files(config, formats, metadata)
-        self.root = Root(config.source.image_root or folder).path
+        source = config.source
+        self.root = Root(source.image_root or folder).path
+        self._searched_root = None
+        if source.search_images or source.image_folders:
+            self._searched_root = SearchedRoot(self.root, config.follow_links, source.image_folders, config.ignore, source.search_images)
         self._config = config
         self._files = {file.name: file for file in files}
         self._mapper: RowMapper
@@ -40,6 +45,8 @@ class RowFiles(Source):
         return self._mapper.label_names
 
     def _root_of(self, file: TableFile) -> Root:
+        if self._searched_root is not None:
+            return self._searched_root
         return open_root(self.root, "" if self._config.source.image_root else file.folder, self._config.follow_links)
 
     def _read_rows(

@@ -72,7 +72,7 @@ class Table(RowFiles):
         summary="CSV, JSON Lines or Parquet",
         options=(
             "labels", "label_names", "label_separator", "features", "has_images", "rows", "image_column", "key_column",
-            "split_column", "group", "weight_column", "column_names", "defaults", "image_root", "image_suffix", "pixel_shape",
+            "split_column", "group", "weight_column", "column_names", "defaults", "image_root", "image_folders", "search_images", "image_suffix", "pixel_shape",
             "bad_boxes", "drawn_on", "box_format", "box_unit", "skip_lines", "comment", "delimiter",
         ),
         synonyms=("csv", "tsv", "json", "jsonl", "ndjson", "parquet", "pandas", "dataframe"),
