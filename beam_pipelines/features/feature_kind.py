@@ -16,6 +16,15 @@ from tf_input.dataset_format import Feature
 ToPixels = Callable[[np.ndarray, int], np.ndarray]
 
 
+# The value of one object in `annotations.Objects`: (x, y) or (x, y, visibility) of each point.
+Points = tuple[tuple[float, ...], ...]
+
+
+def to_points(value: np.ndarray) -> Points:
+    """Converts a value from `FeatureKind.read` to the form of `annotations.Objects`."""
+    return tuple(map(tuple, value.tolist()))
+
+
 class Placement(Protocol):
     """Transforms positions in the source image to positions in the stored image."""
 
@@ -88,8 +97,12 @@ class FeatureKind(abc.ABC):
         """
 
     @abc.abstractmethod
-    def resolve_shape(self, numbers: list[Any]) -> tuple[int, ...]:
+    def resolve_shape(self, numbers: list[Any], is_of_object: bool = False) -> tuple[int, ...]:
         """Returns the shape of a value, which is given as nested lists of numbers.
+
+        Args:
+            numbers: The numbers.
+            is_of_object: Whether the value belongs to an object, whose numbers may be a flat list as in COCO.
 
         Raises:
             InvalidInput: The lists do not determine the shape.

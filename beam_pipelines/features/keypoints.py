@@ -12,6 +12,7 @@ rejected. With `--bad_boxes clip`, they get the visibility 0 if the value has th
 """
 
 import dataclasses
+import itertools
 import re
 from collections import Counter
 from typing import Any, Iterator, Mapping, Sequence
@@ -32,10 +33,6 @@ _AXIS = r"(?i:x|y|v|vis|visible|visibility)"
 _POINT_FIRST = re.compile(rf"(?:(?P<point>.*)[_. -])?(?P<axis>{_AXIS})|(?P<camel>.*[a-z0-9])(?P<upper>[XYV])")
 _AXIS_FIRST = re.compile(rf"(?P<axis>{_AXIS})(?:[_. -](?P<point>.+)|(?P<number>\d+))")
 _AXES = {"x": 0, "y": 1, "v": 2}
-
-
-# The points of one object: (x, y) or (x, y, visibility) of each point, as in `annotations.Objects`.
-Points = tuple[tuple[float, ...], ...]
 
 
 class Keypoints(FeatureKind):
@@ -87,12 +84,17 @@ class Keypoints(FeatureKind):
             )
         return len(names) // 2
 
-    def resolve_shape(self, numbers: list[Any]) -> tuple[int, ...]:
+    def resolve_shape(self, numbers: list[Any], is_of_object: bool = False) -> tuple[int, ...]:
         if len(numbers) and all(isinstance(point, list) for point in numbers):
             sides = {len(point) for point in numbers}
             if sides in ({2}, {3}):
                 return len(numbers), sides.pop()
             raise InvalidInput(_BAD, f"points of {' and '.join(map(str, sorted(sides)))} numbers; each point must have 2 or 3")
+        if is_of_object and numbers and not any(isinstance(number, list) for number in numbers):
+            if len(numbers) % 3 == 0 and all(number in (None, 0, 1, 2) for number in numbers[2::3]):
+                return len(numbers) // 3, 3
+            if len(numbers) % 2 == 0:
+                return len(numbers) // 2, 2
         raise InvalidInput(_BAD, f"{len(numbers)} numbers, which may be x, y or x, y, visibility of each point")
 
     def make_feature(self, name: str, columns: Sequence[str], shape: tuple[int, ...]) -> Feature:
@@ -107,11 +109,6 @@ class Keypoints(FeatureKind):
             raise InvalidInput(_BAD, f"has {len(flat)} numbers; it must have {num_points * num_columns}, {num_columns} for each of {num_points} points")
         points = np.array([np.nan if number is None else number for number in flat], np.float64).reshape(shape)
         return normalize(points)
-
-    @staticmethod
-    def to_points(value: np.ndarray) -> Points:
-        """Converts a value from `read` to the points of an object, for `annotations.Objects`."""
-        return tuple(map(tuple, value.tolist()))
 
     def listed_facts(self, values: Sequence[np.ndarray]) -> "PointFacts":
         return PointFacts.of(np.concatenate([value.reshape(-1, value.shape[-1]) for value in values]))
@@ -172,8 +169,8 @@ class Keypoints(FeatureKind):
         if not num_points or numbers.size % (num_points * num_columns):
             return []
         objects = numbers.astype(np.float64).reshape(-1, num_points, num_columns)
-        marks = [mark for index, points in enumerate(objects) for mark in self._marks_of(feature, points, index)]
-        return marks[:max_marks]
+        marks = (mark for index, points in enumerate(objects) for mark in self._marks_of(feature, points, index))
+        return list(itertools.islice(marks, max_marks))
 
     def _marks_of(self, feature: Feature, points: np.ndarray, object_index: int) -> Iterator[Mark]:
         """Yields the lines of the skeleton, then the labeled points of one object."""

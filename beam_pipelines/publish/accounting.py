@@ -65,9 +65,9 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             classes = "1 class has" if len(emptied) == 1 else f"{len(emptied):,} classes have"
             lines.append(f"{feature.name}: {classes} no example, because all of their inputs were rejected: {names}{more}")
     if num := images.num_turns_guessed:
-        rotated_images = "1 image with boxes or a mask is" if num == 1 else f"{num:,} images with boxes or masks are"
+        rotated_images = "1 image with boxes, a mask or keypoints is" if num == 1 else f"{num:,} images with boxes, masks or keypoints are"
         lines.append(
-            f"{rotated_images} rotated by EXIF, and the boxes or masks were rotated too. That is right if they were "
+            f"{rotated_images} rotated by EXIF, and these annotations were rotated too. That is right if they were "
             "drawn on the image as its file stores it: pass --drawn_on=file to confirm it. If they were drawn on the upright image, as most tools show it, pass "
             "--drawn_on=upright. The size that annotations state does not prove either."
         )
@@ -117,13 +117,15 @@ def _coordinate_warnings(images: ImageStatistics, listing: Listing) -> Iterator[
             resized[feature.name] = facts.num_resized
     if resized:
         yield (
-            f"{_count(max(resized.values()), 'image was', 'images were')} resized, but {_stay_as_given(resized)}. Convert them to fractions "
-            "of the image's width and height (0 to 1), or omit --image_size."
+            f"{_count(max(resized.values()), 'image was', 'images were')} resized, but {_stay_as_given(resized)}. If they are points, use "
+            "the kind keypoints, such as --feature NAME:keypoints. Otherwise convert them to fractions of the image's width and height "
+            "(0 to 1), or omit --image_size."
         )
     if rotated:
         yield (
             f"{_count(max(rotated.values()), 'image was', 'images were')} rotated upright by EXIF, but {_stay_as_given(rotated)}. If they "
-            "refer to the image as its file stores it, rotate the files upright and convert the coordinates before `prepare`."
+            "are points, use the kind keypoints, such as --feature NAME:keypoints. Otherwise, if they refer to the image as its file "
+            "stores it, rotate the files upright and convert the coordinates before `prepare`."
         )
 
 

@@ -82,6 +82,9 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     if "boxes" in statistics and any(statistics["boxes"].values()):
         boxes = statistics["boxes"]
         yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside their image removed"
+    for name, num in statistics.get("num_outside", {}).items():
+        if num:
+            yield f"{'outside:':<13} {num:,} points of {printable(name)} outside their image have visibility 0"
     if unused_fields := statistics.get("unused_fields"):
         yield f"not used:     the columns or fields {_first_names(unused_fields)}"
     if unused_categories := statistics.get("unused_categories"):

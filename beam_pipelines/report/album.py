@@ -50,7 +50,7 @@ class Album:
         self._num_bytes_left = max_bytes
         num_examples = sum(map(sample.manifest.num_examples, sample.manifest.splits))
         self.num_decoded = min(max(num_examples // _EXAMPLES_A_PICTURE, _MIN_PICTURES), _MAX_PICTURES)
-        self.num_wanted = self.num_decoded // (_DRAWINGS_AS_MANY if pictures.has_boxes or pictures.has_masks else 1)
+        self.num_wanted = self.num_decoded // (_DRAWINGS_AS_MANY if pictures.has_boxes or pictures.has_masks or pictures.marks_noun else 1)
 
     def load(self, rows: Iterable[int]) -> None:
         """Decodes the examples in the given rows of the sample."""

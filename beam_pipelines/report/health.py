@@ -138,3 +138,6 @@ def _check_boxes(statistics: Mapping[str, Any]) -> Iterator[Check]:
     if any(boxes.values()):
         dropped = f"{boxes['num_dropped']:,} boxes outside their image were removed."
         yield Check("note", f"{boxes['num_clipped']:,} boxes were clipped to their image, {dropped}")
+    for name, num in (statistics.get("num_outside") or {}).items():
+        if num:
+            yield Check("note", f"{num:,} points of {name} are outside their image and have visibility 0.")

@@ -124,6 +124,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         "shown_splits": [split.name for split in splits[:_MAX_SPLITS]],
         "has_boxes": pictures.has_boxes,
         "has_masks": pictures.has_masks,
+        "marks_noun": pictures.marks_noun,
         "class_features": [_class_feature(contents, feature, sample, album, len(class_features)) for feature in class_features],
         "mask_classes": [
             (feature.name[:_MAX_NAME], [(number, name[:_MAX_NAME], hue(number - 1)) for number, name in enumerate(feature.label_names[:_MAX_ROWS])])

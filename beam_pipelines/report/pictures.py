@@ -4,11 +4,12 @@ import base64
 import dataclasses
 import io
 import math
-from typing import NamedTuple
+from typing import Iterator, NamedTuple
 
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.images.thumbnails import SIDE, make_thumbnail
@@ -21,6 +22,7 @@ _SIDE_WITH_DRAWINGS = 2 * SIDE
 _SHOWN_SIDE, _SHOWN_SIDE_WITH_DRAWINGS = 64, 128  # Displayed size of tiny images.
 _MAX_IMAGES = 3  # Maximum number of images to show for each example.
 _MAX_BOXES = 40
+_MAX_MARKS = 400
 _MAX_NAME = 60
 
 
@@ -35,6 +37,22 @@ class Box(NamedTuple):
     hue: int
 
 
+class ShownMark(NamedTuple):
+    """A point or a line in a picture, in pixels of the picture. For a point, both ends are equal."""
+
+    x: float
+    y: float
+    end_x: float
+    end_y: float
+    label: str
+    hue: int
+
+    @property
+    def is_point(self) -> bool:
+        """Whether the mark is a point."""
+        return (self.x, self.y) == (self.end_x, self.end_y)
+
+
 @dataclasses.dataclass(frozen=True)
 class Picture:
     """One image of an example.
@@ -44,6 +62,7 @@ class Picture:
         height: The height of the picture, in pixels.
         width: The width of the picture, in pixels.
         boxes: The boxes to draw on the picture.
+        marks: The points and lines to draw on the picture.
         mask: The mask to draw on the picture, as a `data:` URI, or an empty string.
         shown_side: The longest side at which a tiny picture is displayed, in page pixels.
     """
@@ -52,6 +71,7 @@ class Picture:
     height: int
     width: int
     boxes: tuple[Box, ...] = ()
+    marks: tuple[ShownMark, ...] = ()
     mask: str = ""
     shown_side: int = _SHOWN_SIDE
 
@@ -74,7 +94,7 @@ class Picture:
     @property
     def num_bytes(self) -> int:
         """The approximate size that the picture adds to the page, in bytes."""
-        return len(self.encoded) * 4 // 3 + len(self.mask) + 200 * len(self.boxes) + 300
+        return len(self.encoded) * 4 // 3 + len(self.mask) + 200 * (len(self.boxes) + len(self.marks)) + 300
 
 
 class Pictures:
@@ -91,9 +111,10 @@ class Pictures:
         self._images = sorted(images, key=lambda item: item.name != IMAGE)[:_MAX_IMAGES]
         self._mask = next((entry.name for entry in manifest.schema if entry.kind == "mask"), "")
         self._has_boxes = f"{OBJECTS}/bbox" in features
+        self._positions = [entry for entry in manifest.schema if entry.kind in KINDS]
         label = features.get(f"{OBJECTS}/label")
         self._names = label.label_names if label else ()
-        sides = (_SIDE_WITH_DRAWINGS, _SHOWN_SIDE_WITH_DRAWINGS) if self._mask or self._has_boxes else (SIDE, _SHOWN_SIDE)
+        sides = (_SIDE_WITH_DRAWINGS, _SHOWN_SIDE_WITH_DRAWINGS) if self._mask or self._has_boxes or self._positions else (SIDE, _SHOWN_SIDE)
         self._side, self._shown_side = sides
 
     @property
@@ -112,6 +133,11 @@ class Pictures:
         return self.has_any and self._has_boxes
 
     @property
+    def marks_noun(self) -> str:
+        """The noun for the marks to draw, such as `keypoints`; empty without marks."""
+        return ", ".join(sorted({KINDS[feature.kind].noun for feature in self._positions})) if self.has_any else ""
+
+    @property
     def has_masks(self) -> bool:
         """Whether pictures have masks."""
         return self.has_any and bool(self._mask)
@@ -124,6 +150,7 @@ class Pictures:
                 picture = self._thumbnail(feature, example)
                 if feature.name == IMAGE:
                     picture = dataclasses.replace(picture, boxes=self._boxes(example, picture), mask=self._draw_mask(example, picture))
+                    picture = dataclasses.replace(picture, marks=tuple(self._marks(example, picture)))
                 pictures.append(picture)
             except (InvalidInput, BadExampleError, IndexError):
                 continue
@@ -156,6 +183,14 @@ class Pictures:
                 pixel_box = (left * picture.width, top * picture.height, (right - left) * picture.width, (bottom - top) * picture.height)
                 boxes.append(Box(*(round(side, 1) for side in pixel_box), name, hue(label)))
         return tuple(boxes)
+
+    def _marks(self, example: ExampleReader, picture: Picture) -> Iterator[ShownMark]:
+        """Yields the points and lines of features with positions."""
+        for feature in self._positions:
+            numbers = np.array(example.values(feature.name), np.float64)
+            for mark in KINDS[feature.kind].marks(feature, numbers, _MAX_MARKS):
+                ends = (mark.x * picture.width, mark.y * picture.height, mark.end_x * picture.width, mark.end_y * picture.height)
+                yield ShownMark(*(round(end, 1) for end in ends), mark.name[:_MAX_NAME], hue(mark.color_index))
 
     def _draw_mask(self, example: ExampleReader, picture: Picture) -> str:
         """Draws each class of the mask in its color. Class 0, usually the background, is transparent."""

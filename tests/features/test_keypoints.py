@@ -2,11 +2,15 @@
 
 import json
 import pathlib
+import re
+import tarfile
 from typing import Any, Sequence
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import parse_column
@@ -280,7 +284,7 @@ def test_two_runners_write_the_same_bytes(tmp_path):
     write_images(tmp_path, 12)
     rows = "\n".join(f"{index}.png,{index},{index + 1},{59 - index},{39 - index},{index},{2 * index}" for index in range(12))
     outputs = []
-    for runner in ("DirectRunner", "PrismRunner"):
+    for runner in ("DirectRunner", "FnApiRunner"):
         assert prepare_table(tmp_path, f"file_name,{NAMES}\n{rows}\n", f"--feature=pose={NAMES}:keypoints", "--label=none", f"--runner={runner}") == 0
         files = sorted(path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.name != "run.json")
         outputs.append({str(path.relative_to(tmp_path)): path.read_bytes() for path in files})
@@ -293,3 +297,104 @@ def test_changed_keypoints_are_detected():
     for numbers in ([1.5, 0, 1], [-0.1, 0, 1], [np.nan, 0, 1], [0, 0, 3], [0.5, 0, 0]):
         with pytest.raises(InvalidInput):
             Keypoints().check(feature, np.array(numbers, np.float32))
+
+
+def objects(keypoints: Any) -> str:
+    return json.dumps({"file_name": "0.png", "objects": {"bbox": [[5, 5, 30, 20], [1, 2, 3, 4]], "category": ["a", "b"], "keypoints": keypoints}})
+
+
+OBJECTS = {
+    "flat with visibility": ([[10, 6, 2, 0, 0, 0], [2, 3, 1, 2, 4, 2]], [[[10, 6, 2], [0, 0, 0]], [[2, 3, 1], [2, 4, 2]]]),
+    "flat pairs": ([[10, 6, 7, 8], [2, 3, 4, 5]], [[[10, 6], [7, 8]], [[2, 3], [4, 5]]]),
+    "nested": ([[[10, 6]], [[2, 3]]], [[[10, 6]], [[2, 3]]]),
+    "missing for one object": ([[[10, 6, 2]], None], [[[10, 6, 2]], [[0, 0, 0]]]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keypoints, expected", OBJECTS.values(), ids=OBJECTS)
+def test_objects_of_tables_have_keypoints(tmp_path, keypoints, expected):
+    write_images(tmp_path, 1)
+    assert prepare_table(tmp_path, objects(keypoints), "--label=objects", name="t.jsonl") == 0
+    assert read_points(tmp_path, "objects/keypoints") == {"0.png": fractions([point for points in expected for point in points])}
+    assert schema_of(tmp_path, "objects/keypoints")["shape"] == [None, len(expected[0]), len(expected[0][0])]
+
+
+@pytest.mark.slow
+def test_bad_keypoints_of_objects_are_dead_letters(tmp_path):
+    write_images(tmp_path)
+    rows = [objects([[1, 1, 2], [2, 3, 2]]), objects([[1, 1, 2], [2, 3, 5]]), objects([[1, 1, 2]]), objects([[1], [2]])]
+    table = "\n".join(row.replace("0.png", f"{index}.png") for index, row in enumerate(rows))
+    assert prepare_table(tmp_path, table, "--label=objects", "--max_bad_fraction=0.9", name="t.jsonl") == 0
+    assert sorted(letter["path"] for letter in dead_letters(tmp_path)) == ["t.jsonl:2", "t.jsonl:3", "t.jsonl:4"]
+
+
+ARRAYS = {
+    "nested": (np.array([[[10.5, 3], [59, 39.25]]] * 4), "pose:keypoints", [[10.5, 3], [59, 39.25]]),
+    "with visibility": (np.array([[[10.5, 3, 2], [59, 39.25, 1]]] * 4), "pose:keypoints", [[10.5, 3, 2], [59, 39.25, 1]]),
+    "flat": (np.array([[10, 3, 59, 39]] * 4), "pose:keypoints[2]", [[10, 3], [59, 39]]),
+    "flat with a missing point": (np.array([[10, 3, np.nan, np.nan]] * 4), "pose:keypoints[2,3]", [[10, 3, 2], [0, 0, 0]]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values, option, expected", ARRAYS.values(), ids=ARRAYS)
+def test_arrays_have_keypoints(tmp_path, values, option, expected):
+    images = np.zeros((4, HEIGHT, WIDTH, 3), np.uint8)
+    np.savez(tmp_path / "in.npz", images=images, pose=values, names=np.array(["a", "b"] * 2))
+    command = ["prepare", "--input", str(tmp_path / "in.npz"), "--output", str(tmp_path / "out"), "--splits=train=1", "--no_report"]
+    assert main([*command, f"--feature={option}", "--image_column=images", "--label=none"]) == 0
+    assert [*read_points(tmp_path).values()] == [fractions(expected)] * 4
+    for bad in ("names:keypoints", "pose:keypoints[7]"):
+        assert main([*command, f"--feature={bad}", "--image_column=images", "--label=none", "--overwrite"]) == 2
+
+
+@pytest.mark.slow
+def test_lists_of_images_have_keypoints(tmp_path, capfd):
+    write_images(tmp_path)
+    (tmp_path / "list.txt").write_text("0.png 10.5 3 59 39.25 0 40\n1.png 1 2 3 4 5 6\n")
+    command = ["prepare", "--input", str(tmp_path / "list.txt"), "--output", str(tmp_path / "out"), "--splits=train=1", "--no_report"]
+    assert main([*command, "--label=label:keypoints[3]"]) == 0
+    assert read_points(tmp_path, "label")["0.png"] == fractions(XY)
+    assert main([*command, "--label=label:keypoints", "--overwrite"]) == 2
+    assert "keypoints[N]" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_report_and_inspect_draw_keypoints(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    write_points(tmp_path, {"0.png": [(10, 8), (50, 14), (20, 30)]}, HEIGHT, WIDTH)
+    table = f"file_name,{NAMES}\n0.png,10,8,50,14,,\n"
+    command = ["prepare", "--input", str(tmp_path / "rows.csv"), "--output", str(tmp_path / "out"), "--splits=train=1"]
+    (tmp_path / "rows.csv").write_text(table)
+    assert main([*command, f"--feature=pose={NAMES}:keypoints[3,3]", "--label=none"]) == 0
+    report = (tmp_path / "out/report.html").read_text()
+    assert set(re.findall("<circle[^>]*><title>(.*?)</title>", report)) == {"left_eye", "right_eye"} and "show-marks" in report
+    capfd.readouterr()
+    assert main(["inspect", str(tmp_path / "out"), "--example", "train:0"]) == 0
+    path = capfd.readouterr().out.split("saved to ")[1].strip()
+    drawn = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    plain = np.repeat(np.repeat(stored_image(tmp_path), len(drawn) // HEIGHT, 0), len(drawn) // HEIGHT, 1)
+    rows, columns = np.nonzero((drawn != plain).any(axis=2))
+    scale = len(drawn) / HEIGHT
+    for x, y in ((10, 8), (50, 14)):
+        near = (np.abs(rows / scale - y) < 2) & (np.abs(columns / scale - x) < 2)
+        assert near.sum() > 20
+    assert not ((np.abs(rows / scale - 30) < 4) & (np.abs(columns / scale - 20) < 4)).any(), "a missing point is not drawn"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["parquet", "webdataset"])
+def test_exports_have_pixels(tmp_path, target):
+    write_images(tmp_path, 1)
+    assert prepare_table(tmp_path, AS_TRIPLES, "--feature=pose=a,b,c,d,e,f,g,h,i:keypoints[3,3]", "--label=none") == 0
+    assert main(["export", str(tmp_path / "out"), str(tmp_path / "exported"), "--to", target]) == 0
+    if target == "parquet":
+        (file,) = (tmp_path / "exported").rglob("*.parquet")
+        (points,) = pq.read_table(file)["pose"].to_pylist()
+    else:
+        (file,) = (tmp_path / "exported").rglob("*.tar")
+        with tarfile.open(file) as tar:
+            (name,) = (name for name in tar.getnames() if name.endswith(".json"))
+            points = json.load(tar.extractfile(name))["pose"]
+    assert points == XYV

@@ -1,10 +1,12 @@
-"""Draws boxes and masks on images, with one color per class."""
+"""Draws boxes, masks and keypoints on images, with one color per class."""
 
 from typing import Any, Mapping, Sequence
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
+from tf_input.dataset_format import Feature
+from tf_input.features.kinds import KINDS
 from tf_input.overview import printable
 
 _SHOWN_SIDE = 512  # images with a smaller side in pixels are enlarged, so that names are readable
@@ -13,9 +15,13 @@ _GOLDEN_ANGLE = 137.508  # gives neighboring classes different hues, for any num
 
 
 def draw_annotations(
-    pixels: np.ndarray, masks: Sequence[np.ndarray], objects: Mapping[str, Any] | None, names: Sequence[str]
+    pixels: np.ndarray,
+    masks: Sequence[np.ndarray],
+    objects: Mapping[str, Any] | None,
+    names: Sequence[str],
+    positions: Sequence[tuple[Feature, np.ndarray]] = (),
 ) -> np.ndarray:
-    """Draws boxes and masks on an image.
+    """Draws boxes, masks and keypoints on an image.
 
     Args:
         pixels: The pixels of the image, uint8 [height, width, 3].
@@ -23,6 +29,7 @@ def draw_annotations(
         objects: The objects: `bbox`, float32 [num_objects, 4], ymin, xmin, ymax, xmax in 0..1, and optionally `label`,
             int64 [num_objects]. None draws no objects.
         names: The class names of the objects.
+        positions: Features of a kind in `features.kinds`, with their values.
 
     Returns:
         The image, uint8 [height', width', 3]. Small images are enlarged by an integer factor.
@@ -34,6 +41,8 @@ def draw_annotations(
     image = image.resize((factor * image.width, factor * image.height), Image.Resampling.NEAREST)
     if objects:
         _draw_boxes(ImageDraw.Draw(image), np.array([image.height, image.width] * 2), objects, names)
+    for feature, values in positions:
+        KINDS[feature.kind].draw(ImageDraw.Draw(image), np.array([image.height, image.width]), feature, values, _COLORS)
     return np.asarray(image)
 
 
@@ -68,3 +77,6 @@ def _draw_boxes(draw: ImageDraw.ImageDraw, sides: np.ndarray, objects: Mapping[s
 
 def _colour_of(label: int) -> str:
     return f"hsl({label * _GOLDEN_ANGLE % 360:.0f},70%,45%)"
+
+
+_COLORS = tuple(map(_colour_of, range(20)))  # of objects with positions, in order

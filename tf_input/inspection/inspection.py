@@ -100,19 +100,27 @@ def _print_example(directory: str, wanted: str, as_json: bool) -> None:
 
 
 def _drawn(dataset: "PreparedDataset", example: Mapping[str, Any]) -> "np.ndarray":
-    """Returns the image of an example with its boxes and masks."""
+    """Returns the image of an example with its boxes, masks and keypoints."""
+    from tf_input.features.kinds import KINDS
     from tf_input.inspection.pictures import to_rgb
 
     features = dataset.features
     masks = [example[name] for name, feature in features.items() if feature.kind == "mask"]
     objects = example[OBJECTS] if f"{OBJECTS}/bbox" in features else None
-    if not masks and objects is None:
+    positions = [(feature, _value_of(example, name)) for name, feature in features.items() if feature.kind in KINDS]
+    if not masks and objects is None and not positions:
         return example[IMAGE]
-    import_package("PIL", "drawing boxes and masks", "Pillow")
+    import_package("PIL", "drawing boxes, masks and keypoints", "Pillow")
     from tf_input.inspection.drawings import draw_annotations
 
     label = features.get(f"{OBJECTS}/{LABEL}")
-    return draw_annotations(to_rgb(example[IMAGE]), masks, objects, label.label_names if label else ())
+    return draw_annotations(to_rgb(example[IMAGE]), masks, objects, label.label_names if label else (), positions)
+
+
+def _value_of(example: Mapping[str, Any], name: str) -> Any:
+    """Returns the value of a feature, which is nested for features of objects."""
+    prefix, _, inner = name.partition("/")
+    return example[OBJECTS][inner] if prefix == OBJECTS and inner else example[name]
 
 
 def _cell(value: Any) -> str:

@@ -6,16 +6,20 @@ images are not read during listing. For large arrays, only the location in the f
 
 import dataclasses
 import math
-from typing import Callable, Collection, Mapping
+from typing import Callable, Collection, Mapping, Sequence
+
+import numpy as np
 
 from beam_pipelines.config.columns import FLAG_KINDS, Column
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
 from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.images.tensor_values import describe_tensor
 from beam_pipelines.sources.arrays.array_streams import Field
+from beam_pipelines.sources.cells.array_cells import describe_resolved
 from beam_pipelines.sources.rows.field_names import choose_roles, describe_names, names_of_fields
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from tf_input.dataset_format import LABEL, TENSOR_DTYPES, WEIGHT
@@ -109,6 +113,8 @@ class ArrayColumns:
         if column.kind == "image":
             _check_other_image(column.names[0], fields[0])
             return column
+        if column.kind in KINDS:
+            return _as_positions(column, fields)
         if column.is_list and column.kind != "float":
             return _as_list(column, fields[0])
         for name, field in zip(column.names, fields):
@@ -187,6 +193,25 @@ def _as_list(column: Column, field: Field) -> Column:
     if _num_values(field) * field.dtype.itemsize > _MAX_VALUE_BYTES:
         raise _unfit(name, field, f", more than {_MAX_VALUE_BYTES} bytes for each example. Use {printable(name)}:tensor.")
     return column
+
+
+def _as_positions(column: Column, fields: Sequence[Field]) -> Column:
+    """Returns the column for fields with the numbers of a kind in `KINDS`. Raises UserError if the dtype or the shape of
+    a field is not suitable."""
+    for name, field in zip(column.names, fields):
+        num_values, expected = _num_values(field), column.shape[0] * 2 if column.shape else 0
+        fits = num_values == 1 if len(fields) > 1 else not column.shape or num_values in (math.prod(column.shape), expected)
+        if field.dtype.kind not in "iuf" or not fits or num_values * field.dtype.itemsize > _MAX_VALUE_BYTES:
+            raise UserError(
+                f"{printable(name)!r} has the type {_describe(field)}, which cannot be {column.kind}{list(column.shape) or ''}. Give it x and y, or x, y and "
+                "visibility, of each point."
+            )
+    if column.shape:
+        return column
+    try:
+        return dataclasses.replace(column, shape=KINDS[column.kind].resolve_shape(np.zeros(fields[0].shape).tolist()))
+    except InvalidInput as error:
+        raise UserError(f"{printable(column.names[0])!r} has {error}. State the shape: {describe_resolved(column)}.") from None
 
 
 def _as_array(column: Column, field: Field) -> Column:

@@ -1,16 +1,18 @@
 """Reads cells that describe the objects in an image in the format of Hugging Face's libraries."""
 
-from typing import Any, Collection, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import InvalidInput
+from beam_pipelines.features.feature_kind import Points, to_points
+from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.cells.box_forms import NUMBERS, BoxForms, box_sides
-from beam_pipelines.sources.cells.cells import in_column, read_flag, shown
+from beam_pipelines.sources.cells.cells import in_column, read_flag, read_numbers, shown
 from beam_pipelines.sources.cells.class_cells import known, name_integers, read_class
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from tf_input.dataset_format import OBJECTS
+from tf_input.dataset_format import OBJECTS, Feature
 
 _BOXES = ("bbox", "bboxes", "boxes")
 _CATEGORIES = ("category", "categories", "label", "labels")
@@ -24,6 +26,7 @@ class ObjectsColumn:
         fields: The names of the fields that the objects have.
         source: The options for class names and boxes.
         names: Field of the objects -> class names that its integers are indexes into, if the source has them.
+        first_cells: The cells of the first rows, which determine the number of keypoints.
 
     Attributes:
         features: The features of the objects: boxes, classes and existing flags.
@@ -32,7 +35,9 @@ class ObjectsColumn:
         boxes: The counts of the boxes that were read since the last `take`.
     """
 
-    def __init__(self, fields: Collection[str], source: SourceConfig, names: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, fields: Collection[str], source: SourceConfig, names: Mapping[str, Sequence[str]], first_cells: Callable[[], Iterable[Any]] = tuple
+    ) -> None:
         self._format, self._is_relative = source.box_format or "xywh", source.box_unit == "relative"
         numbers = NUMBERS[self._format]
         self._expected = f'{{"bbox": [{numbers}, …], "category": [name, …]}}, with the same number of each'
@@ -44,7 +49,9 @@ class ObjectsColumn:
         self.unused_fields = UnusedFields()
         category_names = names.get(next((name for name in _CATEGORIES if name in fields), ""), ())
         self.class_names = () if class_names else tuple(category_names)
-        self.features = object_features(dict.fromkeys(self._flags, "integer"))
+        self._shapes = {name: shape for name in KINDS if name in fields and (shape := _find_shape(name, first_cells()))}
+        positions = (Feature(f"{OBJECTS}/{name}", name, (None, *shape)) for name, shape in self._shapes.items())
+        self.features = (*object_features(dict.fromkeys(self._flags, "integer")), *positions)
 
     def read(self, row: Mapping[str, Any]) -> Objects:
         """Reads the objects of a row. Raises `InvalidInput` if the cell with the objects is invalid."""
@@ -82,9 +89,19 @@ class ObjectsColumn:
         labels = tuple([known(read_class(category), self._allowed) for category in categories])
         numbers = {name: tuple([int(read_flag(value)) for value in values]) for name, values in zip(self._flags, flags)}
         for fields in cell if several else [cell]:
-            kept = [*_FLAGS, *(name for names in (_BOXES, _CATEGORIES) if (name := _name(fields, names)))]
+            kept = [*_FLAGS, *self._shapes, *(name for names in (_BOXES, _CATEGORIES) if (name := _name(fields, names)))]
             self.unused_fields.add(name for name in fields if name not in kept)
-        return Objects(tuple(map(self._read_box, boxes)), labels, numbers, is_relative=self._is_relative)
+        points = {name: self._read_points(cell, name, len(boxes)) for name in self._shapes}
+        return Objects(tuple(map(self._read_box, boxes)), labels, numbers, is_relative=self._is_relative, points=points)
+
+    def _read_points(self, cell: Any, name: str, num_objects: int) -> tuple[Points, ...]:
+        """Reads the values of a kind in `KINDS` of all objects. A missing value has no labeled points."""
+        kind, shape = KINDS[name], self._shapes[name]
+        values = _values(cell, name) or [None] * num_objects
+        if len(values) != num_objects:
+            raise InvalidInput("bad_objects", f"has {len(values)} values of {name} for {num_objects} objects")
+        missing = [None] * (shape[0] * shape[1])
+        return tuple([to_points(kind.read(read_numbers(value) if value else missing, shape)) for value in values])
 
     def _read_box(self, box: Any) -> tuple[float, float, float, float]:
         is_box = isinstance(box, list) and len(box) == 4 and all(type(number) in (int, float) for number in box)
@@ -93,6 +110,24 @@ class ObjectsColumn:
         box = tuple(map(float, box))
         self.boxes.add(box)
         return box_sides(box, self._format)
+
+
+def _values(cell: Any, name: str) -> list[Any]:
+    """Returns the values of a field for all objects; empty if the cell does not have the field as a list."""
+    if isinstance(cell, list):
+        return [item.get(name) if isinstance(item, dict) else None for item in cell]
+    values = cell.get(name) if isinstance(cell, dict) else None
+    return values if isinstance(values, list) else []
+
+
+def _find_shape(name: str, cells: Iterable[Any]) -> tuple[int, ...]:
+    """Returns the shape of the first valid value of a kind in `KINDS`; () if there is none."""
+    for value in (value for cell in cells for value in _values(cell, name)):
+        try:
+            return KINDS[name].resolve_shape(read_numbers(value), is_of_object=True)
+        except InvalidInput:  # becomes a dead letter during listing
+            continue
+    return ()
 
 
 def _name(fields: Mapping[str, Any], names: tuple[str, ...]) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, Container, Iterator, Mapping, NamedTuple
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.features.keypoints import Points
+from beam_pipelines.features.feature_kind import Points
 from beam_pipelines.sources.formats.coco.coco_keypoints import FIELDS, CocoKeypoints
 
 _NUMBERS = 5  # a box and an area

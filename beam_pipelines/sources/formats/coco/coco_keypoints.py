@@ -9,7 +9,8 @@ import unicodedata
 from typing import Any, Mapping
 
 from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable
-from beam_pipelines.features.keypoints import Keypoints, Points
+from beam_pipelines.features.feature_kind import Points, to_points
+from beam_pipelines.features.keypoints import Keypoints
 from tf_input.dataset_format import OBJECTS, Feature
 
 FIELDS = ("keypoints", "num_keypoints")  # of annotations; the number of labeled points is counted again
@@ -90,4 +91,4 @@ class CocoKeypoints:
         start = self._ends[row - 1] if row else 0
         numbers = self._numbers[start : self._ends[row]].tolist()
         shape = self.feature().shape[1:]
-        return Keypoints.to_points(Keypoints().read(numbers or [0.0] * (shape[0] * shape[1]), shape))
+        return to_points(Keypoints().read(numbers or [0.0] * (shape[0] * shape[1]), shape))

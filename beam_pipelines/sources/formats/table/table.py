@@ -35,7 +35,7 @@ from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.formats.table.image_rows import ImageRows
 from beam_pipelines.sources.formats.table.table_columns import choose_columns, describe_rows, has_names, names_of_integers
 from beam_pipelines.sources.rows.table_files import METADATA, TableFile
-from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, read_first_row, read_head, read_rows, show_columns
+from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, first_cells, read_first_row, read_head, read_rows, show_columns
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
@@ -107,7 +107,7 @@ class Table(RowFiles):
         self._table_heads = {first.name: head}
         self._file_columns = {columns.image, *(column.names[0] for column in wanted if column.kind in _FILES)}
         self._name_classes(source, head)
-        self._objects = objects = self._open_objects(source, head)
+        self._objects = objects = self._open_objects(source, head, first)
         self.unused_fields, self.boxes = (objects.unused_fields, objects.boxes) if objects else (UnusedFields(), BoxForms())
         has_positions = any(column.kind in KINDS for column in wanted)
         for option, is_used in (("box_format", objects), ("box_unit", objects or has_positions)):
@@ -140,10 +140,10 @@ class Table(RowFiles):
             classes += [columns.boxes.label] if columns.boxes and columns.boxes.label else []
         self._known_names = {name: head.class_names.get(name, ()) for name in classes}
 
-    def _open_objects(self, source: SourceConfig, head: TableHead) -> ObjectsColumn | RowBoxes | None:
+    def _open_objects(self, source: SourceConfig, head: TableHead, first: TableFile) -> ObjectsColumn | RowBoxes | None:
         if self._columns.objects:
             names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
-            return ObjectsColumn(head.object_fields, source, names)
+            return ObjectsColumn(head.object_fields, source, names, lambda: first_cells(first, source, OBJECTS))
         boxes = self._columns.boxes
         return RowBoxes(boxes, source, head.class_names.get(boxes.label or "", ())) if boxes else None
 

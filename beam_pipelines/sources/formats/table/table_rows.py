@@ -123,6 +123,12 @@ def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ..
         return next((row for _, row in rows if not isinstance(row, InvalidInput)), {})
 
 
+def first_cells(file: TableFile, config: SourceConfig, column: str) -> Iterator[Any]:
+    """Yields the cells of a column in the first valid rows."""
+    with contextlib.closing(read_rows(file, config, (column,))) as rows:
+        yield from (row.get(column) for _, row in itertools.islice(rows, _NUM_HEAD_ROWS) if not isinstance(row, InvalidInput))
+
+
 def find_repeated(file: TableFile, config: SourceConfig, column: str) -> str | None:
     """Returns the first text that occurs at least twice in a column of the first rows, or None."""
     seen: set[str] = set()

@@ -75,8 +75,9 @@ class WebDataset(ContainerSource):
         self._objects, self.unused_fields, self.boxes = None, UnusedFields(), BoxForms()
         if any(_means_objects(label, first) for label in labels):
             some = itertools.islice(self._first_samples(config), _NUM_FIRST)
-            fields = {field for _, sample in some for field in _object_fields(sample)}
-            self._objects = ObjectsColumn(fields, config.source, {})
+            objects = [sample.fields().get(OBJECTS) for _, sample in some]
+            fields = {field for some_objects in objects for field in _fields_of(some_objects)}
+            self._objects = ObjectsColumn(fields, config.source, {}, lambda: objects)
             self.unused_fields, self.boxes = self._objects.unused_fields, self._objects.boxes
             labels = tuple(item for item in labels if not _means_objects(item, first))
         if not self.has_images and not features:
@@ -272,5 +273,8 @@ def _means_objects(column: Column, first: TarSample) -> bool:
 
 def _object_fields(first: TarSample) -> set[str]:
     """Returns the fields that describe the objects in a sample, or an empty mapping for samples without objects."""
-    objects = first.fields().get(OBJECTS)
+    return _fields_of(first.fields().get(OBJECTS))
+
+
+def _fields_of(objects: Any) -> set[str]:
     return {field for item in (objects if isinstance(objects, list) else [objects]) if isinstance(item, dict) for field in item}

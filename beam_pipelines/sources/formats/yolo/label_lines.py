@@ -13,7 +13,8 @@ import math
 from typing import NamedTuple, Sequence
 
 from beam_pipelines.errors import InvalidInput, printable
-from beam_pipelines.features.keypoints import Keypoints, Points
+from beam_pipelines.features.feature_kind import Points, to_points
+from beam_pipelines.features.keypoints import Keypoints
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.cells.box_forms import Box, box_sides
 
@@ -148,7 +149,7 @@ def _read_points(values: Sequence[float], num_points: int, num_columns: int) -> 
             "bad_keypoints",
             f"has {len(values) + 1} columns; with the kpt_shape [{num_points}, {num_columns}] it must have {expected + 1}",
         )
-    return Keypoints.to_points(Keypoints().read(values[4:], (num_points, num_columns)))
+    return to_points(Keypoints().read(values[4:], (num_points, num_columns)))
 
 
 def _check_count(num_values: int) -> None:
