@@ -32,6 +32,7 @@ class Examples:
     class_label   int; for any number of classes, multi-hot float32 [num_classes]
     integer       int, or an int64 array of its shape
     float         float, or a float32 array of its shape
+    keypoints     float32 [n, 2 or 3]: x and y in 0..1, and visibility
     text          str, or an object array of its shape
     objects       a dictionary: `bbox`, float32 [n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64 [n]; `valid`,
                   bool [n], all True; and further features of objects

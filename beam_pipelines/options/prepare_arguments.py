@@ -152,7 +152,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         action="append",
         metavar="COLUMN[:KIND]",
         help="Column or field that the model predicts. Repeat the option for each output of the model. Several "
-        "columns joined by commas form one label of the kind one_hot, multi_label, float or integer. --label=none "
+        "columns joined by commas form one label of the kind one_hot, multi_label, float, integer or keypoints. --label=none "
         f"writes examples without a label. Kinds: {', '.join(KINDS)}. Default kind: class.",
     )
     add(
@@ -251,12 +251,13 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         choices=BAD_BOXES,
         default="reject",
         help="Treatment of boxes that are partly or fully outside their image. reject: the image becomes a dead "
-        "letter. clip: the box is clipped to the image, and removed if it is fully outside. Default: reject.",
+        "letter. clip: the box is clipped to the image, and removed if it is fully outside. Keypoints outside get "
+        "visibility 0; this also applies to columns of the kind keypoints in other formats. Default: reject.",
     )
     add(
         "--drawn_on",
         choices=DRAWN_ON,
-        help="Orientation in which boxes and masks were drawn on images with an EXIF rotation. file: as stored in "
+        help="Orientation in which boxes, keypoints and masks were drawn on images with an EXIF rotation. file: as stored in "
         "the file. upright: as browsers and OpenCV show the image. The option takes precedence over the image size "
         "in the annotations. Default: upright if only the upright image has the size in the annotations; otherwise "
         "file, with a warning that counts the images.",
@@ -271,8 +272,8 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--box_unit",
         choices=BOX_UNITS,
-        help="Unit of the numbers of a box. pixels: pixels of the image. relative: fractions of the width and "
-        "height, from 0 to 1. Default: pixels; the run fails if all numbers are from 0 to 1.",
+        help="Unit of the numbers of a box, and of columns of the kind keypoints in any format. pixels: pixels of the "
+        "image. relative: fractions of the width and height, from 0 to 1. Default: pixels; the run fails if all numbers are from 0 to 1.",
     )
     add(
         "--masks",

@@ -26,7 +26,7 @@ from beam_pipelines.__main__ import make_parser
 RUN = (
     "README.md",
     "docs/get_started.md",
-    *(f"docs/how_to/{name}.md" for name in ("augment", "class_folders", "detection", "mix_and_balance", "segmentation", "tables")),
+    *(f"docs/how_to/{name}.md" for name in ("augment", "class_folders", "detection", "keypoints", "mix_and_balance", "segmentation", "tables")),
 )
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/**/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 120
