@@ -26,6 +26,7 @@ class Certainty(enum.IntEnum):
     EXTENSION = 1  # files with the usual extension, which may also be notes
     LAYOUT = 2  # files or folders with the usual names
     MARKER = 3  # a file that only this format has
+    CONTENT = 4  # the first bytes of the only input file
 
 
 class Recognition(NamedTuple):

@@ -5,7 +5,10 @@ objects.
 """
 
 import base64
+import csv
+import io
 import json
+import math
 import os
 import pathlib
 import tracemalloc
@@ -179,6 +182,67 @@ def encode_brush(pixels: np.ndarray, sizes: Sequence[int] = (3, 4, 8, 16)) -> li
     return [int(bits[start : start + 8], 2) for start in range(0, len(bits), 8)]
 
 
+def via_region(box: tuple, kind: str = "rect", **attributes: Any) -> dict[str, Any]:
+    label, xmin, ymin, xmax, ymax = box
+    rectangle = {"name": "rect", "x": xmin, "y": ymin, "width": xmax - xmin, "height": ymax - ymin}
+    xs, ys = zip(*corners(box))
+    shape = rectangle if kind == "rect" else {"name": "polygon", "all_points_x": xs, "all_points_y": ys}
+    return {"shape_attributes": shape, "region_attributes": {"kind": label, **attributes}}
+
+
+def via_entry(*regions: Any, name: str = "1.png", **attributes: Any) -> dict[str, Any]:
+    return {"filename": name, "size": 123, "regions": regions, "file_attributes": attributes}
+
+
+def via_entries(boxes: Mapping[str, Sequence[tuple]]) -> dict[str, Any]:
+    return {
+        f"{name}.png123": via_entry(*(via_region(box, ("rect", "polygon")[number % 2]) for number, box in enumerate(objects)), name=f"{name}.png")
+        for name, objects in boxes.items()
+    }
+
+
+def write_via(boxes: Mapping[str, Sequence[tuple]]) -> Files:
+    return {f"images/{name}.png": data for name, data in IMAGES.items()} | {"via_project.json": via_project(via_entries(boxes))}
+
+
+def via_project(entries: Mapping[str, Any]) -> bytes:
+    return json.dumps({"_via_settings": {"core": {}}, "_via_img_metadata": entries, "_via_attributes": {"region": {}}}).encode()
+
+
+def changed_via(*regions: Any, **fields: Any) -> Files:
+    """Returns a project with other regions in picture 1."""
+    entries = {"1": via_entry(*regions) | fields, **{name: via_entry(name=f"{name}.png") for name in "23"}}
+    return {"via_project.json": via_project(entries)}
+
+
+def via_csv(entries: Mapping[str, Any]) -> bytes:
+    """Returns the CSV export of the VGG Image Annotator."""
+    written = io.StringIO()
+    rows = csv.writer(written)
+    rows.writerow(["filename", "file_size", "file_attributes", "region_count", "region_id", "region_shape_attributes", "region_attributes"])
+    for entry in entries.values():
+        for number, region in enumerate(entry["regions"] or [{"shape_attributes": {}, "region_attributes": {}}]):
+            cells = (json.dumps(region[field]) for field in ("shape_attributes", "region_attributes"))
+            rows.writerow([entry["filename"], 123, json.dumps(entry["file_attributes"]), len(entry["regions"]), number, *cells])
+    return written.getvalue().encode()
+
+
+def kitti(*lines: str) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def kitti_line(box: tuple, start: str = "0.25 2 -1.58", end: str = "1.65 1.67 3.64 -0.65 1.71 46.70 -1.59") -> str:
+    return f"{box[0]} {start} {' '.join(f'{side:.2f}' for side in box[1:])} {end}"
+
+
+DONT_CARE = "DontCare -1 -1 -10 0.00 0.00 9.00 9.00 -1 -1 -1 -1000 -1000 -1000 -10"
+
+
+def write_kitti(boxes: Mapping[str, Sequence[tuple]]) -> Files:
+    files = {f"training/image_2/{name}.png": data for name, data in IMAGES.items()} | {"testing/image_2/9.png": IMAGES["1"]}
+    return files | {f"training/label_2/{name}.txt": kitti(*map(kitti_line, objects), DONT_CARE) for name, objects in boxes.items()}
+
+
 def brush(pixels: np.ndarray, **fields: Any) -> dict[str, Any]:
     return {"format": "rle", "rle": encode_brush(pixels), "brushlabels": ["cat"], **fields}
 
@@ -191,6 +255,8 @@ FORMATS = {
     "labelme": Format(write_labelme),
     "cvat": Format(write_cvat, key="images/{}.png", flags={"is_occluded": (1, 0)}),
     "label_studio": Format(write_label_studio, key="images/{}.png"),
+    "via": Format(write_via, key="images/{}.png"),
+    "kitti": Format(write_kitti, key="training/image_2/{}.png", has_masks=False, flags={"occluded": (2, 2), "truncated": (0.25, 0.25)}),
 }
 
 
@@ -203,6 +269,7 @@ class Listing:
         self.letters: dict[str, DeadLetter] = {}
         self.num_ignored = 0
         self.unused: set[str] = set()
+        self.noted: dict[str, int] = {}
         for part in open_source(config).parts():
             lister = open_source(config, spool_directory=os.fspath(spool) if spool else None)
             for item in lister.list(part):
@@ -211,6 +278,8 @@ class Listing:
                 into[name] = item
             self.num_ignored += lister.num_ignored
             self.unused |= lister.unused_fields.names
+            for warning, num in lister.noted.items():
+                self.noted[warning] = self.noted.get(warning, 0) + num
 
     @property
     def boxes(self) -> dict[str, list[tuple]]:
@@ -246,7 +315,7 @@ def test_label_none_lists_only_images(tmp_path, kind):
     case = FORMATS[kind]
     path = f"{write(tmp_path, case.write(BOXES))}/{case.input}".rstrip("/")
     listed = Listing(path, kind, source={"labels": ()})
-    assert {image.values for image in listed.images.values()} == {None} and len(listed.images) == 3
+    assert {image.values for image in listed.images.values()} == {None} and len(listed.images) == (4 if kind == "kitti" else 3)
 
 
 def test_masks_and_label_none_exclude_each_other(tmp_path):
@@ -432,6 +501,26 @@ SHAPES |= {
         [CAT],
     ),
 }
+LABEL_FILE = "training/label_2/1.txt"
+SHAPES |= {
+    "via circle": ("via", changed_via({"shape_attributes": {"name": "circle", "cx": 20, "cy": 10, "r": 5}, "region_attributes": {"kind": "cat"}}), [("cat", 15, 5, 25, 15)]),
+    "via ellipse": (
+        "via",
+        changed_via({"shape_attributes": {"name": "ellipse", "cx": 10, "cy": 10, "rx": 3, "ry": 5, "theta": math.pi / 2}, "region_attributes": {"kind": "cat"}}),
+        _TURNED,
+    ),
+    "via points and lines": (
+        "via",
+        changed_via(via_region(CAT), *({"shape_attributes": {"name": kind}, "region_attributes": {"kind": "cat"}} for kind in ("point", "polyline"))),
+        [CAT],
+    ),
+    "via checkbox": ("via", changed_via(via_region(({"cat": True, "dog": False}, *CAT[1:]))), [CAT]),
+    "via regions of an old version": ("via", changed_via(regions={"0": via_region(CAT)}), [CAT]),
+    "via no attributes": ("via", changed_via({**via_region(CAT), "region_attributes": {}}), [("object", *CAT[1:])]),
+    "kitti scores": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT) + " 0.9")}, [CAT]),
+    "kitti line ends": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT)).replace(b"\n", b"\r\n\r\n")}, [CAT]),
+    "kitti fractions": ("kitti", {LABEL_FILE: kitti(kitti_line(("cat", 4.25, 5.5, 14.75, 17)))}, [("cat", 4.25, 5.5, 14.75, 17)]),
+}
 
 
 @pytest.mark.parametrize("case", SHAPES)
@@ -524,6 +613,29 @@ BAD |= {
     "label_studio brush of other numbers": ("label_studio", changed_label_studio(brush(CAT_PIXELS, rle=[0, 999])), "bad_mask", ["bytes"]),
     "label_studio empty brush": ("label_studio", changed_label_studio(brush(0 * CAT_PIXELS)), "bad_mask", ["without pixels"]),
 }
+BAD |= {
+    "via infinity": ("via", changed_via(via_region(CAT), via_region(("cat", 1e300, 2, 3, 4))), "bad_box", ["region 2", "cat"]),
+    "via negative side": ("via", changed_via(via_region(("cat", 9, 2, 3, 4))), "bad_box", ["region 1", "-6"]),
+    "via missing side": ("via", changed_via({"shape_attributes": {"name": "circle", "cx": 1, "cy": 2}, "region_attributes": {"kind": "cat"}}), "bad_box", ["r None"]),
+    "via negative radius": ("via", changed_via({"shape_attributes": {"name": "circle", "cx": 1, "cy": 2, "r": -3}, "region_attributes": {"kind": "cat"}}), "bad_box", ["-3"]),
+    "via two corners": ("via", changed_via({"shape_attributes": {"name": "polygon", "all_points_x": [1, 2], "all_points_y": [3, 4]}, "region_attributes": {"kind": "cat"}}), "bad_box", ["2 points"]),
+    "via lists of different lengths": ("via", changed_via({"shape_attributes": {"name": "polygon", "all_points_x": [1, 2], "all_points_y": [3]}, "region_attributes": {"kind": "cat"}}), "bad_box", ["equal length"]),
+    "via unknown shape": ("via", changed_via({"shape_attributes": {"name": "star"}, "region_attributes": {"kind": "cat"}}), "bad_annotation", ["star"]),
+    "via empty class": ("via", changed_via(via_region(("", *CAT[1:]))), "bad_label", ["kind"]),
+    "via two classes": ("via", changed_via(via_region(({"cat": True, "dog": True}, *CAT[1:]))), "bad_label", ["2 values"]),
+    "via region is no object": ("via", changed_via(7), "bad_annotation", ["shape_attributes"]),
+    "via escape": ("via", changed_via(filename="../images/1.png"), "outside", [".."]),
+    "via missing image": ("via", changed_via(filename="https://host/9.png"), "missing", ["9.png"]),
+    "via no file name": ("via", changed_via(filename=5), "bad_annotation", ["filename"]),
+    "kitti NaN": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT), kitti_line(("cat", float("nan"), 1, 2, 3)))}, "bad_box", ["object 2", "cat", "nan"]),
+    "kitti huge number": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT).replace("4.00", "1e999"))}, "bad_box", ["1e999"]),
+    "kitti columns": ("kitti", {LABEL_FILE: kitti("cat 0 0 0 1 2 3 4")}, "bad_annotation", ["8 columns"]),
+    "kitti sides": ("kitti", {LABEL_FILE: kitti(kitti_line(("cat", 9, 1, 2, 3)))}, "bad_box", ["-7"]),
+    "kitti truncation": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT, "1.5 0 0"))}, "bad_annotation", ["1.5"]),
+    "kitti occlusion": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT, "0 7 0"))}, "bad_annotation", ["7"]),
+    "kitti not UTF-8": ("kitti", {LABEL_FILE: b"\xff"}, "bad_txt", ["UTF-8"]),
+    "kitti too large": ("kitti", {LABEL_FILE: b" " * (5 << 20)}, "bad_txt", ["too large"]),
+}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -561,6 +673,12 @@ INVALID |= {
     "label_studio cut": ("label_studio", {"export.json": write_label_studio(BOXES)["export.json"][:-2]}, ["not valid JSON"]),
     "label_studio repeated field": ("label_studio", {"export.json": b'[{"annotations": [], "data": {}, "data": {}}]'}, ["twice"]),
     "label_studio deep nesting": ("label_studio", {"export.json": b'[{"data": 1, "annotations": ' + DEEP}, ["export.json"]),
+}
+INVALID |= {
+    "via list": ("via", {"via_project.json": b'[{"_via_img_metadata": {}}]'}, ["JSON object"]),
+    "via cut": ("via", {"via_project.json": write_via(BOXES)["via_project.json"][:-2]}, ["not valid JSON"]),
+    "via deep nesting": ("via", {"via_project.json": b'{"_via_img_metadata": {"a": ' + DEEP}, ["via_project.json"]),
+    "via repeated field": ("via", {"via_project.json": b'{"_via_img_metadata": {"a": {"filename": "1", "filename": "2"}}}'}, ["twice"]),
 }
 
 
@@ -661,8 +779,9 @@ def test_label_studio_images_are_found_by_name(tmp_path, path):
 
 def test_label_studio_reports_parts_that_are_not_used(tmp_path):
     cancelled, keypoints = (SHAPES[f"label_studio {case}"][1] for case in ("first annotation that is not cancelled", "keypoints"))
-    for changes, expected in ((cancelled, "further annotations of a task"), (keypoints, "regions of type keypointlabels")):
-        assert Listing(write(tmp_path, write_label_studio(BOXES) | changes), "label_studio").unused == {expected}
+    assert Listing(write(tmp_path, write_label_studio(BOXES) | keypoints), "label_studio").unused == {"regions of type keypointlabels"}
+    noted = Listing(write(tmp_path, cancelled), "label_studio").noted
+    assert list(noted.values()) == [1] and "several annotations" in next(iter(noted))
 
 
 def choices(*names: str, **fields: Any) -> dict[str, Any]:
@@ -694,6 +813,75 @@ def test_label_studio_asks_for_one_of_several_choices(tmp_path):
         Listing(path, "label_studio")
 
 
+# VGG Image Annotator
+
+
+@pytest.mark.parametrize("form", ["export.json", "export.csv", "annotations/export.json"])
+def test_via_exports_are_read(tmp_path, form):
+    entries = via_entries(BOXES)
+    data = via_csv(entries) if form.endswith(".csv") else json.dumps(entries).encode()
+    path = write(tmp_path, {f"images/{name}.png": b"x" for name in IMAGES} | {form: data})
+    for place in (path, *([f"{path}/{form}"] if "/" not in form else [])):
+        assert guess_source(place).kind.name == "via"
+        listed = Listing(place, "via")
+        assert {pathlib.PurePath(key).stem: boxes for key, boxes in listed.boxes.items()} == BOXES and not listed.letters
+
+
+def test_via_csv_with_invalid_json_is_a_dead_letter(tmp_path):
+    data = via_csv(via_entries(BOXES)).replace(b'{""name"": ""rect"", ""x"": 4', b'{""name"": rect"", ""x"": 4')
+    listed = Listing(write(tmp_path, {f"{name}.png": b"x" for name in IMAGES} | {"export.csv": data}), "via")
+    assert [letter.reason for letter in listed.letters.values()] == ["bad_json"] and len(listed.images) == 2
+
+
+def test_via_split_folders_give_splits(tmp_path):
+    files = {f"{split}/1.png": b"x" for split in ("train", "val")}
+    files |= {f"{split}/via_region_data.json": json.dumps({"1": via_entry(via_region(CAT))}).encode() for split in ("train", "val")}
+    path = write(tmp_path, files)
+    assert guess_source(path).kind.name == "via"
+    listed = Listing(path, "via")
+    assert {key: image.split for key, image in listed.images.items()} == {"train/1.png": "train", "val/1.png": "validation"}
+
+
+def test_via_asks_for_one_of_several_attributes(tmp_path):
+    regions = via_region(CAT, colour="red"), via_region(("dog", *CAT[1:]), colour="blue")
+    path = write(tmp_path, write_via(BOXES) | changed_via(*regions))
+    with pytest.raises(UserError, match="--label.*colour, kind"):
+        Listing(path, "via")
+    listed = Listing(path, "via", source={"labels": (Column("label", ("colour",)),)})
+    assert [box[0] for box in listed.boxes["images/1.png"]] == ["red", "blue"] and listed.unused == {"region attribute kind"}
+    with pytest.raises(UserError, match="--label=shape.*colour, kind, objects"):
+        Listing(path, "via", source={"labels": (Column("label", ("shape",)),)})
+
+
+def test_via_file_attributes_can_be_labels(tmp_path):
+    entries = {name: via_entry(name=f"{name}.png", weather=weather) for name, weather in zip("123", ("sun", "rain", {"sun": True, "fog": True}))}
+    path = write(tmp_path, {f"{name}.png": b"x" for name in "123"} | {"p.json": via_project(entries)})
+    listed = Listing(path, "via")
+    assert {key: image.label for key, image in listed.images.items()} == {"1.png": "sun", "2.png": "rain"}
+    assert [letter.reason for letter in listed.letters.values()] == ["bad_label"]
+    several = Listing(path, "via", source={"labels": (Column("label", ("weather",), "multi_label"),)})
+    assert several.images["3.png"].values == {"label": ("fog", "sun")}
+
+
+# KITTI
+
+
+def test_kitti_counts_regions_and_images_that_are_left_out(tmp_path):
+    listed = Listing(write(tmp_path, write_kitti(BOXES)), "kitti")
+    assert [num for warning, num in listed.noted.items() if "DontCare" in warning] == [3] and listed.num_ignored == 1
+    assert {image.split for image in listed.images.values()} == {"train"}
+    assert listed.unused == {"alpha", "dimensions", "location", "rotation_y"}
+
+
+@pytest.mark.parametrize("images, labels", [("image_2", "label_2"), ("images", "labels")])
+def test_kitti_folders_without_training(tmp_path, images, labels):
+    path = write(tmp_path, {f"{images}/1.png": b"x", f"{labels}/1.txt": kitti(kitti_line(CAT)), f"{images}/2.png": b"x", f"{labels}/2.txt": b""})
+    assert guess_source(path).kind.name == "kitti"
+    listed = Listing(path, "kitti")
+    assert listed.boxes == {f"{images}/1.png": [CAT], f"{images}/2.png": []}
+    assert {image.split for image in listed.images.values()} == {None}
+
+
 # LabelMe
 
 
@@ -707,7 +895,7 @@ def test_labelme_finds_images_and_reports_outdated_names(tmp_path):
     for case, (files, expected) in layouts.items():
         listed = Listing(write(tmp_path / case, files), "labelme")
         assert list(listed.images) == [expected] and not listed.letters, case
-        assert ("imagePath" in listed.unused) == (case in ("other computer", "outside")), case
+        assert bool(listed.noted) == (case in ("other computer", "outside")), case
 
 
 def test_labelme_split_folders_give_splits(tmp_path):

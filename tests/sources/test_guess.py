@@ -71,7 +71,6 @@ def test_source_of_a_file_is_detected_from_its_name(tmp_path, kind, name):
 
 
 LABELME = b'{"version": "5.2.1", "shapes": [{"label": "cat", "points": [[4, 5]]}], "imagePath": "1.jpg"}'
-VIA = b'{"1.jpg123": {"filename": "1.jpg", "size": 123, "regions": []}}'
 YOLO = b"0 0.5 0.5 0.25 0.5\n11 0.25 0.25 0.1 1\n"
 VOC = b"<annotation><filename>1.jpg</filename></annotation>"
 KITTI = b"Car 0.00 0 -1.58 587.01 173.33 614.12 200.12 1.65 1.67 3.64 -0.65 1.71 46.70 -1.59\n"
@@ -88,10 +87,9 @@ UNREADABLE = {
     "pickles": ("data_batch_1", {"data_batch_1": b"\x80\x04x"}, ["pickle"]),
     "missing file": ("x.mat", {}, ["MATLAB"]),
     "LabelMe": ("1.json", {"1.json": LABELME}, ["LabelMe", "--source=labelme"]),
-    "VIA": ("via.json", {"via.json": VIA}, ["VIA"]),
     "JSON list of rows": ("x.json", {"x.json": b'[{"image": "1.jpg", "label": "a"}]'}, ["JSON Lines"]),
     "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--source=yolo", "data.yaml"]),
-    "KITTI": ("1.txt", {"1.txt": KITTI}, ["KITTI"]),
+    "KITTI": ("1.txt", {"1.txt": KITTI}, ["KITTI", "--source=kitti"]),
 }
 
 

@@ -67,6 +67,10 @@ class AnnotationSource(Source):
         """Returns the values of `--label`. None selects the objects."""
         return self._config.source.labels
 
+    def _note(self, warning: str, num: int = 1) -> None:
+        """Counts files or parts of files for a warning, which begins with the count."""
+        self.noted[warning] = self.noted.get(warning, 0) + num
+
     def _image_root(self, path: str) -> str:
         """Returns the folder of the images if `--image_root` is not given."""
         return path

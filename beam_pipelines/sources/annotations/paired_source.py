@@ -149,8 +149,8 @@ class PairedSource(AnnotationSource):
                 message = f"{both}. Correct {field}, or rename the image"
                 yield DeadLetter(pair.annotation, "list", "ambiguous", message)
                 continue
-            if others:  # An outdated name.
-                self.unused_fields.add((field,))
+            if others:
+                self._note_outdated_name()
             yield self._make_image(annotation, pair)
 
     def _list_rest(self, matched: Matched) -> Iterator[InputRecord | DeadLetter | Embedded]:
@@ -234,6 +234,9 @@ class PairedSource(AnnotationSource):
             return nfc(self._root.relative(posixpath.join(folder, annotation.file_name.replace("\\", "/").lstrip("/"))))
         except OutsideError as error:
             raise InvalidInput("outside", f"its {self.image_name_field} is invalid: {error}") from None
+
+    def _note_outdated_name(self) -> None:
+        self._note(f"of the {self.file_kind}s name an image that does not exist. The image with the name of the file is used.")
 
     def _stem(self, path: str) -> str:
         return stem(path, self.names.extension)

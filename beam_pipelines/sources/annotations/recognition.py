@@ -1,31 +1,54 @@
 """Recognises the files of annotation tools by their first bytes."""
 
+import fnmatch
+import itertools
 from typing import Iterator
 
+from beam_pipelines.config.source_kinds import SourceKind
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.label_files import format_of_content
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 
+_NUM_CHECKED = 5  # files of a folder, because the first files may be empty or of another program
+
 
 def recognise_content(names: InputNames, format_name: str, pattern: str, folders: tuple[str, ...] = ()) -> Recognition | None:
-    """Returns a recognition if the first matching file of a folder is of a format.
+    """Returns a recognition if one of the first matching files of a folder is of a format.
 
     The input can be a file itself. Otherwise, its folders with usual names and its split folders are searched too.
 
     Args:
         names: The names in the input.
         format_name: The name of the format in `label_files`.
-        pattern: The glob pattern of the file names.
+        pattern: The glob pattern of the file names, in lower case.
         folders: The usual names of folders of annotation files, in lower case.
     """
+    if not names.is_folder:
+        is_recognised = names.find(pattern) and format_of_content(names.name, names.head()) == format_name
+        return Recognition(names.name, Certainty.CONTENT) if is_recognised else None
     for folder in _candidates(names, folders):
-        name = folder.find(pattern)
-        if name and format_of_content(name, folder.head(name if folder.is_folder else "")) == format_name:
-            return Recognition(name, Certainty.MARKER)
+        matching = (name for name in folder.files if fnmatch.fnmatchcase(name.lower(), pattern))
+        for name in itertools.islice(matching, _NUM_CHECKED):
+            if format_of_content(name, folder.head(name)) == format_name:
+                return Recognition(name, Certainty.MARKER)
     return None
 
 
+def recognise_paired(kind: SourceKind, names: InputNames, format_name: str, pattern: str, folders: tuple[str, ...]) -> Recognition | None:
+    """Recognises a folder of a format with an annotation file for each image.
+
+    Raises:
+        UserError: The input is the annotation file of one image.
+    """
+    recognition = recognise_content(names, format_name, pattern, folders)
+    if recognition and not names.is_folder:
+        path = printable(names.path)
+        raise UserError(f"--input={path}: looks like {format_name} of one image. Pass its folder, with --source={kind.name}.")
+    return recognition
+
+
 def _candidates(names: InputNames, folders: tuple[str, ...]) -> Iterator[InputNames]:
-    for outer in (names, *(names.below if names.is_folder else ())):
+    for outer in (names, *names.below):
         yield outer
-        if outer.is_folder and (inner := outer.folder(*folders)):
+        if inner := outer.folder(*folders):
             yield inner

@@ -55,15 +55,18 @@ _COCO = "Read them with {coco}."
 LABELME = "LabelMe labels"
 CVAT = "CVAT labels"
 LABEL_STUDIO = "Label Studio labels"
+VIA = "VIA labels"
+KITTI = "KITTI labels"
+_READ_VIA = "Read them with --input={path} --source=via."
 _READ_LABEL_STUDIO = "Read them with --input={path} --source=label_studio --image_root=FOLDER."
 _JSON_KEYS = [
     ({"shapes", "imagePath"}, LABELME, "Read them with --source=labelme."),
     ({"shapes", "shape_type"}, LABELME, "Read them with --source=labelme."),
-    ({"_via_img_metadata"}, "VIA labels", _CONVERT),
+    ({"_via_img_metadata"}, VIA, _READ_VIA),
     ({"images", "file_name"}, "COCO annotations", _COCO),
     ({"images", "annotations"}, "COCO annotations", _COCO),
     ({"images", "categories"}, "COCO annotations", _COCO),
-    ({"filename", "regions"}, "VIA labels", _CONVERT),
+    ({"filename", "regions"}, VIA, _READ_VIA),
     ({"annotations", "data"}, LABEL_STUDIO, _READ_LABEL_STUDIO),
     ({"result", "completed_by"}, LABEL_STUDIO, _READ_LABEL_STUDIO),
     ({"annotator", "id"}, LABEL_STUDIO, _READ_LABEL_STUDIO),  # JSON-MIN
@@ -74,7 +77,7 @@ _JSON_KEYS = [
 _NUMBER = r"-?\d+(?:\.\d*)?(?:e-?\d+)?"
 YOLO_LABELS = "YOLO labels"
 _YOLO = re.compile(r"\d+(?:\.0*)?(?:[ \t]+(?:0?\.\d+|[01](?:\.\d*)?|\d(?:\.\d+)?e-\d+)){4,}[ \t]*")
-_KITTI = re.compile(rf"[A-Za-z_]+(?: {_NUMBER}){{14,15}}")
+_KITTI = re.compile(rf"[A-Za-z][\w-]*(?: {_NUMBER}){{14,15}}")
 _DOTA = re.compile(rf"(?:{_NUMBER} ){{8}}\S+(?: \d+)?")
 _LIST = re.compile(r"\S.*\.(?:jpe?g|png|bmp|gif|webp|tiff?|hei[cf]|avif|jp2)\b.*", re.IGNORECASE)
 
@@ -147,6 +150,8 @@ def _by_content(name: str, head: bytes) -> tuple[str, str] | None:
         return _xml_format(text)
     if name.endswith(".json"):
         return _json_format(text)
+    if name.endswith(".csv"):
+        return (VIA, _READ_VIA) if "region_shape_attributes" in text.partition("\n")[0] else None
     return _text_format(text) if name.endswith(".txt") else None
 
 
@@ -176,7 +181,7 @@ def _text_format(text: str) -> tuple[str, str] | None:
     lines = [line.strip() for line in text.splitlines()[:20] if line.strip()]
     for pattern, *known in (
         (_YOLO, YOLO_LABELS, "Use --source=yolo, and pass the folder of images/ and labels/, or its data.yaml, as --input."),
-        (_KITTI, "KITTI labels", _CONVERT),
+        (_KITTI, KITTI, "Read them with --source=kitti."),
         (_DOTA, "DOTA labels", _CONVERT),
         (_LIST, "a list of images", "Read it with --source=text --input={path} {root}."),
     ):

@@ -11,12 +11,12 @@ import re
 from typing import Any, Mapping, Sequence
 
 from beam_pipelines.config.source_kinds import SourceKind
-from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.sources.annotations.annotation_source import Annotation
 from beam_pipelines.sources.annotations.paired_files import PairedNames
 from beam_pipelines.sources.annotations.paired_source import PairedSource
-from beam_pipelines.sources.annotations.recognition import recognise_content
+from beam_pipelines.sources.annotations.recognition import recognise_paired
 from beam_pipelines.sources.annotations.shapes import (
     Outline,
     Shape,
@@ -61,11 +61,7 @@ class LabelMe(PairedSource):
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
         """Recognises a folder of LabelMe's JSON files, with or without images."""
-        recognition = recognise_content(names, LABELME, "*.json", cls.names.annotation_folders)
-        if recognition and not names.is_folder:
-            path = printable(names.path)
-            raise UserError(f"--input={path}: is LabelMe's file of one image. Pass its folder, with --source=labelme.")
-        return recognition
+        return recognise_paired(cls.kind, names, LABELME, "*.json", cls.names.annotation_folders)
 
     def parse(self, data: bytes) -> Annotation:
         """Parses a JSON file. Raises `InvalidInput` if the file is invalid."""
@@ -112,7 +108,7 @@ class LabelMe(PairedSource):
         try:
             return super()._stated(annotation, folder)
         except InvalidInput:
-            self.unused_fields.add(("imagePath",))
+            self._note_outdated_name()
             return None
 
 

@@ -80,8 +80,9 @@ class LabelStudio(ListedSource):
 
     def read(self, path: str, name: str) -> Iterator[AnnotatedImage]:
         for task in read_tasks(path, name):
+            if task.has_more:
+                self._note("tasks have several annotations. The first annotation that is not cancelled is used.")
             if not task.names:
-                self.unused_fields.add(task.others)
                 continue
             try:
                 if task.problem and self.features:

@@ -11,7 +11,6 @@ from beam_pipelines.sources.annotations.json_events import json_errors, json_eve
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.storage.files import open_file
 
-FURTHER = "further annotations of a task"
 _MAX_DEPTH = 10  # task, annotations, annotation, result, result, value, points, point
 _MAX_FOLDERS = 8
 _LABELS = "labels"
@@ -24,11 +23,12 @@ class Task(NamedTuple):
     """A task with the results of one annotation.
 
     Attributes:
-        names: The possible names of the image file, the most specific first.
+        names: The possible names of the image file, the most specific first. Empty for a further annotation of a task.
         regions: The results that are shapes, each with its value and its type.
         classes: A mapping from the name of a control to the chosen classes.
         others: The names of parts of the task that are not used.
         problem: The reason why the task is invalid, or None.
+        has_more: Whether the task has further annotations, which are not used.
     """
 
     names: list[str]
@@ -36,6 +36,7 @@ class Task(NamedTuple):
     classes: Mapping[str, list[Any]] = {}
     others: frozenset[str] = frozenset()
     problem: InvalidInput | None = None
+    has_more: bool = False
 
 
 def read_tasks(path: str, name: str) -> Iterator[Task]:
@@ -53,7 +54,7 @@ def read_tasks(path: str, name: str) -> Iterator[Task]:
         event, _ = next(events)
         if event != "start_array":
             raise UserError(f"{printable(name)}: not a JSON list of tasks. Export the project as JSON or JSON-MIN.")
-        last_id = None
+        last_id, has_more = None, False
         for number, entry in read_list_or_map(events, event, _MAX_DEPTH):
             if not isinstance(entry, dict):
                 problem = InvalidInput("bad_annotation", f"the task is {shown(entry)}; it must be an object")
@@ -61,8 +62,10 @@ def read_tasks(path: str, name: str) -> Iterator[Task]:
                 continue
             is_complete = "annotations" in entry or "data" in entry
             if not is_complete and entry.get("id") is not None and entry.get("id") == last_id:
-                yield Task([], others=frozenset((FURTHER,)))  # JSON-MIN has a row for each annotation.
+                yield Task([], has_more=not has_more)  # JSON-MIN has a row for each annotation.
+                has_more = True
                 continue
+            has_more = False
             last_id = entry.get("id")
             try:
                 yield _read_task(entry) if is_complete else _read_row(entry)
@@ -81,8 +84,7 @@ def _read_task(entry: Mapping[str, Any]) -> Task:
     valid = [item for item in annotations or () if isinstance(item, dict) and not item.get("was_cancelled")]
     if not valid or not isinstance(valid[0].get("result"), list):
         return Task(names, problem=InvalidInput("no_annotation", "the task has no annotation, or only cancelled annotations"))
-    others = {FURTHER} if len(valid) > 1 else set()
-    regions, classes = [], {}
+    regions, classes, others = [], {}, set()
     for result in valid[0]["result"]:
         if not isinstance(result, dict):
             return Task(names, problem=InvalidInput("bad_annotation", f"a result is {shown(result)}; it must be an object"))
@@ -94,7 +96,7 @@ def _read_task(entry: Mapping[str, Any]) -> Task:
             classes.setdefault(str(result.get("from_name")), []).extend(value["choices"])
         else:
             others.add(f"results of type {kind}")
-    return Task(names, regions, classes, frozenset(others))
+    return Task(names, regions, classes, frozenset(others), has_more=len(valid) > 1)
 
 
 def _read_row(entry: Mapping[str, Any]) -> Task:

@@ -1,0 +1,271 @@
+"""Source `via`: boxes and masks from the VGG Image Annotator: its projects, and its exports as JSON and CSV.
+
+The class of a region is the value of one of its attributes. A region whose project has no attributes has the class
+`object`.
+"""
+
+import csv
+import dataclasses
+import functools
+import io
+import itertools
+import json
+import math
+from typing import Any, Iterator, Mapping, Sequence
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.source_kinds import SourceKind
+from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.sources.annotations.annotation_source import Annotation
+from beam_pipelines.sources.annotations.json_events import json_errors, json_events, read_list_or_map, read_value, skip_value
+from beam_pipelines.sources.annotations.listed_source import ANNOTATION_FOLDERS, AnnotatedImage, ListedSource
+from beam_pipelines.sources.annotations.recognition import recognise_content
+from beam_pipelines.sources.annotations.shapes import (
+    Outline,
+    Shape,
+    ellipse,
+    polygon,
+    read_coordinate,
+    read_label,
+    read_points,
+    read_shapes,
+    rectangle,
+)
+from beam_pipelines.sources.cells.cells import shown
+from beam_pipelines.sources.cells.json_text import read_json
+from beam_pipelines.sources.cells.row_boxes import ONLY_CLASS
+from beam_pipelines.sources.files.label_files import VIA
+from beam_pipelines.sources.input_names import InputNames, Recognition
+from beam_pipelines.sources.rows.lines import MAX_LINE
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.input_errors import listing_error
+from tf_input.dataset_format import LABEL, OBJECTS
+
+_MAX_DEPTH = 6  # entry, regions, region, shape_attributes, points
+_NUM_PROBED = 200
+_WITHOUT_AREA = ("point", "polyline")
+_OBJECTS = Column(OBJECTS, (OBJECTS,))
+_JSON_CELLS = {"file_attributes": "file_attributes", "region_shape_attributes": "shape_attributes", "region_attributes": "region_attributes"}
+
+
+class Via(ListedSource):
+    """Lists the images of the VGG Image Annotator's files with their objects or classes."""
+
+    kind = SourceKind(
+        name="via",
+        summary="VGG Image Annotator",
+        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
+        synonyms=("vgg", "via_json", "via_csv"),
+        has_image_classes=True,
+    )
+    extensions = (".json", ".csv")
+    file_format = VIA
+    class_fields = None
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises a file of the VGG Image Annotator, or a folder with such a file."""
+        return next(filter(None, (recognise_content(names, VIA, f"*{end}", ANNOTATION_FOLDERS) for end in cls.extensions)), None)
+
+    def _find_labels(self) -> Sequence[Column] | None:
+        """Returns the columns of the labels, and selects the attribute with the classes of regions.
+
+        Raises:
+            UserError: There is no attribute of a given name, or several attributes may contain the class.
+        """
+        labels = self._config.source.labels
+        self._attribute: str | None = None
+        if labels == ():
+            return labels
+        regions, files, has_regions = self._probe()
+        if labels is None:
+            if not has_regions and len(files) == 1 and not self._config.source.has_masks:
+                (field,) = files
+                columns = (Column(LABEL, (field,)),)
+                self.detected = f"label: the file attribute {printable(field)!r} (--label {printable(field)})"
+                self.resolved = dataclasses.replace(self._config.source, labels=columns)
+                return columns
+            labels = (_OBJECTS,)
+        columns = []
+        for column in labels:
+            name = column.names[0]
+            if name in regions and column.kind == "class":
+                self._attribute = name
+                column = _OBJECTS
+            elif name == OBJECTS:
+                self._attribute = _only(regions)
+            elif name not in files:
+                known = ", ".join(map(printable, sorted({*regions, *files, OBJECTS})))
+                raise UserError(f"--label={printable(name)}: no region and no file has this attribute. Give one of {known}.")
+            columns.append(column)
+        return columns
+
+    def _probe(self) -> tuple[set[str], set[str], bool]:
+        """Returns the attributes of regions and of files, and whether there are regions, in the first entries."""
+        path = json.loads(self.parts()[0])[0]
+        regions: set[str] = set()
+        files: set[str] = set()
+        has_regions = False
+        for entry in itertools.islice(_read_entries(path, path.rpartition("/")[2]), _NUM_PROBED):
+            files.update(name for name, value in _attributes(entry.get("file_attributes")).items() if _classes(value))
+            for region in _regions(entry):
+                has_regions = True
+                if isinstance(region, dict):
+                    regions.update(_attributes(region.get("region_attributes")))
+        return regions, files, has_regions
+
+    def read(self, path: str, name: str) -> Iterator[AnnotatedImage]:
+        for entry in _read_entries(path, name):
+            file_name = entry.get("filename")
+            names = [file_name if isinstance(file_name, str) and file_name else "?"]
+            try:
+                yield AnnotatedImage(names, self._parse(entry, names[0]))
+            except InvalidInput as error:
+                yield AnnotatedImage(names, error)
+
+    def _parse(self, entry: Mapping[str, Any], name: str) -> Annotation:
+        if problem := entry.get("problem"):
+            raise problem
+        if name == "?":
+            raise InvalidInput("bad_annotation", f"'filename' is {shown(entry.get('filename'))}; it must be the name of an image")
+        others: set[str] = set()
+        regions = _regions(entry) if self._has_objects else []
+        shapes = read_shapes(regions, lambda region: self._read_shape(region, others), "region")
+        attributes = _attributes(entry.get("file_attributes"))
+        classes = {field: _classes(value) for field, value in attributes.items()}
+        used = [column.names[0] for column in self._class_columns]
+        others.update(f"file attribute {field}" for field, found in classes.items() if found and field not in used)
+        return self._make_annotation(name, shapes, None, classes, sorted(others))
+
+    def _read_shape(self, region: Any, others: set[str]) -> Shape | None:
+        shape = region.get("shape_attributes") if isinstance(region, dict) else None
+        if not isinstance(shape, dict):
+            raise InvalidInput("bad_annotation", f"is {shown(region)}; it must have shape_attributes")
+        kind = shape.get("name")
+        if kind in _WITHOUT_AREA:
+            others.add(f"regions of type {kind}")
+            return None
+        attributes = _attributes(region.get("region_attributes"))
+        others.update(f"region attribute {name}" for name in attributes if name != self._attribute)
+        label = read_label(self._class_of(attributes), self._label_names)
+        try:
+            if kind not in _OUTLINES:
+                raise InvalidInput("bad_annotation", f"has the shape {shown(kind)}, which is unknown")
+            return Shape(label, _OUTLINES[kind](shape))
+        except InvalidInput as error:
+            raise InvalidInput(error.reason, f"({printable(label)}) {error}") from None
+
+    def _class_of(self, attributes: Mapping[str, Any]) -> Any:
+        if self._attribute is None:
+            return self._label_names[0] if len(self._label_names) == 1 else ONLY_CLASS
+        classes = _classes(attributes.get(self._attribute))
+        if len(classes) != 1:
+            attribute = printable(self._attribute)
+            raise InvalidInput("bad_label", f"has {len(classes)} values of the attribute {attribute!r}; it must have one")
+        return classes[0]
+
+
+def _only(attributes: set[str]) -> str | None:
+    if len(attributes) > 1:
+        names = ", ".join(map(printable, sorted(attributes)))
+        raise UserError(f"--label: regions have several attributes: {names}. Pass --label with the attribute that contains the class.")
+    return next(iter(attributes), None)
+
+
+def _attributes(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _classes(value: Any) -> list[Any]:
+    """Returns the values of an attribute. Checkboxes have a flag for each value."""
+    if isinstance(value, dict):
+        return [name for name, is_set in value.items() if is_set is True]
+    return [] if value in (None, "", []) else [value]
+
+
+def _regions(entry: Mapping[str, Any]) -> list[Any]:
+    """Returns the regions of an entry. In old versions, they are an object instead of a list."""
+    regions = entry.get("regions")
+    return regions if isinstance(regions, list) else [*regions.values()] if isinstance(regions, dict) else []
+
+
+def _read_entries(path: str, name: str) -> Iterator[Mapping[str, Any]]:
+    """Yields the entries of a file in the form of a JSON export."""
+    entries = _read_csv(path, name) if path.lower().endswith(".csv") else _read_json(path, name)
+    return (entry if isinstance(entry, dict) else {"filename": entry} for entry in entries)
+
+
+def _read_json(path: str, name: str) -> Iterator[Any]:
+    with json_errors(name), open_file(path) as file:
+        events = json_events(file)
+        if next(events)[0] != "start_map":
+            raise UserError(f"{printable(name)}: not a JSON object. Export the annotations as JSON or CSV.")
+        for event, key in events:
+            if event == "end_map":  # Any data after the object is an error.
+                continue
+            event, value = next(events)
+            if key == "_via_img_metadata" and event == "start_map":
+                yield from (entry for _, entry in read_list_or_map(events, event, _MAX_DEPTH))
+            elif key.startswith("_via"):
+                skip_value(events, event)
+            else:
+                yield read_value(events, event, value, _MAX_DEPTH)
+
+
+def _read_csv(path: str, name: str) -> Iterator[Any]:
+    csv.field_size_limit(MAX_LINE)  # a limit of this process; the default is 131,072 characters
+    try:
+        with open_file(path) as file:
+            text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+            rows = csv.DictReader(iter(functools.partial(text.readline, MAX_LINE), ""))
+            rows.fieldnames = [field.lstrip("#") for field in rows.fieldnames or ()]
+            for file_name, of_image in itertools.groupby(rows, lambda row: row.get("filename")):
+                yield _combine(file_name, of_image)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"{printable(name)}: not a CSV file in UTF-8: {printable(str(error)[:200])}. Export it again.") from None
+    except OSError as error:
+        raise listing_error(error, path, f"{printable(name)} cannot be read: {error.strerror or error}") from error
+
+
+def _combine(file_name: Any, rows: Iterator[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Combines the rows of an image, each with a region, to an entry of the JSON export."""
+    entry: dict[str, Any] = {"filename": file_name, "regions": []}
+    for row in list(rows):
+        try:
+            cells = {field: read_json(row.get(column) or "{}") for column, field in _JSON_CELLS.items()}
+        except (ValueError, RecursionError) as error:
+            number = len(entry["regions"]) + 1
+            return {**entry, "problem": InvalidInput("bad_json", f"region {number} has invalid JSON: {printable(str(error)[:200])}")}
+        entry["file_attributes"] = cells.pop("file_attributes")
+        if cells["shape_attributes"]:
+            entry["regions"].append(cells)
+    return entry
+
+
+def _numbers(shape: Mapping[str, Any], *names: str) -> list[float]:
+    return [read_coordinate(shape.get(name), name) for name in names]
+
+
+def _read_polygon(shape: Mapping[str, Any]) -> Outline:
+    xs, ys = shape.get("all_points_x"), shape.get("all_points_y")
+    if not isinstance(xs, list) or not isinstance(ys, list) or len(xs) != len(ys):
+        raise InvalidInput("bad_box", f"has the points {shown(xs)} and {shown(ys)}; they must be lists of equal length")
+    return polygon(read_points(list(zip(xs, ys)), 3))
+
+
+def _read_circle(shape: Mapping[str, Any]) -> Outline:
+    x, y, radius = _numbers(shape, "cx", "cy", "r")
+    return ellipse((x, y), radius, radius)
+
+
+def _read_ellipse(shape: Mapping[str, Any]) -> Outline:
+    x, y, radius_x, radius_y = _numbers(shape, "cx", "cy", "rx", "ry")
+    return ellipse((x, y), radius_x, radius_y, math.degrees(read_coordinate(shape.get("theta") or 0, "theta")))
+
+
+_OUTLINES = {
+    "rect": lambda shape: rectangle(*_numbers(shape, "x", "y", "width", "height")),
+    "polygon": _read_polygon,
+    "circle": _read_circle,
+    "ellipse": _read_ellipse,
+}
