@@ -53,7 +53,7 @@ class LabelMe(PairedSource):
     )
     names = PairedNames(".json", ("annotations", "annotation", "json", "jsons", "labels", "labelme"))
     file_kind = "JSON file"
-    max_bytes = 128 << 20
+    max_bytes = 64 << 20
     image_name_field = "imagePath"
     may_embed = True
     class_fields = (_FLAGS,)
