@@ -46,9 +46,9 @@ class Format(NamedTuple):
     Attributes:
         write: Function that returns the files of the source for the objects of each image.
         input: Path of --input below the folder of the files.
-        layouts: Functions that rename the files to each other layout of the format.
         key: Key of an example, given the name of its picture.
         has_masks: Whether the format has --masks.
+        splits: Option for a dataset with only training examples.
         flags: Additional features of each object of picture 1.
     """
 
@@ -56,6 +56,7 @@ class Format(NamedTuple):
     input: str = ""
     key: str = "{}.png"
     has_masks: bool = True
+    splits: str = "--splits=train=1"
     flags: Mapping[str, tuple] = {}
 
 
@@ -256,7 +257,7 @@ FORMATS = {
     "cvat": Format(write_cvat, key="images/{}.png", flags={"is_occluded": (1, 0)}),
     "label_studio": Format(write_label_studio, key="images/{}.png"),
     "via": Format(write_via, key="images/{}.png"),
-    "kitti": Format(write_kitti, key="training/image_2/{}.png", has_masks=False, flags={"occluded": (2, 2), "truncated": (0.25, 0.25)}),
+    "kitti": Format(write_kitti, key="training/image_2/{}.png", has_masks=False, splits="--split_folders=yes", flags={"occluded": (2, 2), "truncated": (0.25, 0.25)}),
 }
 
 
@@ -357,7 +358,7 @@ def enlarge(kind: str, num: int) -> Files:
 def test_command_writes_boxes_and_masks_for_training(tmp_path, kind):
     case, num = FORMATS[kind], 12
     path = f"{write(tmp_path / 'in', enlarge(kind, num))}/{case.input}".rstrip("/")
-    options = ["prepare", f"--input={path}", "--name=made", "--splits=train=1", "--num_shards=2", *(["--masks"] if case.has_masks else [])]
+    options = ["prepare", f"--input={path}", "--name=made", case.splits, "--num_shards=2", *(["--masks"] if case.has_masks else [])]
     assert main([*options, f"--output={tmp_path}/out"]) == 0
     dataset = tf_input.open(tmp_path / "out")
     examples = {pathlib.PurePosixPath(example["key"]).stem: example for example in dataset["train"]}
