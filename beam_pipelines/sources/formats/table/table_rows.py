@@ -259,7 +259,7 @@ def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
     if format_of(file.name, {".tsv": "tabs"}):
         return "\t"
     num_cells = {mark: len(next(csv.reader([first], delimiter=mark), [])) for mark in _DELIMITERS}
-    fitting = [mark for mark, num in num_cells.items() if num == len(config.column_names)]
+    fitting = [mark for mark, num in num_cells.items() if num == len(config.column_names) > 1]
     if fitting:
         return next(mark for mark in _BY_PRECEDENCE if mark in fitting)
     return next((mark for mark in _DELIMITERS if mark in first), ",")
