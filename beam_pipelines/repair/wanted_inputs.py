@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import json
-from typing import Iterable, Iterator, NamedTuple, Sequence
+from typing import Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -151,13 +151,13 @@ def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequenc
     listed_runs = ListedRuns(config.spool_directory)
     try:
         source = open_to_list(config)
-        _check_features(source, manifest)
         tasks, packed = TaskWindow(config.num_processes), share(context)
         for part in source.parts():
             for listed in tasks.run(_list_wanted, packed, part, memory_bytes=source.memory_bytes(part)):
                 listed_runs.merge(listed)
         for listed in tasks.drain():
             listed_runs.merge(listed)
+        _check_features(source, listed_runs.facts.schema.found_features, manifest)
         listed_runs.facts.problems.reject_unexpected_files(source.root)
     except UserError as error:
         raise RunError(f"the inputs of the dataset cannot be listed again: {error}") from error
@@ -165,11 +165,19 @@ def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequenc
     return Wanted(config, source, listed_runs)
 
 
-def _check_features(source: Source, manifest: Manifest) -> None:
+def _check_features(source: Source, found: Mapping[str, Collection[Feature]], manifest: Manifest) -> None:
+    """Raises `UserError` unless the source has the features of the dataset.
+
+    Args:
+        source: The source.
+        found: The features that the source found while it was listed, by name.
+        manifest: The manifest of the dataset.
+    """
     own = {KEY, *(_OF_IMAGE if IMAGE in manifest.features else ())}
     own |= {f"{name}/{side}" for name in other_images(source) for side in ("height", "width")}
     expected = {_as_listed(item) for item in manifest.schema if item.name not in own}
-    found_features = {(feature.name, feature.kind, feature.shape) for feature in source.features}
+    features = [*source.features, *(feature for several in found.values() for feature in several)]
+    found_features = {(feature.name, feature.kind, feature.shape) for feature in features}
     if found_features != expected:
         now, then = (_describe_features(others) for others in (found_features - expected, expected - found_features))
         raise UserError(

@@ -186,3 +186,14 @@ def test_parts_with_different_keypoints_end_the_run(tmp_path, capfd):
         write_coco(tmp_path / "in" / split, categories=({**PERSON, "keypoints": names}, BALL), name="_annotations.coco.json")
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--no_report"]) == 2
     assert "objects/keypoints" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_corrupt_shard_with_keypoints_can_be_repaired(tmp_path):
+    write_coco(tmp_path)
+    assert prepare(tmp_path) == 0
+    (shard,) = (tmp_path / "out").glob("*.tfrecord-*")
+    written = shard.read_bytes()
+    shard.write_bytes(written[:-20])
+    assert main(["repair", str(tmp_path / "out")]) == 0
+    assert shard.read_bytes() == written
