@@ -78,7 +78,7 @@ def reject_verbatim(directory: str, manifest: Manifest, command: str) -> None:
     if manifest.is_verbatim:
         raise UserError(
             f"{printable(directory)}: `recordmill {command}` needs examples, but the dataset was prepared with "
-            "--records=verbatim. Prepare it without --records."
+            "--records=verbatim. If the records are examples, prepare them again without --records."
         )
 
 

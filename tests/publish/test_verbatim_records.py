@@ -22,6 +22,7 @@ from beam_pipelines.tfrecord.record_writer import RecordWriter
 from engines import digest, two_workers
 from forked_runs import ForkedRun
 from made_images import write_files
+from object_stores import connected_to, shared_server, upload_files
 from tf_input.dataset_format import read_manifest
 
 VERBATIM = ("--source=tfrecord", "--records=verbatim")
@@ -58,7 +59,7 @@ def source(tmp_path_factory) -> pathlib.Path:
     return write_source(tmp_path_factory.mktemp("verbatim") / "made", files)
 
 
-def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> int:
+def prepare(source: pathlib.Path | str, output: pathlib.Path, *options: str) -> int:
     return main(["prepare", f"--input={source}", f"--output={output}", "--name=made", *VERBATIM, *options])
 
 
@@ -137,6 +138,16 @@ def test_resumed_run_writes_the_same_bytes(source, prepared, tmp_path):
     assert run.wait() == -signal.SIGKILL, run.reported()
     assert not (tmp_path / "out").exists()
     assert main([*command, "--resume"]) == 0
+    assert digest(tmp_path / "out") == digest(prepared)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_object_store_gives_the_same_bytes(source, prepared, tmp_path, kind):
+    with connected_to(shared_server(kind)) as server:
+        files = {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*") if path.is_file()}
+        bucket = upload_files(server, files, folder="")
+        assert prepare(f"{bucket}/in", tmp_path / "out", "--num_shards=train=3,validation=1", *server.flags) == 0
     assert digest(tmp_path / "out") == digest(prepared)
 
 
