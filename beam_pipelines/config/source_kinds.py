@@ -16,6 +16,7 @@ class SourceKind:
         rows_name_images: Whether each input contains the path of its image, so that several inputs may share an image.
         has_named_samples: Whether each input has a name in its file. The name is the key unless a column contains keys.
         has_image_classes: Whether `--label` may name classes of entire images, although the format has no columns.
+        label_fields: The values of `--label` besides `none` in a format without columns.
     """
 
     name: str
@@ -26,6 +27,7 @@ class SourceKind:
     rows_name_images: bool = False
     has_named_samples: bool = False
     has_image_classes: bool = False
+    label_fields: tuple[str, ...] = ()
 
     @property
     def has_columns(self) -> bool:

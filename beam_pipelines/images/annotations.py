@@ -64,6 +64,20 @@ class Regions(NamedTuple):
     is_relative: bool = False
 
 
+class Segments(NamedTuple):
+    """A mask whose colors are the ids of segments, as red + 256 * green + 65536 * blue, as in COCO's panoptic format.
+
+    Attributes:
+        path: The path of the PNG, relative to the root of the source.
+        ids: The id of each segment. Pixels with the id 0 have no segment.
+        labels: The class name of each segment.
+    """
+
+    path: str
+    ids: tuple[int, ...]
+    labels: tuple[str, ...]
+
+
 class PlacedObjects(NamedTuple):
     """The objects in an image, with boxes relative to the stored image.
 

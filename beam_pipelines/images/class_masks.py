@@ -21,7 +21,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput, printable
-from beam_pipelines.images.annotations import Regions, follows_rotation
+from beam_pipelines.images.annotations import Regions, Segments, follows_rotation
 from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, encode_grey, rgb, rotate_pixels
 from beam_pipelines.images.image_headers import (
     check_gif_header,
@@ -30,7 +30,7 @@ from beam_pipelines.images.image_headers import (
     exif_orientation,
     identify,
 )
-from beam_pipelines.images.mask_classes import MaskClasses, describe_colors, pack_colors
+from beam_pipelines.images.mask_classes import MaskClasses, describe_colors, find_codes, pack_colors
 from beam_pipelines.images.png_files import PngFile, read_png
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
@@ -224,6 +224,24 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
         except InvalidInput as error:
             raise _bad_mask(f"region {index} ({printable(label)}): {error}") from None
     return mask
+
+
+def draw_segments(colors: np.ndarray, segments: Segments, label_names: Sequence[str]) -> np.ndarray:
+    """Converts the colors of a panoptic mask, uint8 [height, width, 3], to class numbers, uint8 or uint16 [height, width].
+
+    Pixels without a segment are 0. Other pixels contain the class index plus 1.
+
+    Raises:
+        InvalidInput: `bad_mask`: a color is not the id of a segment.
+    """
+    numbers = {name: index for index, name in enumerate(label_names, start=1)}
+    by_id = {0: 0} | {segment: numbers[label] for segment, label in zip(segments.ids, segments.labels)}
+    ids = pack_colors(colors[..., ::-1])
+    classes, is_unknown = find_codes(ids, by_id)
+    if is_unknown.any():
+        top, left = map(int, np.argwhere(is_unknown)[0])
+        raise _bad_mask(f"the segment {ids[top, left]} at x {left}, y {top} is not in 'segments_info'")
+    return classes.astype(np.uint16 if len(label_names) > 255 else np.uint8)
 
 
 def _bad_mask(message: str) -> InvalidInput:

@@ -27,8 +27,7 @@ class MaskClasses:
         self._table = np.full(1 << 16 if self._by_value else 0, -1, np.int32)
         self._table[list(self._by_value)] = list(self._by_value.values())
         self._num_names = len(names)
-        codes = sorted((_code(*color), number) for color, number in self._by_color.items())
-        self._codes, self._numbers = (np.array(column, np.int64) for column in zip(*codes)) if codes else ((), ())
+        self._by_code = {_code(*color): number for color, number in self._by_color.items()}
 
     @property
     def has_colors(self) -> bool:
@@ -42,8 +41,8 @@ class MaskClasses:
             InvalidInput: `bad_mask`: a color has no class.
         """
         codes = pack_colors(pixels)
-        indices = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
-        if (unknown := self._codes[indices] != codes).any():
+        numbers, unknown = find_codes(codes, self._by_code)
+        if unknown.any():
             top, left = map(int, np.argwhere(unknown)[0])
             num = int(np.count_nonzero(codes == codes[top, left]))
             color = ",".join(map(str, pixels[top, left].tolist()))
@@ -53,7 +52,7 @@ class MaskClasses:
                 f"the color {color} at x {left}, y {top} ({num:,} {'pixel' if num == 1 else 'pixels'}) is not in --mask_colors"
                 + (f", and {more:,} other {'color' if more == 1 else 'colors'} of the mask" if more else ""),
             )
-        return _smallest(self._numbers[indices])
+        return _smallest(numbers)
 
     def of_values(self, ids: np.ndarray) -> np.ndarray:
         """Converts the values of a mask, uint8 or uint16 [height, width], to class numbers.
@@ -68,6 +67,13 @@ class MaskClasses:
         if self._num_names:
             _reject_value(ids, (ids >= self._num_names) & (ids != VOID), f"has no name, because there are {self._num_names:,} class names")
         return ids
+
+
+def find_codes(codes: np.ndarray, numbers: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the number of each code, int64, and whether the code has no number, bool, in the shape of `codes`."""
+    known = np.array(sorted(numbers), np.int64)
+    indices = np.searchsorted(known, codes).clip(max=len(known) - 1)
+    return np.array([numbers[code] for code in known.tolist()], np.int64)[indices], known[indices] != codes
 
 
 def pack_colors(pixels: np.ndarray) -> np.ndarray:

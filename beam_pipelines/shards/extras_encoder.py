@@ -16,9 +16,9 @@ from beam_pipelines.elements.input_record import ENTIRE_FILE, ArrayPart, FilePar
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.features.kinds import KINDS
-from beam_pipelines.images.annotations import Objects, Regions, follows_rotation, is_turn_guessed, place_points, transform_boxes
+from beam_pipelines.images.annotations import Objects, Regions, Segments, follows_rotation, is_turn_guessed, place_points, transform_boxes
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
-from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, has_classes, transform_mask, read_mask
+from beam_pipelines.images.class_masks import check_ids, draw_regions, draw_segments, encode_mask, has_classes, read_colors, read_mask, transform_mask
 from beam_pipelines.images.image_headers import check_storable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
 from beam_pipelines.images.mask_classes import MaskClasses
@@ -229,13 +229,16 @@ class ExtrasEncoder:
             facts["is_turn_guessed"] = True
 
     def _make_mask(
-        self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader, classes: MaskClasses
+        self, value: FilePart | ArrayPart | Regions | Segments, geometry: Geometry, files: Files, spool: SpoolReader, classes: MaskClasses
     ) -> np.ndarray:
         """Returns a mask in its original orientation and size."""
         if isinstance(value, Regions):
             is_rotated = follows_rotation(value.image_size, geometry, "outlines were", self._source.drawn_on)
             value = value._replace(image_size=geometry.source_size if is_rotated else geometry.upright)
             return draw_regions(value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
+        if isinstance(value, Segments):
+            colors = read_colors(self._read(FilePart(value.path), files, spool))
+            return draw_segments(colors, value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
         if isinstance(value, ArrayPart):
             return classes.of_values(check_ids(self._read_numbers(value, files, spool)))
         return read_mask(self._read(value, files, spool), classes)
@@ -288,6 +291,6 @@ def _file_named(name: str, value: Any) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        if not isinstance(value, (FilePart, ArrayPart)):
+        if not isinstance(value, (FilePart, ArrayPart, Segments)):
             raise
         raise InvalidInput(error.reason, f"{name}: {printable(value.path)}: {error}") from None

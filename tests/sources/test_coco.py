@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycocotools.coco import COCO
 
+import tf_input
+
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
@@ -32,8 +34,9 @@ from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.make_listing import make_listing
+from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.registry import find_kind
-from made_images import jpeg, write_files
+from made_images import encode, jpeg, write_files
 
 IMAGE = b"not looked at"
 SQUARE = [[1, 1, 5, 1, 5, 5, 1, 5]]
@@ -76,8 +79,9 @@ class Listing:
                 into, name = (self.letters, result.path) if isinstance(result, DeadLetter) else (self.images, result.key)
                 assert name not in into
                 into[name] = result
-            self.label_names.append(lister.label_names()["objects/label"] if lister.features else ())
+            self.label_names.append(lister.label_names().get("objects/label", ()))
             self.num_ignored += lister.num_ignored
+            self.noted = lister.noted
             self.root = lister.root
 
     @property
@@ -372,7 +376,9 @@ REJECTED = {
     "no annotations": ({"images": [], "categories": []}, "no 'annotations'"),
     "no categories": ({"images": [], "annotations": []}, "no 'categories'"),
     "section with a string": (instances() | {"images": "a.jpg"}, "'images'"),
-    "panoptic file": (instances(annotations=[{"image_id": 1, "segments_info": []}]), "'segments_info'"),
+    "panoptic file": (instances(annotations=[{"image_id": 1, "segments_info": []}]), "--masks"),
+    "captions": (instances(annotations=[{"image_id": 1, "caption": "a cat"}]), "--label captions"),
+    "no annotations": ({"images": [image()], "categories": []}, "--label none"),
     "two used categories with the same name": (
         instances(
             annotations=[annotation(), annotation(category_id=2)],
@@ -484,7 +490,130 @@ LAYOUTS = {
     "images in the parent folder": ("annotations/instances_default.json", "a.jpg"),
     "images beside the file in a folder": ("annotations/instances_default.json", "annotations/a.jpg"),
     "Roboflow": ("_annotations.coco.json", "a.jpg"),
+    "another name": ("labels/cells.json", "images/a.jpg"),
+    "Label Studio": ("result.json", "images/a.jpg"),
+    "a folder with the split's name": ("annotations/train.json", "train_images/a.jpg"),
 }
+
+# Files of splits, and their images.
+SPLIT_LAYOUTS = {
+    "beside the images": ("{}.json", "{}/a.jpg"),
+    "in a folder": ("labels/{}.json", "images/{}/a.jpg"),
+    "split in the name": ("annotations/cells_{}.json", "images/a_{}.jpg"),
+    "in folders of images": ("{}/annotations.json", "{}/images/a.jpg"),
+}
+
+
+@pytest.mark.parametrize("layout", SPLIT_LAYOUTS)
+def test_any_file_with_the_name_of_a_split_is_found(layout, tmp_path):
+    name, path = SPLIT_LAYOUTS[layout]
+    for split in ("train", "val"):
+        write_files(tmp_path, {path.format(split): IMAGE})
+        write_json(tmp_path / name.format(split), instances([image(1, path.format(split).rpartition("/")[2])]))
+    assert Listing(tmp_path).splits == {path.format("train"): "train", path.format("val"): "validation"}
+    assert guess_source(str(tmp_path)).kind.name == "coco"
+
+
+def test_rejects_several_files_that_are_not_splits(tmp_path):
+    for name in ("old.json", "new.json"):
+        write_json(tmp_path / name, instances())
+    with pytest.raises(UserError, match="--input=FILE.json"):
+        Listing(tmp_path)
+
+
+# File names of other machines, the place of the image, and the start of the names that is left out.
+OTHER_MACHINES = {
+    "absolute": ("/home/me/data/{}.jpg", "images/{}.jpg", "/home/me/data/"),
+    "Windows": ("C:\\data\\train\\{}.jpg", "train/{}.jpg", "C:/data/"),
+    "other folders": ("upload/1/{}.jpg", "{}.jpg", "upload/1/"),
+    "backslashes": ("images\\{}.jpg", "images/{}.jpg", ""),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_MACHINES)
+def test_file_names_of_other_machines_are_matched_by_their_last_parts(case, tmp_path):
+    stated, path, prefix = OTHER_MACHINES[case]
+    write_files(tmp_path, {path.format(name): IMAGE for name in "ab"})
+    more = [image(3, "/elsewhere/c.jpg")] if prefix else []
+    write_json(tmp_path / "in.json", instances([image(1, stated.format("a")), image(2, stated.format("b")), *more]))
+    listed = Listing(tmp_path / "in.json")
+    assert set(listed.images) == {path.format(name) for name in "ab"} and set(listed.reasons.values()) == {"outside"} - {"" if prefix else "outside"}
+    assert [(num, prefix in fact) for fact, num in listed.noted.items()] == ([(2, True)] if prefix else [])
+
+
+def test_file_names_are_matched_below_image_root(tmp_path):
+    write_files(tmp_path, {"train2017/a.jpg": IMAGE})
+    write_json(tmp_path / "in.json", instances([image(1, "train2017/a.jpg")]))
+    assert set(Listing(tmp_path / "in.json", source={"image_root": str(tmp_path / "train2017")}).images) == {"a.jpg"}
+
+
+@pytest.mark.parametrize("links", [{"coco_url": "http://images.cocodataset.org/train2017/a%20b.jpg"}, {"flickr_url": "https://x.org/1/a%20b.jpg?size=2"}])
+def test_link_without_a_file_name_names_the_file(links, tmp_path):
+    write_files(tmp_path, {"a b.jpg": IMAGE})
+    entry = image(**links)
+    del entry["file_name"]
+    assert set(list_json(tmp_path, instances([entry])).images) == {"a b.jpg"}
+
+
+def test_images_without_annotations_need_label_none(tmp_path):
+    content = {"images": [image(), image(2, "b.jpg")]}
+    assert set(list_json(tmp_path, content, source={"labels": ()}).images) == {"a.jpg", "b.jpg"}
+
+
+def test_captions_are_a_list_of_texts(tmp_path):
+    rows = [{"id": 5, "image_id": 1, "caption": "a cat"}, {"image_id": 2, "caption": ""}, {"image_id": 1, "caption": "Eine Katze"}]
+    content = {"images": [image(), image(2, "b.jpg"), image(3, "c.jpg")], "annotations": rows}
+    write_json(tmp_path / "annotations/captions_val2017.json", content)
+    write_json(tmp_path / "annotations/instances_val2017.json", instances())
+    for listed in (Listing(tmp_path / "annotations/captions_val2017.json"), Listing(tmp_path, source={"labels": (Column("label", ("captions",)),)})):
+        values = {path: item.values for path, item in listed.images.items()}
+        assert values == {"a.jpg": {"captions": ("a cat", "Eine Katze")}, "c.jpg": {"captions": ()}} and listed.reasons == {"b.jpg": "bad_annotation"}
+    assert listed.splits["a.jpg"] == "validation"
+    assert Listing(tmp_path).objects("a.jpg").labels == ("cat",)
+
+
+@pytest.mark.slow(3)
+def test_captions_reach_the_dataset(tmp_path):
+    rows = [{"image_id": number // 2, "caption": f"caption {number}"} for number in range(8)]
+    content = {"images": [image(number, f"{number}.jpg", width=16, height=16) for number in range(4)], "annotations": rows}
+    write_files(tmp_path / "train2017", {f"{number}.jpg": jpeg(number, 16, 16) for number in range(4)})
+    write_json(tmp_path / "annotations/captions_train2017.json", content)
+    arguments = ["prepare", "--input", str(tmp_path / "annotations/captions_train2017.json"), "--output", str(tmp_path / "out"), "--splits=train=1"]
+    assert main([*arguments, "--no_report"]) == 0
+    examples = {example["key"]: example["captions"] for example in tf_input.open(str(tmp_path / "out"))["train"]}
+    assert [item.decode() if isinstance(item, bytes) else item for item in list(examples.values())[0]][0].startswith("caption")
+    assert len(examples) == 4 and all(len(captions) == 2 for captions in examples.values())
+
+
+def panoptic(root: pathlib.Path, ids: np.ndarray) -> dict:
+    """Writes the PNG of a panoptic annotation, and returns the annotation file."""
+    colors = np.stack([ids % 256, ids // 256 % 256, ids // 65536], axis=-1).astype(np.uint8)
+    write_files(root, {"annotations/panoptic_train2017/1.png": encode(colors, "PNG"), "train2017/1.jpg": jpeg(1, 16, 16)})
+    segments = [
+        {"id": 70000, "category_id": 2, "bbox": [0, 0, 16, 8], "area": 128, "iscrowd": 0},
+        {"id": 7, "category_id": 1, "bbox": [0, 8, 8, 8], "area": 64, "iscrowd": 0},
+    ]
+    rows = [{"image_id": 1, "file_name": "1.png", "segments_info": segments}]
+    return instances([image(1, "1.jpg", width=16, height=16)], rows, [{"id": 1, "name": "cat"}, {"id": 2, "name": "grass"}])
+
+
+@pytest.mark.slow(3)
+def test_panoptic_masks_become_classes(tmp_path, capsys):
+    ids = np.zeros((16, 16), np.int64)
+    ids[:8], ids[8:, :8] = 70000, 7
+    path = tmp_path / "annotations/panoptic_train2017.json"
+    write_json(path, panoptic(tmp_path, ids))
+    arguments = ["prepare", "--input", str(path), "--output", str(tmp_path / "out"), "--splits=train=1", "--no_report", "--overwrite"]
+    assert main([*arguments, "--masks"]) == 0
+    assert "0 background, 1 cat, 2 grass" in capsys.readouterr().out
+    (example,) = tf_input.open(str(tmp_path / "out"))["train"]
+    np.testing.assert_array_equal(np.squeeze(example["mask"]), np.select([ids == 70000, ids == 7], [2, 1], 0))
+    assert example["objects"]["label"].tolist() == [1, 0]
+    assert main(arguments) == 2 and "--masks" in capsys.readouterr().err
+    write_json(path, panoptic(tmp_path, np.where(ids == 0, 9, ids)))
+    assert main([*arguments, "--masks"]) == 2 and "the segment 9 at x 8, y 8" in capsys.readouterr().err
+    (tmp_path / "annotations/panoptic_train2017/1.png").unlink()
+    assert main([*arguments, "--masks"]) == 2 and "panoptic_train2017/" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -657,8 +786,19 @@ def test_segmentations_become_regions_with_small_ones_last(tmp_path):
     ],
 )
 def test_invalid_segmentation_is_a_dead_letter(bad, entry, message, tmp_path):
-    listed = list_json(tmp_path, instances([entry], [annotation(**bad)]), source={"has_masks": True})
-    assert not listed.images and message in listed.letters["a.jpg"].message
+    both = [annotation(**bad), annotation(2, segmentation=SQUARE)]
+    listed = list_json(tmp_path, instances([entry, image(2, "b.jpg")], both), source={"has_masks": True})
+    assert set(listed.images) == {"b.jpg"} and message in listed.letters["a.jpg"].message
+
+
+def test_rejects_a_file_whose_outlines_are_all_empty(tmp_path):
+    with pytest.raises(UserError, match="Omit --masks"):
+        list_json(tmp_path, instances(annotations=[annotation(segmentation=[])]), source={"has_masks": True})
+
+
+def test_segmentation_may_be_json_in_a_text(tmp_path):
+    listed = list_json(tmp_path, instances(annotations=[annotation(segmentation=json.dumps(SQUARE))]), source={"has_masks": True})
+    assert listed.images["a.jpg"].values["mask"].regions == (SQUARE,)
 
 
 def test_segmentation_may_be_a_single_polygon(tmp_path):
@@ -712,8 +852,8 @@ def test_label_names_limit_the_classes(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"labels": (Column("label", ("label",)),)}, "--label: "),
-        ({"labels": (), "has_masks": True}, "--masks.*--label=none"),
+        ({"labels": (Column("label", ("label",)),)}, "--label=label: "),
+        ({"labels": (), "has_masks": True}, "--masks.*--label"),
         ({"features": (Column("age", ("age",)),)}, "--feature: "),
         ({"header_bytes": 3}, "--header_bytes: "),
     ],

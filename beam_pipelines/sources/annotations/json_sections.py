@@ -1,7 +1,7 @@
 """Streams the lists of a large JSON object and keeps only one list entry in memory at a time."""
 
 import itertools
-from typing import Any, BinaryIO, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Container, Iterator, Mapping, Sequence
 
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.annotations.json_events import Events, RepeatedField, check_new, json_errors, json_events, read_value, skip_value
@@ -11,7 +11,12 @@ _MAX_DEPTH = 4  # levels of lists and objects within a field; the outlines of an
 
 
 def read_sections(
-    path: str, file: BinaryIO, fields: Mapping[str, Sequence[str]], others: Mapping[str, UnusedFields] = {}
+    path: str,
+    file: BinaryIO,
+    fields: Mapping[str, Sequence[str]],
+    others: Mapping[str, UnusedFields] = {},
+    optional: Container[str] = (),
+    advice: str = "",
 ) -> Iterator[tuple[str, int, dict[str, Any] | None]]:
     """Yields the list entries of the requested sections, in the order of the file.
 
@@ -20,6 +25,8 @@ def read_sections(
         file: The file, open at its start.
         fields: Section -> the fields to read from each entry.
         others: Section -> a collector for the names of all other fields.
+        optional: The sections that may be missing.
+        advice: Advice to add to the message about a missing section.
 
     Yields:
         (section, index in the section, entry). An entry that is not an object becomes None. A value that is nested too
@@ -43,9 +50,10 @@ def read_sections(
             raise UserError(
                 f"{printable(path)}: an object in {section!r} has the field {str(error)!r} twice. Write each field once."
             ) from None
-    for section in missing:
+    for section in (section for section in missing if section not in optional):
         raise UserError(
             f"{printable(path)}: has no {section!r}. The file must be an object with the lists {', '.join(fields)}."
+            + f" {advice}" * bool(advice)
         )
 
 

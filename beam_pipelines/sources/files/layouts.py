@@ -100,7 +100,7 @@ def reject_options(source: SourceConfig, kind: SourceKind) -> None:
             option = OPTION_OF.get(f"source.{field}", field)
             instead = "Use --group_pattern, which finds groups in the keys." if field == "group" else "Omit it."
             raise UserError(f"--{option}: does not apply to --source={kind.name}. {instead}")
-    if source.labels and not kind.has_label_columns:
+    if source.labels and not kind.has_label_columns and not kind.label_fields:
         raise UserError(
             f"--label: --source={kind.name} has no columns to name. Omit --label, or use --label=none to store no labels."
         )

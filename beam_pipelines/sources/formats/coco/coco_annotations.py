@@ -7,18 +7,19 @@ Each annotation takes about 60 bytes in columns. If outlines are requested, they
 import array
 import json
 import math
-import re
-from typing import Any, Container, Iterator, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.features.feature_kind import Points
+from beam_pipelines.sources.formats.coco.coco_captions import AnnotatedImages
+from beam_pipelines.sources.formats.coco.coco_ids import read_id, shown
 from beam_pipelines.sources.formats.coco.coco_keypoints import FIELDS, CocoKeypoints
 
 _NUMBERS = 5  # a box and an area
+PANOPTIC_FIELDS = ("segments_info", "file_name")
 _MAX_RELATIVE = 1.000001  # with the rounding errors of x + width
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class ImageObjects(NamedTuple):
@@ -31,6 +32,8 @@ class ImageObjects(NamedTuple):
         areas: The area of each object, in pixels.
         outlines: The outline of each object: a list of polygons, or a run-length encoding. Empty if not requested.
         keypoints: The keypoints of each object. Empty if the file has no keypoints.
+        segment_file: The name of the PNG whose colors are the ids of the objects. The outline of an object is then a list
+            with its id. Empty if outlines are polygons or run lengths.
     """
 
     boxes: tuple[tuple[float, float, float, float], ...] = ()
@@ -39,9 +42,10 @@ class ImageObjects(NamedTuple):
     areas: tuple[float, ...] = ()
     outlines: tuple[Any, ...] = ()
     keypoints: tuple[Points, ...] = ()
+    segment_file: str = ""
 
 
-class Annotations:
+class Annotations(AnnotatedImages):
     """Stores the annotations of one file.
 
     Args:
@@ -50,20 +54,20 @@ class Annotations:
     """
 
     def __init__(self, has_outlines: bool, keypoints: CocoKeypoints) -> None:
+        super().__init__()
         self.fields = (
             "image_id",
             "category_id",
             "bbox",
             "iscrowd",
             *FIELDS,
-            *(("segmentation", "area") if has_outlines else ()),
+            *(("segmentation", "area", *PANOPTIC_FIELDS) if has_outlines else ()),
         )
         self._has_outlines = has_outlines
         self._keypoints = keypoints
-        self._images: dict[int | str, int] = {}  # id -> index in order of first use
-        self._first_positions = array.array("q")  # position of the first annotation, by image index
         self._categories: dict[int | str, int] = {}  # id -> index in order of first use
-        self._bad: dict[int, InvalidInput] = {}  # by image index
+        self._segment_files: dict[int, str] = {}  # by image index
+        self._has_empty_outlines = False
         # Columns:
         self._image = array.array("q")
         self._category = array.array("q")
@@ -75,20 +79,32 @@ class Annotations:
     def add(self, position: int, entry: Mapping[str, Any]) -> None:
         """Adds an entry of `annotations`. If an entry is invalid, its image is rejected. Raises `InvalidInput` if the
         entry has no valid image id."""
-        image_id = read_id(entry.get("image_id"))
-        if image_id is None:
-            raise InvalidInput(
-                "bad_annotation", f"'image_id' is {shown(entry.get('image_id'))}; it must be an integer or a text"
-            )
-        index = self._images.setdefault(image_id, len(self._images))
-        if index == len(self._first_positions):
-            self._first_positions.append(position)
+        index = self.index_of(position, entry)
         try:
-            category_id, numbers, is_crowd, outline = self._check(entry)
-            self._keypoints.add(entry)
+            if "segments_info" in entry:
+                self._add_segments(index, entry)
+            else:
+                self._add_object(index, entry)
         except InvalidInput as error:
-            self._bad.setdefault(index, InvalidInput(error.reason, f"annotation {position}: {error}"))
-            return
+            self.reject(index, position, error)
+
+    def _add_segments(self, index: int, entry: Mapping[str, Any]) -> None:
+        """Adds the objects of a panoptic annotation, which describes all segments of an image."""
+        file_name, segments = entry.get("file_name"), entry["segments_info"]
+        if not isinstance(file_name, str) or not file_name or not isinstance(segments, list):
+            raise InvalidInput("bad_mask", f"'file_name' is {shown(file_name)} and 'segments_info' is {shown(segments)}; they must be the name of a PNG and a list")
+        if index in self._segment_files:
+            raise InvalidInput("duplicate", "its image has another annotation with 'segments_info'")
+        self._segment_files[index] = file_name
+        for segment in segments:
+            number = read_id(segment.get("id")) if isinstance(segment, dict) else None
+            if not isinstance(number, int) or not 0 < number < 1 << 24:
+                raise InvalidInput("bad_mask", f"a segment is {shown(segment)}; it must have an 'id' from 1 to {(1 << 24) - 1}")
+            self._add_object(index, {**segment, "segmentation": [number]})
+
+    def _add_object(self, index: int, entry: Mapping[str, Any]) -> None:
+        category_id, numbers, is_crowd, outline = self._check(entry)
+        self._keypoints.add(entry)
         self._image.append(index)
         self._category.append(self._categories.setdefault(category_id, len(self._categories)))
         self._numbers.extend(numbers)
@@ -113,9 +129,12 @@ class Annotations:
         if not self._has_outlines:
             return category_id, (*sides, 0.0), int(is_crowd), b""
         outline, area = entry.get("segmentation"), _value(entry, "area", width * height)
+        if isinstance(outline, str) and outline.lstrip()[:1] in ("[", "{"):
+            outline = _read_text(outline)
         if not isinstance(outline, (list, dict)) or not outline:
+            self._has_empty_outlines |= not outline
             raise InvalidInput("bad_mask", f"'segmentation' is {shown(outline)}; it must be polygons or run lengths")
-        if isinstance(outline, list) and all(map(is_number, outline)):  # a single polygon without its enclosing list
+        if isinstance(outline, list) and len(outline) > 1 and all(map(is_number, outline)):  # a single polygon without its enclosing list
             outline = [outline]
         if not is_number(area):
             raise InvalidInput("bad_annotation", f"'area' is {shown(area)}; it must be a number")
@@ -128,6 +147,14 @@ class Annotations:
         self._starts = np.searchsorted(images[self._order], np.arange(len(self._images) + 1))
         self._category_ids = list(self._categories)
 
+    def lack_outlines(self) -> bool:
+        """Returns whether no object has an outline, although outlines are requested and there are objects."""
+        return self._has_empty_outlines and not self._outlines
+
+    def segment_files(self) -> list[str]:
+        """Returns the names of the PNGs of panoptic annotations, in the order of the file."""
+        return list(self._segment_files.values())
+
     def are_relative(self) -> bool:
         """Returns whether all box coordinates are between 0 and 1. Returns False if there are no boxes."""
         sides = np.frombuffer(self._numbers, np.float64).reshape(-1, _NUMBERS)[:, :4]
@@ -139,11 +166,9 @@ class Annotations:
 
     def of(self, image_id: int | str, category_names: Mapping[int | str, str]) -> ImageObjects:
         """Returns the objects of one image. Raises `InvalidInput` if an annotation of the image is invalid."""
-        index = self._images.get(image_id)
+        index = self.find(image_id)
         if index is None:
             return ImageObjects()
-        if index in self._bad:
-            raise self._bad[index]
         rows = self._order[self._starts[index] : self._starts[index + 1]].tolist()
         numbers = [self._numbers[row * _NUMBERS : (row + 1) * _NUMBERS] for row in rows]
         return ImageObjects(
@@ -153,6 +178,7 @@ class Annotations:
             tuple(row[4] for row in numbers),
             tuple(map(self._outline, rows)) if self._has_outlines else (),
             tuple(map(self._keypoints.of, rows)) if self._keypoints.feature() else (),
+            self._segment_files.get(index, ""),
         )
 
     def _label(self, row: int, category_names: Mapping[int | str, str]) -> str:
@@ -165,25 +191,14 @@ class Annotations:
         start = self._outline_ends[row - 1] if row else 0
         return json.loads(self._outlines[start : self._outline_ends[row]])
 
-    def of_unknown_images(self, image_ids: Container[int | str]) -> Iterator[tuple[int, InvalidInput]]:
-        """Yields an error for each image id that annotations use but `image_ids` lacks, and the position of the first
-        such annotation."""
-        for image_id, index in self._images.items():
-            if image_id not in image_ids:
-                message = f"'image_id' is {shown(image_id)}, which is not the id of any entry in 'images'"
-                yield self._first_positions[index], InvalidInput("no_image", message)
 
 
-def read_id(value: Any) -> int | str | None:
-    """Converts the id of an image or a category to an integer or a string. Returns None if the id is invalid.
-
-    The integer 7 may also be written as 7.0 or "7".
-    """
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str):
-        return int(value) if _INTEGER.fullmatch(value) else value
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _read_text(text: str) -> Any:
+    """Reads an outline that is written as JSON in a text. Returns None if the text is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _value(entry: Mapping[str, Any], field: str, default: Any) -> Any:
@@ -195,8 +210,3 @@ def _value(entry: Mapping[str, Any], field: str, default: Any) -> Any:
 def is_number(value: Any) -> bool:
     """Returns whether a JSON value is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def shown(value: Any) -> str:
-    """Formats a value for a message as JSON of at most 80 characters."""
-    return json.dumps(value)[:80]

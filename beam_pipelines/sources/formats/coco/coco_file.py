@@ -1,21 +1,28 @@
 """Reads a JSON file in COCO's format for object detection (https://cocodataset.org/#format-data) as a stream."""
 
+import posixpath
 import unicodedata
+import urllib.parse
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.sources.formats.coco.coco_annotations import Annotations, ImageObjects, read_id, shown
+from beam_pipelines.sources.formats.coco.coco_annotations import Annotations, ImageObjects
+from beam_pipelines.sources.formats.coco.coco_captions import Captions
+from beam_pipelines.sources.formats.coco.coco_ids import read_id, shown
 from beam_pipelines.sources.formats.coco.coco_keypoints import CATEGORY_FIELDS, CocoKeypoints
 from beam_pipelines.sources.annotations.json_sections import read_sections
 from beam_pipelines.sources.cells.class_cells import class_name
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.storage.files import is_remote, open_file
 from beam_pipelines.storage.input_errors import listing_error
+from tf_input.dataset_format import OBJECTS
 
 _LINK_FIELDS = ("coco_url", "flickr_url", "url")
 _IMAGE_FIELDS = ("id", "file_name", "width", "height", *_LINK_FIELDS)
 _CATEGORY_FIELDS = ("id", "name", "supercategory", *CATEGORY_FIELDS)
+CAPTIONS = "captions"
+_ADVICE = "If it lists only images, such as image_info_test2017.json, pass --label none."
 _SHOWN_CHARACTERS = 4096  # the maximum length of a path
 
 
@@ -44,20 +51,23 @@ class CocoFile:
         path: The path of the file.
         name: The name of the file in messages and dead letters.
         has_outlines: Whether to keep the outlines of the objects.
+        kind: The kind of annotations: `objects`, `captions`, or "" if they are not needed.
 
     Attributes:
         dead_letters: The dead letters of invalid entries, and of annotations whose image is missing.
         unused_fields: The annotation fields that are not kept.
         keypoints: The keypoints of the annotations.
+        segment_files: The names of the PNGs of panoptic annotations.
         link: The first image link in an entry, such as a `coco_url`; None if there are no links.
 
     Raises:
         UserError: The file is not in COCO's format.
     """
 
-    def __init__(self, path: str, name: str, has_outlines: bool) -> None:
+    def __init__(self, path: str, name: str, has_outlines: bool, kind: str = OBJECTS) -> None:
         self.dead_letters: list[DeadLetter] = []
         self.unused_fields = UnusedFields()
+        self.segment_files: list[str] = []
         self.link: str | None = None
         self._name = printable(name)
         self._images: dict[int | str, CocoImage | None] = {}  # None: the image was rejected
@@ -65,18 +75,26 @@ class CocoFile:
         self._supercategories: dict[int | str, str] = {}
         self._parents: set[str] = set()  # the names of all supercategories
         self.keypoints = CocoKeypoints(self._name)
-        self._annotations = Annotations(has_outlines, self.keypoints)
-        self._read(path)
+        self._annotations = Captions() if kind == CAPTIONS else Annotations(has_outlines, self.keypoints)
+        self._read(path, kind)
         self._check_category_names()
         if self._annotations.are_relative():
             raise UserError(
                 f"{self._name}: all coordinates of boxes are between 0 and 1, but COCO uses pixels. Multiply them by the width and height "
                 "of their image."
             )
+        if kind == OBJECTS:
+            self._check_objects(has_outlines)
+
+    def _check_objects(self, has_outlines: bool) -> None:
+        """Raises `UserError` if the annotations are not objects with the requested values."""
         if "segments_info" in self.unused_fields.names:
-            raise UserError(
-                f"{self._name} is a panoptic file ('segments_info'). Pass a file whose annotations have a 'bbox'."
-            )
+            raise UserError(f"{self._name} is a panoptic file ('segments_info'). Pass --masks to read its masks.")
+        if "caption" in self.unused_fields.names and not self._annotations.category_ids():
+            raise UserError(f"{self._name} has captions instead of objects. Pass --label captions.")
+        if has_outlines and self._annotations.lack_outlines():
+            raise UserError(f"{self._name}: no annotation has an outline ('segmentation'). Omit --masks.")
+        self.segment_files = self._annotations.segment_files()
 
     def category_names(self) -> tuple[str, ...]:
         """Returns the distinct category names, in the order of the category ids.
@@ -120,8 +138,8 @@ class CocoFile:
         """Returns an iterator over the valid images, in the order of the file."""
         return (image for image in self._images.values() if image)
 
-    def inputs(self) -> Iterator[tuple[CocoImage, ImageObjects] | DeadLetter]:
-        """Yields each valid image with its objects, or a dead letter if an annotation of the image is invalid."""
+    def inputs(self) -> Iterator[tuple[CocoImage, ImageObjects | tuple[str, ...]] | DeadLetter]:
+        """Yields each valid image with its objects or captions, or a dead letter if an annotation of the image is invalid."""
         for image_id, image in self._images.items():
             if image is None:
                 continue
@@ -130,7 +148,7 @@ class CocoFile:
             except InvalidInput as error:
                 yield image.reject(error)
 
-    def _read(self, path: str) -> None:
+    def _read(self, path: str, kind: str) -> None:
         add = {"images": self._add_image, "categories": self._add_category, "annotations": self._annotations.add}
         fields = {"images": _IMAGE_FIELDS, "categories": _CATEGORY_FIELDS, "annotations": self._annotations.fields}
         try:
@@ -138,7 +156,9 @@ class CocoFile:
         except OSError as error:
             raise listing_error(error, path, f"{self._name} cannot be read: {error.strerror or error}") from error
         with file:
-            for section, position, entry in read_sections(self._name, file, fields, {"annotations": self.unused_fields}):
+            optional = {OBJECTS: {}, CAPTIONS: {"categories"}}.get(kind, {"annotations", "categories"})
+            others = {"annotations": self.unused_fields}
+            for section, position, entry in read_sections(self._name, file, fields, others, optional, _ADVICE):
                 try:
                     add[section](position, entry or {})
                 except InvalidInput as error:
@@ -151,7 +171,7 @@ class CocoFile:
         self.dead_letters.append(DeadLetter.of(f"{self._name}#/{section}/{position}", error))
 
     def _add_image(self, position: int, entry: Mapping[str, Any]) -> None:
-        image_id, file_name = read_id(entry.get("id")), entry.get("file_name")
+        image_id, file_name = read_id(entry.get("id")), entry.get("file_name") or _last_part(entry)
         if image_id is None:
             raise InvalidInput("bad_image_entry", f"'id' is {shown(entry.get('id'))}; it must be an integer or a text")
         first = self._images.get(image_id)
@@ -187,6 +207,16 @@ class CocoFile:
             parent = unicodedata.normalize("NFC", supercategory.strip())
             self._supercategories[category_id] = parent
             self._parents.add(parent)
+
+
+def _last_part(entry: Mapping[str, Any]) -> str | None:
+    """Returns the file name in the first link of an image, or None."""
+    links = (entry.get(field) for field in _LINK_FIELDS)
+    link = next((link for link in links if isinstance(link, str) and link), None)
+    try:
+        return link and urllib.parse.unquote(posixpath.basename(urllib.parse.urlsplit(link).path))
+    except ValueError:  # an invalid host
+        return None
 
 
 def _read_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -82,7 +82,7 @@ class Masks(Source):
             used = {name.lower() for pair in pairs for name in (pair.images, pair.masks)}
             others = {name.lower() for name in folder.folders} - used - (_OTHERS if folder is names else set())
             is_complete = not others - {*SPLIT_FOLDERS} if pairs and pairs[0].rest else not others
-            if pairs and is_complete and not folder.find("*.xml"):
+            if pairs and is_complete and not folder.find("*.xml") and _may_be_masks(folder.folder(pairs[0].masks.lower())):
                 return Recognition(f"{pairs[0].images}/, {pairs[0].masks}/")
         return None
 
@@ -305,6 +305,11 @@ class Masks(Source):
         return f"{message}. If the end of its name is {self._advised!r}, pass --mask_suffix={self._advised}" if self._advised else message
 
     _advised: str | None = None
+
+
+def _may_be_masks(folder: InputNames) -> bool:
+    """Returns whether a folder contains images, or only folders."""
+    return folder.has_images or not folder.files
 
 
 def _is_image(name: str) -> bool:
