@@ -246,6 +246,18 @@ def write_coco(root: pathlib.Path) -> str:
     return "instances.json"
 
 
+def write_yolo(root: pathlib.Path) -> str:
+    write_files(root, {f"images/{index:02d}.png": data for index, data in enumerate(PNGS)})
+    for index, objects in enumerate(OBJECTS):
+        lines = []
+        for ymin, xmin, ymax, xmax, name in objects:
+            outline = [xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]
+            lines.append(" ".join([str(CLASSES.index(name)), *(str(side / SIDE) for side in outline)]))
+        write_files(root, {f"labels/{index:02d}.txt": "\n".join(lines).encode()})
+    (root / "data.yaml").write_text(f"train: images\nnames: {json.dumps(CLASSES)}\n")
+    return ""
+
+
 def write_masks(root: pathlib.Path) -> str:
     write_files(root, {f"images/{index:02d}.png": data for index, data in enumerate(PNGS)})
     write_files(root, {f"masks/{index:02d}.png": encode(mask, "PNG") for index, mask in enumerate(MASKS)})
@@ -465,6 +477,7 @@ CASES = {
     "labelme, detection and segmentation": Case(write_labelme, ["--masks"], drawn, ("objects", "mask")),
     "table csv, a row for each box": Case(write_box_rows, [], of_objects("name"), ("objects",)),
     "coco, detection and segmentation": Case(write_coco, ["--masks"], drawn, ("objects", "mask")),
+    "yolo, detection and segmentation": Case(write_yolo, ["--masks", "--split_folders=no"], drawn, ("objects", "mask")),
     "masks, segmentation": Case(write_masks, [], lambda i: {"mask": MASKS[i]}, ("mask",)),
     "arrays npz deflated, class": Case(write_npz(np.savez_compressed), [], of_number),
     "arrays npz, raw": Case(write_npz(np.savez), ["--image_encoding=raw"], of_number),

@@ -173,6 +173,7 @@ def test_several_corrupt_files_are_restored_at_once(prepared_folder, name):
         "text, two heads",
         "voc, detection",
         "coco, detection and segmentation",
+        "yolo, detection and segmentation",
         "masks, segmentation",
         "arrays npz deflated, class",
         "arrays idx gz, class",

@@ -10,7 +10,7 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple
 
 import numpy as np
 import pytest
@@ -93,6 +93,18 @@ def coco(content: Any) -> Callable[[pathlib.Path], str]:
             complete = {name: [*values, *content.get(name, [])] for name, values in complete.items()}
         (root / "in/all.json").write_text(content if isinstance(content, str) else json.dumps(complete))
         return "all.json"
+
+    return write
+
+
+def yolo(files: Mapping[str, str], links: Mapping[str, str] = {}) -> Callable[[pathlib.Path], str]:
+    def write(root: pathlib.Path) -> str:
+        write_files(root / "in", {**good_files(root, "images/"), **{f"labels/{index:02d}.txt": b"0 0.5 0.5 0.5 0.5" for index in range(12)}})
+        write_files(root / "in", {name: text.format(root=root).encode() for name, text in files.items()})
+        for name, target in links.items():
+            os.remove(root / "in" / name)
+            os.symlink(root / target, root / "in" / name)
+        return ""
 
     return write
 
@@ -260,6 +272,18 @@ CASES = {
         0,
         "00.png",
     ),
+    "yolo: dataset file leads outside": Case(yolo({"data.yaml": "path: {root}\ntrain: secret\nnc: 1"}), LENIENT, 2, "data.yaml"),
+    "yolo: alias bomb": Case(
+        yolo({"data.yaml": "train: images\nnc: 1\na: &a [x, x]\nb: &b [*a, *a]\nnames: [*b, *b]"}), LENIENT, 2, "alias"
+    ),
+    "yolo: Python object": Case(yolo({"data.yaml": "train: images\nnames: !!python/object/apply:os.system [ls]"}), LENIENT, 2, "tag"),
+    "yolo: deep nesting": Case(yolo({"data.yaml": "train: images\nnames: " + "[" * 100_000}), LENIENT, 2, "data.yaml"),
+    "yolo: link to outside": Case(yolo({}, {"labels/00.txt": "secret/0.txt"}), LENIENT, 0, "--follow_links"),
+    "yolo: class names outside": Case(yolo({"classes.txt": "cat"}, {"classes.txt": "secret/0.txt"}), LENIENT, 2, "--follow_links"),
+    "yolo: listed path to outside": Case(
+        yolo({"data.yaml": "train: train.txt\nnc: 1", "train.txt": "images/01.png\n../secret/0.png\n"}), ["--max_bad_fraction=0.5"], 0, "train.txt:2"
+    ),
+    "yolo: huge number": Case(yolo({"labels/00.txt": "0 1e999 0.5 0.5 0.5"}), LENIENT, 0, "1e999"),
     "masks: decompression bomb": Case(masks(BOMB), LENIENT, 0, "60000 x 60000 pixels"),
     "masks: JPEG photograph": Case(masks(jpeg()), LENIENT, 0, "JPEG: "),
     "npz: pickle": Case(pickled_npz, LENIENT, 2, "x.npz"),

@@ -27,6 +27,8 @@ FILES = [
     ("voc, detection", "*.xml", 0),
     ("coco, detection and segmentation", "images/03.png", 0),
     ("coco, detection and segmentation", "*.json", 2),
+    ("yolo, detection and segmentation", "labels/*.txt", 0),
+    ("yolo, detection and segmentation", "*.yaml", 2),
     ("masks, segmentation", "**/*.png", 0),
     ("arrays npz, raw", "*.npz", 2),
     ("arrays npy, class", "*.npy", 2),

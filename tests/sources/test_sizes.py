@@ -54,6 +54,10 @@ def text(num: int) -> dict[str, bytes]:
     return {"all.txt": "\n".join(f"{path} cat" for path in paths(num)).encode()}
 
 
+def yolo(num: int) -> dict[str, bytes]:
+    return {f"labels/{path.removeprefix('photos/').removesuffix('jpg')}txt": b"0 0.5 0.5 0.5 0.5" for path in paths(num)}
+
+
 def masks(num: int) -> dict[str, bytes]:
     return {f"masks/{path.removeprefix('photos/').removesuffix('jpg')}png": png() for path in paths(num)}
 
@@ -65,11 +69,12 @@ SOURCES = {
     "table": (table, "/all.csv", "photos"),
     "text": (text, "/all.txt", "photos"),
     "masks": (masks, "", "images"),
+    "yolo": (yolo, "", "images"),
 }
 
 
 # Sources alternate between the two kinds of object stores.
-EACH_SOURCE = pytest.mark.parametrize("kind, proxied", [*zip(SOURCES, ("s3", "gs", "s3", "gs", "s3"))], indirect=["proxied"])
+EACH_SOURCE = pytest.mark.parametrize("kind, proxied", [*zip(SOURCES, ("s3", "gs", "s3", "gs", "s3", "gs"))], indirect=["proxied"])
 
 
 def put_source(bucket: str, kind: str, num: int, missing: str = "") -> str:
@@ -81,10 +86,10 @@ def put_source(bucket: str, kind: str, num: int, missing: str = "") -> str:
 
 
 def list_requests(faults: Faults, call: list[str]) -> list[tuple[str, str]]:
-    """Returns the requests of a command, except requests for XML files of annotations."""
+    """Returns the requests of a command, except requests for the annotation of a single image."""
     start = len(faults.seen)
     assert main(call) == 0
-    return [(method, path) for method, path, _ in faults.seen[start:] if not urllib.parse.urlsplit(path).path.endswith(".xml")]
+    return [(method, path) for method, path, _ in faults.seen[start:] if not urllib.parse.urlsplit(path).path.endswith((".xml", ".txt"))]
 
 
 @pytest.mark.slow

@@ -505,6 +505,12 @@ def test_different_numbers_of_classes_and_names_are_an_error(tmp_path):
 # Class names
 
 
+def test_different_files_of_class_names_are_an_error(tmp_path):
+    write_files(tmp_path, ROBOFLOW | {"train/labels/classes.txt": b"cat\ndog", "valid/labels/classes.txt": b"dog\ncat"})
+    with pytest.raises(UserError, match="train/labels/classes.txt.*valid/labels/classes.txt"):
+        Listing(tmp_path)
+
+
 def test_class_ids_are_the_names_of_unnamed_classes(tmp_path):
     listed = Listing(write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": b"7 0.5 0.5 1 1"}))
     assert listed.labels("images/1.jpg") == ("7",) and not listed.names

@@ -8,14 +8,14 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.file_listing import FileListing, join
 from beam_pipelines.sources.files.roots import OutsideError, Root
-from beam_pipelines.sources.formats.yolo.dataset_file import DARKNET_END, YAML_ENDS, DatasetFile, read_dataset_file
+from beam_pipelines.sources.formats.yolo.dataset_file import DARKNET_END, YAML_ENDS, DatasetFile, read_dataset_file, read_names_file
 from beam_pipelines.sources.formats.yolo.image_groups import ImageGroup, find_path, find_stated_groups
 from beam_pipelines.sources.files.label_files import read_head
 from beam_pipelines.storage.files import files_at, is_remote
 
 DATASET_ENDS = (*YAML_ENDS, DARKNET_END)
-_USUAL = ("data.yaml", "dataset.yaml", "data.yml", "dataset.yml", "obj.data")
-NAMES_FILES = ("classes.txt", "obj.names", "classes.names", "_darknet.labels", "predefined_classes.txt")
+_USUAL = ("data.yaml", "dataset.yaml", "obj.data")
+NAMES_FILES = ("classes.txt", "obj.names", "_darknet.labels")
 
 
 class Dataset(NamedTuple):
@@ -101,8 +101,9 @@ def _find_file(root: Root, files: FileListing) -> str:
 
     Raises `UserError` if there are several.
     """
-    if usual := [name for name in _USUAL if files_at(root.path).exists(f"{root.path}/{name}")]:
-        return _inside(root, usual[0])
+    for name in _USUAL:
+        if path := _find_file_at(root, name):
+            return path
     names = [name for name in files.top_level()[1] if name.lower().endswith(DATASET_ENDS)]
     names = [name for name in names if is_dataset_head(name, read_head(f"{root.path}/{name}"))]
     if len(names) > 1:
@@ -137,9 +138,27 @@ def find_names_file(dataset: Dataset, groups: Sequence[ImageGroup]) -> str:
     for group in groups:
         parts = group.labels.split("/")
         folders += ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
-    for path in (join(folder, name) for folder in dict.fromkeys(folders) for name in NAMES_FILES):
-        if files_at(root.path).exists(f"{root.path}/{path}"):
-            return _inside(root, path)
+    paths = (join(folder, name) for folder in dict.fromkeys(folders) for name in NAMES_FILES)
+    found = [path for path in (_find_file_at(root, path) for path in paths) if path]
+    names = [read_names_file(f"{root.path}/{path}") for path in found]
+    for path, others in zip(found, names):
+        if others != names[0]:
+            raise UserError(
+                f"--input={root.path}: {printable(found[0])} and {printable(path)} have different class names. Remove one of them, or "
+                "write a data.yaml with all names."
+            )
+    return found[0] if found else ""
+
+
+def _find_file_at(root: Root, path: str) -> str:
+    """Returns the path of a file relative to the root, or "" if it does not exist.
+
+    Raises `UserError` if it is not a file, or a link that is not followed.
+    """
+    if files_at(root.path).exists(f"{root.path}/{path}"):
+        return _inside(root, path)
+    if not is_remote(root.path) and os.path.lexists(f"{root.path}/{path}"):
+        raise UserError(f"--input={root.path}: {printable(path)!r} is not a file, or a broken link. Replace or remove it.")
     return ""
 
 

@@ -11,7 +11,7 @@ from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.formats.yolo.find_dataset import NAMES_FILES
 from beam_pipelines.sources.formats.yolo.image_groups import LABEL_END, LISTS, ImageGroup, is_below
 
-_NOT_LABELS = {*NAMES_FILES, *LISTS}
+_NOT_LABELS = {*NAMES_FILES, *LISTS, "predefined_classes.txt"}
 
 
 class LabeledImage(NamedTuple):

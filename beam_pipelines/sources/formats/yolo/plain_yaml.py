@@ -20,14 +20,15 @@ def parse_yaml(text: str) -> Any:
     Raises:
         ValueError: The text is not YAML, contains several documents, or contains something that is not allowed.
     """
+    # A generator, because libyaml needs minutes for deep nesting, which `_read` rejects earlier.
+    events = (event for event in yaml.parse(text, Loader=_LOADER) if not isinstance(event, _FRAME))
     try:
-        events = iter([event for event in yaml.parse(text, Loader=_LOADER) if not isinstance(event, _FRAME)])
+        first = next(events, None)
+        content = None if first is None else _read(first, events, _MAX_DEPTH)
+        if next(events, None) is not None:
+            raise ValueError("contains several YAML documents")
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise ValueError(f"not valid YAML: {' '.join(str(error).split())[:200]}") from None
-    first = next(events, None)
-    content = None if first is None else _read(first, events, _MAX_DEPTH)
-    if next(events, None) is not None:
-        raise ValueError("contains several YAML documents")
     return content
 
 
