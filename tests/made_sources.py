@@ -246,7 +246,7 @@ def write_coco(root: pathlib.Path) -> str:
     return "instances.json"
 
 
-def write_yolo(root: pathlib.Path) -> str:
+def write_yolo_polygons(root: pathlib.Path) -> str:
     write_files(root, {f"images/{index:02d}.png": data for index, data in enumerate(PNGS)})
     for index, objects in enumerate(OBJECTS):
         lines = []
@@ -477,7 +477,7 @@ CASES = {
     "labelme, detection and segmentation": Case(write_labelme, ["--masks"], drawn, ("objects", "mask")),
     "table csv, a row for each box": Case(write_box_rows, [], of_objects("name"), ("objects",)),
     "coco, detection and segmentation": Case(write_coco, ["--masks"], drawn, ("objects", "mask")),
-    "yolo, detection and segmentation": Case(write_yolo, ["--masks", "--split_folders=no"], drawn, ("objects", "mask")),
+    "yolo, detection and segmentation": Case(write_yolo_polygons, ["--masks", "--split_folders=no"], drawn, ("objects", "mask")),
     "masks, segmentation": Case(write_masks, [], lambda i: {"mask": MASKS[i]}, ("mask",)),
     "arrays npz deflated, class": Case(write_npz(np.savez_compressed), [], of_number),
     "arrays npz, raw": Case(write_npz(np.savez), ["--image_encoding=raw"], of_number),

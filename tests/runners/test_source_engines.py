@@ -18,7 +18,6 @@ ENGINES = {
     "yolo, detection": ("two workers", "s3"),
     "labelme, detection and segmentation": ("one worker", "gs"),
     "table csv, a row for each box": ("one worker", "s3"),
-    "yolo, detection and segmentation": ("two workers", "s3"),
     "table csv, pairs": ("two workers", "gs"),
     "table parquet, embedded pairs": ("one worker", "s3"),
     "arrays idx gz, class": ("two workers", "gs"),
