@@ -208,6 +208,61 @@ def write_labelme(root: pathlib.Path) -> str:
     return ""
 
 
+def write_cvat(root: pathlib.Path) -> str:
+    write_files(root, {f"images/{index:02d}.png": data for index, data in enumerate(PNGS)})
+    boxes = [
+        "".join(f'<box label="{name}" xtl="{xmin}" ytl="{ymin}" xbr="{xmax}" ybr="{ymax}"/>' for ymin, xmin, ymax, xmax, name in objects)
+        for objects in OBJECTS
+    ]
+    images = "".join(f'<image id="{i}" name="{i:02d}.png" width="{SIDE}" height="{SIDE}">{some}</image>' for i, some in enumerate(boxes))
+    (root / "annotations.xml").write_text(f"<annotations><version>1.1</version>{images}</annotations>")
+    return ""
+
+
+def write_label_studio(root: pathlib.Path) -> str:
+    write_files(root, {f"{index:02d}.png": data for index, data in enumerate(PNGS)})
+    tasks = []
+    for index, objects in enumerate(OBJECTS):
+        results = [
+            {
+                "type": "rectanglelabels",
+                **{"from_name": "box", "to_name": "image", "original_width": SIDE, "original_height": SIDE},
+                "value": {
+                    **{"x": 100 * xmin / SIDE, "y": 100 * ymin / SIDE, "rotation": 0, "rectanglelabels": [name]},
+                    **{"width": 100 * (xmax - xmin) / SIDE, "height": 100 * (ymax - ymin) / SIDE},
+                },
+            }
+            for ymin, xmin, ymax, xmax, name in objects
+        ]
+        tasks.append({"id": index, "data": {"image": f"/data/upload/1/{index:02d}.png"}, "annotations": [{"id": index, "result": results}]})
+    (root / "export.json").write_text(json.dumps(tasks))
+    return "export.json"
+
+
+def write_via(root: pathlib.Path) -> str:
+    write_files(root, {f"{index:02d}.png": data for index, data in enumerate(PNGS)})
+    entries = {}
+    for index, objects in enumerate(OBJECTS):
+        regions = [
+            {
+                "shape_attributes": {"name": "rect", "x": xmin, "y": ymin, "width": xmax - xmin, "height": ymax - ymin},
+                "region_attributes": {"animal": name},
+            }
+            for ymin, xmin, ymax, xmax, name in objects
+        ]
+        name = f"{index:02d}.png"
+        entries[f"{name}{len(PNGS[index])}"] = {"filename": name, "size": len(PNGS[index]), "regions": regions, "file_attributes": {}}
+    (root / "via.json").write_text(json.dumps(entries))
+    return "via.json"
+
+
+def write_kitti(root: pathlib.Path) -> str:
+    for index, objects in enumerate(OBJECTS):
+        lines = [f"{name} 0.00 0 -1.58 {xmin} {ymin} {xmax} {ymax} 1 1 1 0 1 4 0" for ymin, xmin, ymax, xmax, name in objects]
+        write_files(root, {f"label_2/{index:02d}.txt": "\n".join(lines).encode(), f"image_2/{index:02d}.png": PNGS[index]})
+    return ""
+
+
 def write_box_rows(root: pathlib.Path) -> str:
     write_files(root, {f"{index:02d}.png": data for index, data in enumerate(PNGS)})
     rows = [(f"{index:02d}.png", xmin, ymin, xmax, ymax, name) for index, objects in enumerate(OBJECTS) for ymin, xmin, ymax, xmax, name in objects]
@@ -475,6 +530,10 @@ CASES = {
     "voc, detection": Case(write_voc, [], of_objects("name"), ("objects",)),
     "yolo, detection": Case(write_yolo, ["--split_folders=no"], of_objects("name"), ("objects",)),
     "labelme, detection and segmentation": Case(write_labelme, ["--masks"], drawn, ("objects", "mask")),
+    "cvat, detection and segmentation": Case(write_cvat, ["--masks"], drawn, ("objects", "mask")),
+    "label_studio, detection and segmentation": Case(write_label_studio, ["--masks"], drawn, ("objects", "mask")),
+    "via, detection and segmentation": Case(write_via, ["--masks"], drawn, ("objects", "mask")),
+    "kitti, detection": Case(write_kitti, [], of_objects("name"), ("objects",)),
     "table csv, a row for each box": Case(write_box_rows, [], of_objects("name"), ("objects",)),
     "coco, detection and segmentation": Case(write_coco, ["--masks"], drawn, ("objects", "mask")),
     "yolo, detection and segmentation": Case(write_yolo_polygons, ["--masks", "--split_folders=no"], drawn, ("objects", "mask")),

@@ -78,7 +78,7 @@ def test_option_that_does_not_apply_is_rejected_before_any_work(tmp_path, kind, 
 def test_each_field_of_a_source_configuration_has_an_option():
     for field in vars(SourceConfig()):
         if formats_with(field) and formats_with(field) != FORMATS:
-            assert field in VALUES or field in ("label_names", "rows", "split_folders"), field
+            assert field in VALUES or field in ("label_names", "rows", "image_folders"), field
 
 
 @pytest.mark.slow(2)

@@ -95,7 +95,7 @@ def reject_options(source: SourceConfig, kind: SourceKind) -> None:
         used += _OF_POSITIONS
     if any(column.kind == "mask" for column in (*(source.labels or ()), *source.features)):
         used += _OF_MASKS
-    for field in vars(plain):
+    for field in ("records", *vars(plain)):  # --records implies --image=none, so it is named first
         if field not in ("kind", "divide", *used) and getattr(source, field) != getattr(plain, field):
             option = OPTION_OF.get(f"source.{field}", field)
             instead = "Use --group_pattern, which finds groups in the keys." if field == "group" else "Omit it."
