@@ -16,14 +16,14 @@ from beam_pipelines.storage.files import files_at, is_remote
 
 _IMAGE_ENDS = tuple(end for end in IMAGE_EXTENSIONS if end != ".npy")
 
-# Limits for one folder: entries to read, and names to keep. A folder with more entries has the images of a class.
+# The number of entries to read in one folder, and of names to keep. A larger folder probably has the images of a class.
 _MAX_ENTRIES, _MAX_NAMES = 100_000, 1000
 
 
 class Certainty(enum.IntEnum):
     """How clearly names show a format. The format with the highest certainty is used."""
 
-    EXTENSION = 1  # files with the usual extension, which may also be notes
+    EXTENSION = 1  # files with the usual extension, but possibly with other contents, such as notes
     LAYOUT = 2  # files or folders with the usual names
     MARKER = 3  # a file that only this format has
     CONTENT = 4  # the first bytes of the only input file
@@ -42,13 +42,10 @@ class Recognition(NamedTuple):
 
 
 class InputNames:
-    """The names in an input. Hidden names and the names of system files are left out. Folders are read on demand.
-
-    Args:
-        path: The path or URL of a file or folder.
+    """The names of files and folders in an input, without hidden files and system files. Folders are read on demand.
 
     Attributes:
-        path: The path or URL.
+        path: The path or URL of the input, which is a file or folder.
         is_folder: Whether the input is a folder. A missing input is treated as a file.
     """
 
@@ -84,15 +81,12 @@ class InputNames:
 
     @functools.cached_property
     def below(self) -> "tuple[InputNames, ...]":
-        """The folders that are splits, or that contain no images in a part of their files.
-
-        A folder whose name is not the name of a split, and that contains images, is a class folder, and is left out.
-        """
+        """The subfolders, except class folders. A class folder contains images, and is not named like a split."""
         inner = (_Below(f"{self.path}/{folder}", folder.lower() not in SPLIT_FOLDERS) for folder in self.folders)
         return tuple(names for names in inner if not names.is_class)
 
     def folder(self, *usual: str) -> "InputNames | None":
-        """Returns the first folder that has one of the usual names in lower case, or None."""
+        """Returns the subfolder with the first of the given lower-case names that exists, ignoring case, or None."""
         by_name = {name.lower(): name for name in reversed(self.folders)}
         name = next((by_name[name] for name in usual if name in by_name), None)
         if name is None:
@@ -100,10 +94,8 @@ class InputNames:
         return self._folders.setdefault(name, InputNames(f"{self.path}/{name}"))
 
     def find(self, *patterns: str) -> str:
-        """Returns the first name that matches one of the patterns, or "". Upper and lower case are equal.
-
-        For a folder, the names are those of its files. For a file, it is its own name.
-        """
+        """Returns the first file in the folder whose name matches one of the patterns, ignoring case, or "". If the input
+        is a file, only the name of this file is compared."""
         names = self.files if self.is_folder else [self.name]
         return next((name for name in names if _matcher(patterns)(name.lower())), "")
 
@@ -168,5 +160,5 @@ def _visible_names(folders: list[str], files: list[str], has_images: bool = Fals
 
 @functools.cache
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Combines several patterns into one function that matches names quickly."""
+    """Compiles glob patterns into one function that matches a lower-case name."""
     return re.compile("|".join(fnmatch.translate(pattern.lower()) for pattern in patterns)).match

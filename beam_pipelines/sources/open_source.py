@@ -17,11 +17,12 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
 
     Args:
         config: The options of the source.
-        with_sizes: Whether to find each file's size, at the cost of one call per file, or of a listing in a store.
+        with_sizes: Whether to look up the size of each file. This takes one call per file on a disk, and listing
+            requests in an object store.
         spool_directory: The directory for images from compressed containers; None if these images will not be read.
 
     Raises:
-        UserError: The input is not of that kind, or an option is not valid for it.
+        UserError: The input does not have the format of the source, or an option is invalid for it.
     """
     source = source_classes()[config.source.kind.name].variant(config.source)
     try:

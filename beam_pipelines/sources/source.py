@@ -1,7 +1,6 @@
 """Defines the base class of sources, which list the inputs of a dataset without reading image bytes.
 
-An input can also be a row of values without an image. For an input without an image, `offset` is `NO_IMAGE`, and the
-path refers to the file that contains the values.
+An input without an image is a row of values. Its `offset` is `NO_IMAGE`, and its `path` is the file with the values.
 
 `InputRecord.values` maps each feature's name to a value of this type:
 
@@ -49,15 +48,15 @@ class Source(abc.ABC):
         targets: The names of the features that a model predicts. `objects` stands for all features below `objects/`.
         has_images: Whether examples have an image. Only read for source kinds with `may_omit_images`.
         detected: A message about the settings that were detected from the data. Empty if nothing was detected.
-        resolved: The options of the source, completed by settings that were detected. None if nothing was completed.
+        resolved: The options of the source, including detected settings. None if no setting was detected.
         num_ignored: The number of ignored files, counted while a part is listed.
         unused_fields: The columns and fields that are not kept, collected while parts are listed. None if the format
             has no such fields.
-        boxes: The counts of boxes whose format the data does not state. None if the format states it.
+        boxes: Counts that show whether boxes fit `--box_format` and `--box_unit`. None if the source format defines both.
         group_names: The names of categories that only group other categories.
         found_features: Further features, which are known only after a part has been listed.
-        noted: The number of images, lines or files of which something is noteworthy, collected while a part is listed.
-            The key is the rest of a warning that begins with the number.
+        noted: Warnings that begin with a number of images, lines or files, collected while a part is listed. Maps the
+            text after the number to the number.
         unexpected_files: The files that are not inputs, collected while a part is listed. None if the format ignores
             such files.
 
@@ -104,19 +103,13 @@ class Source(abc.ABC):
         invalid input becomes a dead letter instead."""
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns the class names that are known before the listing for each feature, as an ordered tuple or an
-        unordered set.
-
-        Called after the parts have been listed.
-        """
+        """Returns feature -> class names that the source states besides the labels of its inputs, as an ordered tuple or
+        an unordered set. Called after the parts have been listed."""
         return {}
 
     def memory_bytes(self, part: str) -> int:
-        """Returns the approximate memory in bytes for listing a part, or 0 if the memory is constant.
-
-        For annotation files, the memory is proportional to the file size, because whole files are kept in memory.
-        Raises `UserError` if the part does not exist.
-        """
+        """Returns the approximate memory in bytes for listing a part, such as an annotation file that is read at once, or
+        0 if the memory is constant. Raises `UserError` if the part does not exist."""
         return 0
 
 

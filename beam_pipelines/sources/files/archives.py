@@ -1,4 +1,4 @@
-"""Names the commands that unpack archives."""
+"""Suggests commands that unpack archives."""
 
 import shlex
 

@@ -21,8 +21,7 @@ from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import kind_of, listing_error
 
-# This is enough for a large cluster. Each part may cost a store one more page of names. Folders in the same part share
-# their requests. A store whose names fit on one page is one part.
+# Enough for a large cluster. In an object store, each part may take one more listing request.
 MAX_PARTS = 32
 LINK_OUT = "a link to a target outside the input folder (use --follow_links to follow it)"
 LINK_TO_FOLDER = "a link to a folder (use --follow_links to follow it)"
@@ -33,7 +32,7 @@ class ListedFile(NamedTuple):
 
     Attributes:
         path: The path of the file, relative to the root.
-        num_bytes: The size of the file in bytes; 0 if it would have to be requested separately.
+        num_bytes: The size of the file in bytes; 0 if it was not looked up.
     """
 
     path: str
@@ -46,7 +45,7 @@ class Level(NamedTuple):
     Attributes:
         folders: Names of folders, sorted.
         links: Names of links to folders that are not followed, sorted.
-        has_files: Whether the folder contains any other entries.
+        has_files: Whether the folder contains entries that are neither folders nor links to folders.
     """
 
     folders: list[str]
@@ -76,7 +75,7 @@ class FileListing:
     Args:
         root: The root of the source.
         ignore: Glob patterns of names or paths to ignore.
-        with_sizes: Whether to find each file's size on a disk. In a store, sizes are always available.
+        with_sizes: Whether to look up the size of each file on a disk. Listings of object stores always have sizes.
 
     Attributes:
         num_ignored: The number of files that were ignored.
@@ -91,25 +90,17 @@ class FileListing:
         self.is_remote = is_remote(root.path)
 
     def walk(self, folder: str = "") -> Iterator[ListedFile | DeadLetter]:
-        """Yields the paths of all files below a folder, relative to the root. The files of one folder are sorted by
-        name.
-
-        Args:
-            folder: The folder, relative to the root; "" is the root.
-
-        Raises:
-            UserError: A folder cannot be read.
-        """
+        """Yields all files below a folder, which is "" for the root. The files of each folder are sorted by name. Raises
+        `UserError` if a folder cannot be read."""
         for _, files in self.walk_folders(folder):
             yield from files if self.is_remote else sorted(files, key=operator.itemgetter(0))
 
     def walk_folders(self, folder: str = "") -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
-        """Yields a folder and all folders below it. Each folder is yielded with the files that are directly in the
-        folder.
+        """Yields a folder and all folders below it, each with an iterator over the files that are directly in it.
 
-        The caller must consume the files of a folder before it requests the next folder. In an object store, the same
-        folder can be yielded more than once. Dead letters for invalid names are yielded together with the first folder.
-        Raises `UserError` if a folder cannot be read.
+        The caller must consume the files of a folder before it requests the next folder. In an object store, a folder
+        can be yielded more than once, and invalid names are reported with the first folder. Raises `UserError` if a
+        folder cannot be read.
         """
         if self.is_remote:
             return self._walk_store(files_at(self._root.path).list(join(self._root.path, folder)), folder)
@@ -125,8 +116,8 @@ class FileListing:
         """Divides the files below the root into up to `MAX_PARTS` parts.
 
         Args:
-            folders: Folders of equal depth. Each folder belongs to one part with everything below it.
-            above: The folders above these, whose direct files are also listed.
+            folders: Folders of equal depth. A folder and all its subfolders belong to the same part.
+            above: The parent folders of `folders`. The files directly in these parent folders are also listed.
         """
         folders = sorted(folders, key=lambda folder: f"{folder}/")  # the order in which a store lists their files
         size = max(1, -(-len(folders) // MAX_PARTS))
@@ -139,15 +130,8 @@ class FileListing:
         return [FolderPart([], [], first, end) for first, end in itertools.pairwise(bounds)]
 
     def level(self, folder: str = "", is_short: bool = False) -> Level:
-        """Lists the direct content of a folder.
-
-        Args:
-            folder: The folder, relative to the root; "" is the root.
-            is_short: Whether to read only the first page of names in a store.
-
-        Raises:
-            UserError: The folder cannot be read.
-        """
+        """Lists the direct content of a folder, which is "" for the root. With `is_short`, only the first page of names
+        is read from an object store. Raises `UserError` if the folder cannot be read."""
         if self.is_remote:
             folders, files = self.top_level(folder, is_short)
             return Level(folders, [], bool(files))
@@ -165,16 +149,8 @@ class FileListing:
         return Level(sorted(folders), sorted(links), has_files)
 
     def top_level(self, folder: str = "", is_short: bool = False) -> tuple[list[str], list[str]]:
-        """Returns the sorted names of the subfolders and files directly in a folder. Links are treated like their
-        targets.
-
-        Args:
-            folder: The folder, relative to the root; "" is the root.
-            is_short: Whether to read only the first page of names in a store.
-
-        Raises:
-            UserError: The folder cannot be read.
-        """
+        """Returns the sorted names of the subfolders and of the files directly in a folder. Links are treated like their
+        targets. The arguments and errors are those of `level`."""
         if self.is_remote:
             names = files_at(self._root.path).top_level(join(self._root.path, folder), is_short)
         else:
@@ -190,8 +166,8 @@ class FileListing:
         )
 
     def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:
-        """Returns the paths that match patterns. The result also includes dead letters that match the patterns or may
-        hide matching files. Raises `UserError` if a folder cannot be read."""
+        """Returns the paths that match the patterns, and dead letters for paths that match, or that are folders in which
+        files may match. Raises `UserError` if a folder cannot be read."""
         names: list[str] = []
         rejected: dict[str, DeadLetter] = {}
         for listed_file in self.walk() if wanted.is_deep else self._direct_files(""):
@@ -203,20 +179,20 @@ class FileListing:
         return wanted.fitting(names), [rejected[path] for path in sorted(fitting)]
 
     def take_files(self, folder: str, is_wanted: Callable[[str], Any]) -> list[str]:
-        """Returns the sorted names of those files directly in a folder for which `is_wanted` is true. Raises
-        `UserError` if a requested file is an unfollowed link or not a file, or the folder cannot be read."""
+        """Returns the sorted names of those files directly in a folder for which `is_wanted` is true. Raises `UserError`
+        if the folder or one of these files cannot be read, for example because it is a link that is not followed."""
         wanted = sorted(outcome for outcome in self._direct_files(folder) if is_wanted(posixpath.basename(outcome.path)))
         self.reject(result for result in wanted if isinstance(result, DeadLetter))
         return [posixpath.basename(value.path) for value in wanted]
 
     def reject(self, dead_letters: Iterable[DeadLetter]) -> None:
-        """Raises `UserError` if the listing contains a dead letter. For sources that need every file."""
+        """Raises `UserError` if there is a dead letter. Used by sources that need every file."""
         for letter in dead_letters:
             raise self._rejection(letter.path, letter.message, "a file")
 
     def take_folder(self, folder: str) -> str:
-        """Checks that the path of a folder contains no links that must not be followed, and returns the path. Raises
-        `UserError` if the folder, or a folder in its path, is a link that is not followed."""
+        """Returns the path of a folder. Raises `UserError` if the folder, or a folder above it, is a link that is not
+        followed."""
         for path in itertools.accumulate(folder.split("/"), join):
             if not self.is_remote and os.path.islink(f"{self._root.path}/{path}") and not self._is_followed(path):
                 raise self._rejection(printable(path), LINK_TO_FOLDER, "a folder")
@@ -258,7 +234,7 @@ class FileListing:
                 yield rejected or ListedFile(path, entry.stat().st_size if self._with_sizes else 0)
 
     def _reject(self, entry: os.DirEntry, path: str) -> DeadLetter | None:
-        """Returns the dead letter of a folder entry, or None for a link to a file that may be read."""
+        """Returns the dead letter for a folder entry, or None if the entry is a link to a file that may be read."""
         kind = None
         if not is_utf8(path):
             rejection = "not_utf8", "a file name that is not valid UTF-8"
@@ -275,7 +251,7 @@ class FileListing:
         return None if kind == "file" else DeadLetter(printable(path), "list", *rejection)
 
     def _is_followed(self, path: str) -> bool:
-        """Returns whether a path refers to a linked folder that must be listed, because links are followed."""
+        """Returns whether a path is a link to a folder, and this link is followed."""
         return self._root.follows_links and kind_of(f"{self._root.path}/{path}") == "folder" and not self._root.is_loop(path)
 
     def _names_between(self, first: str, end: str) -> Iterator[tuple[str, int]]:
@@ -288,12 +264,12 @@ class FileListing:
         for parent, objects in itertools.groupby(listed, lambda item: item[0].rpartition("/")[0]):
             parts = parent.split("/")
             paths = [folder] if _is_odd(parts) else [*itertools.accumulate(parts, join, initial=folder)]
-            unused_fields_of = next((above for above, part in zip(paths[:-1], parts) if self._is_ignored(above, part, is_folder=True)), None)
-            if unused_fields_of is None:
+            ignored = next((above for above, part in zip(paths[:-1], parts) if self._is_ignored(above, part, is_folder=True)), None)
+            if ignored is None:
                 yield paths[-1], self._objects_in(folder, objects)
             else:
                 self.num_ignored += sum(1 for _ in objects)
-                yield unused_fields_of, iter(())
+                yield ignored, iter(())
 
     def _objects_in(self, folder: str, objects: Iterable[tuple[str, int]]) -> Iterator[ListedFile | DeadLetter]:
         for name, num_bytes in objects:
@@ -315,7 +291,6 @@ class FileListing:
             raise listing_error(error, join(self._root.path, folder), message) from error
 
     def _is_entry_ignored(self, entry: os.DirEntry, path: str) -> bool:
-        """Returns whether a disk entry is ignored."""
         if is_ignored(entry.name) and (is_ignored(entry.name, is_folder=True) or kind_of(entry.path) != "folder"):
             return True
         return bool(self._ignore) and matches(path, self._ignore)
@@ -347,7 +322,7 @@ def matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def is_utf8(text: str) -> bool:
-    """Returns whether a text can be encoded in UTF-8."""
+    """Returns whether a string can be encoded in UTF-8."""
     if text.isascii():
         return True
     try:

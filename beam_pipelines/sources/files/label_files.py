@@ -1,7 +1,4 @@
-"""Recognises label files that a source does not read, and suggests how to read or convert these files.
-
-A format is recognised by the first bytes and the extension of a file.
-"""
+"""Recognises label files by their first bytes and extension, and suggests how to read or convert them."""
 
 import csv
 import itertools
@@ -22,7 +19,7 @@ _NOT_READ = "This format is not supported."
 _READ_COCO = "pass --input=FILE.json --source=coco --image_root=FOLDER"
 _CONVERT = f"{_NOT_READ} Convert them to COCO JSON, and {_READ_COCO}."
 _TO_PNG = f"{_NOT_READ} Convert them to PNG."
-_MAX_CHECKS = 60  # path checks to find the folder that a table's image paths are relative to
+_MAX_CHECKS = 60  # maximum number of paths to check in the search for the images that a table names
 
 _ARRAYS = "Save its arrays with numpy.savez, and read the .npz file with --source=arrays."
 # First bytes, their offset, name, advice.
@@ -33,7 +30,7 @@ _MAGIC = [
     (b"Rar!", 0, "an archive", "{unpack}"),
     (b"7z\xbc\xaf", 0, "an archive", "{unpack}"),
 ]
-_IMAGE_ENDS = {"jpeg": "jpg", "tiff": "tif"}  # the others are the names of the formats
+_IMAGE_ENDS = {"jpeg": "jpg", "tiff": "tif"}  # formats whose usual extension differs from their name
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _RECORDS = "TFRecords", "Read them with --input={path} --source=tfrecord."
 _ENDS = {
@@ -86,7 +83,7 @@ class Format(NamedTuple):
     """A recognised format.
 
     Attributes:
-        name: The name of the format, to follow "looks like".
+        name: The name of the format, for messages such as "looks like NAME".
         advice: The command or conversion to use instead.
     """
 
@@ -113,12 +110,7 @@ def recognise(path: str) -> Format | None:
 
 
 def format_of_content(name: str, head: bytes) -> str:
-    """Returns the name of the format that the first bytes of a file show. Returns "" if the format is unknown.
-
-    Args:
-        name: The name of the file.
-        head: The first bytes of the file.
-    """
+    """Returns the name of the format that the name and the first bytes of a file show, or "" if it is unknown."""
     return (_by_content(name.lower(), head) or ("",))[0]
 
 

@@ -14,7 +14,7 @@ IMAGE_FOLDERS = ("jpegimages", "images", "image", "imgs", "img")
 
 
 def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """Returns the first folder that has one of the usual names, ignoring case, or None."""
+    """Returns the folder with the first of the usual names that exists, ignoring case, or None."""
     by_name = {name.lower(): name for name in reversed(names)}
     return next((by_name[name] for name in usual if name in by_name), None)
 
@@ -23,13 +23,13 @@ CHOOSE_SPLIT_FOLDERS = "Use --split_folders=yes if all of them are splits, or --
 
 
 def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = CHOOSE_SPLIT_FOLDERS) -> dict[str, str | None]:
-    """Returns a mapping from folder to split. If the folders are not splits, the mapping has only None values.
+    """Returns folder -> split. All values are None if the folders are not splits.
 
     Args:
         root: The root of the source, for messages.
         folders: The names of the folders.
-        split_folders: Whether the folders are splits; None means that they are if all have names of splits.
-        advice: The advice for the case that only some names are names of splits.
+        split_folders: Whether the folders are splits. With None, they are splits if all of them are named like splits.
+        advice: The advice for the error if only some of them are named like splits.
 
     Raises:
         UserError: Only some folders are splits, or a name is not valid for a split.
@@ -55,14 +55,14 @@ def split_of(folder: str) -> str:
 
 
 def no_split_folders(path: str, contents: str) -> UserError:
-    """Returns the error to raise if `--split_folders=yes` is given but the input has no split folders."""
+    """Returns the error for `--split_folders=yes` with an input that has no split folders."""
     return UserError(
         f"--split_folders=yes: {printable(path)} {contents}, and has no split folders. Omit --split_folders."
     )
 
 
 def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:
-    """Returns the error to raise if `--splits` or `--folds` is given but the input already has splits.
+    """Returns the error for `--splits` or `--folds` with an input that already has splits.
 
     Args:
         config: The options of the run.
@@ -81,7 +81,7 @@ def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterabl
 _WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
 
 
-# Options for columns with positions in the image.
+# Options for columns with positions in the image, such as keypoints.
 _OF_POSITIONS = ("bad_boxes", "drawn_on", "box_unit")
 _OF_MASKS = ("mask_colors", "mask_values")
 

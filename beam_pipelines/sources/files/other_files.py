@@ -27,7 +27,7 @@ _DATA = re.compile(
     r".*(?:\.(?:csv|tsv|json|jsonl|ndjson|parquet|xml|npy|npz|bin|tar|gz|tgz|tfrecords?|tfrec|record)|-\d+-of-\d+)", re.IGNORECASE
 )
 
-# Files that often contain labels, so that ignoring all of them would remove the labels.
+# Extensions of files that often contain labels. The advice is never to ignore such files.
 _MAY_BE_LABELS = (".txt", ".json", ".jsonl", ".xml", ".csv", ".tsv", ".parquet", ".tfrecord", ".tfrecords", ".tif", ".tiff", ".tar")
 
 _IMAGE_ENDS = tuple(IMAGE_EXTENSIONS)
@@ -89,9 +89,8 @@ class UnexpectedFiles:
     rejection: tuple[str, str] | None = None
 
     def is_image(self, path: str) -> bool:
-        """Returns whether a file has the extension of an image format. If the file is not an image, it is recorded as
-        an unexpected file."""
-        if path.endswith(_IMAGE_ENDS) or path.lower().endswith(_IMAGE_ENDS):  # fast path: most are in lower case
+        """Returns whether a file has the extension of an image format. Other files are recorded as unexpected."""
+        if path.endswith(_IMAGE_ENDS) or path.lower().endswith(_IMAGE_ENDS):  # fast path for lower case
             if path.endswith(_ARRAY_ENDS):
                 self.arrays = min(path, self.arrays or path)
             elif path < self.pictures or not self.pictures:
@@ -116,15 +115,12 @@ class UnexpectedFiles:
         self.loose_folder = folder if self.loose_folder == folder or not self.num_loose else ""
 
     def add_rejection(self, folder: str, message: str) -> None:
-        """Records a problem with a folder that will make the listing fail.
-
-        Of several problems, only the problem with the first folder in sorted order is kept, so that messages are
-        reproducible.
-        """
+        """Records a problem with a folder that will make the listing fail. For reproducible messages, only the problem
+        of the first folder in sorted order is kept."""
         self.rejection = min((folder, message), self.rejection or (folder, message))
 
     def merge(self, other: "UnexpectedFiles") -> None:
-        """Adds the unexpected files of one more part."""
+        """Adds the unexpected files of another part."""
         self.layout = other.layout or self.layout
         self.num_unknown += other.num_unknown
         self.has_more_kinds |= other.has_more_kinds
@@ -151,14 +147,8 @@ class UnexpectedFiles:
             self.has_more_kinds = True
 
     def reject(self, root: str) -> None:
-        """Raises an error with advice if there are unexpected files, or if there are no images.
-
-        Args:
-            root: The root of the source. All parts must be merged before the call.
-
-        Raises:
-            UserError: The listing failed, there are unexpected files, a class has no images, or there are no images.
-        """
+        """Raises `UserError` with advice if there is a rejection, an unexpected file, a class without images, or no image
+        at all. Call this method after all parts have been merged."""
         if self.rejection:
             raise UserError(self.rejection[1])
         problems = []
@@ -206,7 +196,7 @@ class UnexpectedFiles:
         )
 
     def _advise(self, root: str, patterns: list[str], has_more: bool) -> str:
-        """Returns advice on how to handle the first few unexpected files. The advice is never to ignore labels."""
+        """Returns advice on how to handle the files that match the given patterns of extensions."""
         formats = {pattern: recognise(f"{root}/{self.unknown[pattern]}") for pattern in patterns}
         first = {known.name: pattern for pattern, known in reversed(formats.items()) if known}
         advice = [

@@ -22,7 +22,6 @@ class Root:
 
     Attributes:
         path: The path with links resolved, or a URL, without a trailing "/".
-        follows_links: The value of the argument.
     """
 
     def __init__(self, path: str, follows_links: bool = False) -> None:

@@ -11,17 +11,16 @@ _NUM_SHOWN = 5
 
 
 class SearchedRoot(Root):
-    """A root that finds paths in several folders, or names anywhere below the folders.
+    """A root that looks up files in several folders, or anywhere below these folders.
 
-    The folders are listed once, when the first path is looked up. Each file below the folders takes about 350 bytes of
-    memory.
+    The folders are listed once, when the first file is looked up. Each file in them takes about 350 bytes of memory.
 
     Args:
         path: The folder that contains all searched folders, or its URL.
         follows_links: Whether links may lead outside the root, and to folders.
-        folders: The searched folders, relative to the root. An empty text is the root itself.
+        folders: The searched folders, relative to the root. An empty string is the root itself.
         ignore: Glob patterns of names or paths to ignore.
-        is_deep: Whether a path may be in any folder below the searched folders.
+        is_deep: Whether to search the subfolders of these folders too.
     """
 
     def __init__(self, path: str, follows_links: bool, folders: tuple[str, ...], ignore: tuple[str, ...], is_deep: bool) -> None:
@@ -34,7 +33,7 @@ class SearchedRoot(Root):
         """Returns the path of a file, relative to the root.
 
         Args:
-            path: The name of the file, also with the last folders of its path; or its absolute path below the root.
+            path: The name of the file, optionally with its parent folders, or its absolute path below the root.
 
         Raises:
             OutsideError: The path is invalid, or the file is a link that is not followed.
@@ -60,7 +59,7 @@ class SearchedRoot(Root):
 
     @functools.cached_property
     def _paths_by_name(self) -> dict[str, list[str]]:
-        """Returns the paths of all files below the folders, by the last component of the path in NFC."""
+        """The last component of a path, in NFC -> the paths of all files with this name."""
         paths: dict[str, list[str]] = {}
         listing = FileListing(self, self._ignore)
         for folder in self._searched:

@@ -1,10 +1,9 @@
 """Finds the sizes of the files that a table or an annotation names.
 
-On a disk, each file size takes one system call. An object store returns a thousand names and sizes per request,
-sorted by name. The wanted names are therefore sorted, and each listing request starts at the next wanted name. The
-number of requests is at most the number of wanted names. Several ranges of names are listed in parallel. Only requested
-names are kept in memory. If the rows of a table are in random order, the same names are listed again for each batch of
-rows.
+On a disk, each file size takes one system call. An object store returns a thousand names and sizes per request, sorted
+by name. The wanted names are therefore sorted, and each listing request starts at the next wanted name, so that there
+are at most as many requests as wanted names. Several ranges of names are listed in parallel. If the rows of a table are
+in random order, the same names are listed again for each batch of rows.
 """
 
 import bisect
@@ -50,13 +49,13 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
 def add_sizes(
     listed: Iterable[InputRecord | DeadLetter], root: str, others: Sequence[str] = ()
 ) -> Iterator[InputRecord | DeadLetter]:
-    """Adds the size of each file to the listed inputs and yields the inputs. A missing file has the size 0, and is
-    reported as an error when it is read.
+    """Yields listed inputs, whose images are files, with the sizes of these files. The size of a missing file is 0; it
+    becomes a dead letter when it is read.
 
     Args:
-        listed: The images that are files, and dead letters.
+        listed: The inputs, and dead letters.
         root: The root that the paths are relative to.
-        others: The names of the features that are other images.
+        others: The names of the image features besides `image`.
     """
     listed = iter(listed)
     while batch := list(itertools.islice(listed, _BATCH)):
@@ -77,7 +76,7 @@ def _with_sizes(image: InputRecord, sizes: Mapping[str, int], others: Sequence[s
 
 
 def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:
-    """Returns the sizes of all files in a range of sorted paths."""
+    """Returns path -> size for the existing files among sorted paths."""
     store, names = files_at(root), frozenset(wanted)
     found_sizes: dict[str, int] = {}
     position = 0

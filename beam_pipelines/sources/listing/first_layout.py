@@ -1,4 +1,4 @@
-"""Reads the layout of the first images that may be arrays, to decide how the images of a dataset are stored."""
+"""Decides by the first `.npy` or TIFF files of a dataset whether its images are stored as tensors."""
 
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.image_headers import identify
@@ -13,15 +13,12 @@ from beam_pipelines.storage.input_errors import describe_fact
 # Endings of the names of files that may contain arrays.
 ARRAY_ENDS = (".npy", ".NPY", ".tif", ".TIF", ".tiff", ".TIFF")
 _NPY_ENDS = ARRAY_ENDS[:2]
-_START_BYTES = 1 << 14  # of a TIFF; its tags are often at the start
+_START_BYTES = 1 << 14  # the size of the first read of a TIFF, whose tags are often at the start
 
 
 def first_layout(root: str, paths: list[str]) -> RawImage | None:
-    """Returns the layout of the first readable `.npy` or TIFF file, or None if it is stored as an ordinary image.
-
-    Raises:
-        UserError: There are only `.npy` files, and none of them is readable.
-    """
+    """Returns the layout of the first readable `.npy` or TIFF file, or None if it is stored as an ordinary image. Raises
+    `UserError` if all files are `.npy` files, and none of them is readable."""
     problems = []
     for name in paths:
         path = f"{root}/{name}"
@@ -41,7 +38,7 @@ def first_layout(root: str, paths: list[str]) -> RawImage | None:
 
 
 def _tiff_layout(root: str, name: str) -> RawImage | None:
-    """Returns the layout of a TIFF that is stored as a tensor, or None for other files with the name of a TIFF."""
+    """Returns the layout of a TIFF that is stored as a tensor, or None for all other files."""
     start = read_start(root, name, _START_BYTES)
     if identify(start) != "tiff":
         return None

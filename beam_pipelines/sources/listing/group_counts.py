@@ -13,20 +13,15 @@ _NUM_WAITING = 1 << 16
 
 
 class GroupCounts:
-    """A mergeable table that contains the number of inputs for each pair of a group and a split. Inputs without a split
-    are counted in the split ""."""
+    """A mergeable table with the number of inputs for each pair of a group and a split. The split of inputs without a
+    split is ""."""
 
     def __init__(self) -> None:
         self._tables: list["pa.Table"] = []
         self._num_waiting = 0
 
     def add(self, groups: Sequence[bytes], splits: Sequence[str | None]) -> None:
-        """Adds inputs.
-
-        Args:
-            groups: The group of each input; empty if it has no group.
-            splits: The split of each input.
-        """
+        """Adds inputs, given the group (empty if there is none) and the split of each input."""
         import pyarrow as pa  # imported only if there are groups
 
         counts = Counter((group, split or "") for group, split in zip(groups, splits) if group)
@@ -35,7 +30,7 @@ class GroupCounts:
         self._take([pa.table(columns, [*_KEYS, "num"])])
 
     def merge(self, other: "GroupCounts") -> None:
-        """Adds the counts of one more part."""
+        """Adds the counts of another part."""
         self._take(other._tables)
 
     def sizes(self) -> tuple[list[bytes], np.ndarray]:
@@ -47,8 +42,8 @@ class GroupCounts:
         return of_groups["group"].to_pylist(), of_groups["num_sum"].to_numpy()
 
     def spanning(self) -> tuple[int, bytes, set[str]]:
-        """Returns the number of groups that have inputs in several predefined splits, and an example of such a
-        group."""
+        """Returns the number of groups that have inputs in several predefined splits, and the name and the splits of one
+        such group."""
         import pyarrow.compute as pc
 
         if not self._tables:
@@ -65,8 +60,7 @@ class GroupCounts:
         )
 
     def __getstate__(self) -> bytes:
-        """Serializes the counts as an Arrow stream, because pickling a slice of a column would store the whole
-        column."""
+        """Serializes the counts as an Arrow stream. Pickling a slice of a column would store the whole column."""
         if not self._tables:
             return b""
         import pyarrow as pa

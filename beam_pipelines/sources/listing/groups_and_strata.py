@@ -18,19 +18,14 @@ _KINDS = ("class_label", "integer", "text")
 
 
 class GroupReader:
-    """Reads the group of each input.
-
-    Args:
-        config: The options of the run.
-    """
+    """Reads the group of each input."""
 
     def __init__(self, config: PrepareConfig) -> None:
         self._config = config
         self._pattern = None if config.group_pattern is None else KeyPattern(config.group_pattern)
 
     def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], facts: ListedFacts) -> Sequence[bytes]:
-        """Returns the group of each input, or b"" for inputs without a group. Returns an empty tuple if no input has a
-        group."""
+        """Returns the group of each input, which is b"" for inputs without a group. Returns () if no input has a group."""
         if self._pattern is None:
             groups = [image.group.encode() for image in images]
             if self._config.source.kind.has_columns:
@@ -40,21 +35,14 @@ class GroupReader:
             facts.splits.unmatched.add(image.key for image, group in zip(images, groups) if not group)
         if not any(groups):
             return ()
-        if not self._config.resolves_splits:  # otherwise the stage that assigns splits counts groups
+        if not self._config.resolves_splits:  # otherwise, groups are counted when splits are assigned
             facts.splits.groups.add(groups, [image.split for image in images])
         return groups
 
 
 class StrataReader:
-    """Reads the stratum of each input.
-
-    Args:
-        features: The features of the source.
-        config: The options of the run, with the names of the features that make a stratum.
-
-    Raises:
-        UserError: A feature does not exist, or its kind is not suitable for strata.
-    """
+    """Reads the stratum of each input. Raises `UserError` if a feature of `--stratify` does not exist, or has an
+    unsuitable kind."""
 
     def __init__(self, features: Sequence[Feature], config: PrepareConfig) -> None:
         names = config.stratify

@@ -27,11 +27,7 @@ from beam_pipelines.storage.versions import noting_versions
 
 @dataclasses.dataclass
 class ListImages(beam.PTransform):
-    """A Beam transform that lists the inputs of a source, and returns `Listed`.
-
-    Attributes:
-        config: The job of the run.
-    """
+    """A Beam transform that lists the inputs of a source, and returns `Listed`."""
 
     config: PrepareJob
 
@@ -57,7 +53,7 @@ class PartFacts(NamedTuple):
 
     Attributes:
         memory_bytes: The memory for listing the part, in bytes.
-        versions: For the first part: path -> version of each file that was opened to find the parts.
+        versions: Path -> version of the files that were opened to find the parts. Empty except for the first part.
     """
 
     memory_bytes: int
@@ -66,7 +62,7 @@ class PartFacts(NamedTuple):
 
 def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
     """Returns the parts of the source as keyed elements, so that Beam can distribute them over workers."""
-    if not is_remote(config.scratch_directory):  # missing if the whole job is retried after it had ended
+    if not is_remote(config.scratch_directory):  # The directories are missing if a finished job is retried.
         make_marked(config.scratch_directory)
         make_folder(config.run_directory)
     versions: dict[str, str] = {}
@@ -89,18 +85,14 @@ def join_listings(unused: bytes, parts: Iterable[ListedFacts], config: PrepareJo
 
 @functools.cache
 def _freeze_imported_objects() -> None:
-    """Excludes existing objects from garbage collection, which makes the listing of millions of files faster.
-
-    Call this function only once per process, because a later call would also keep unused objects in memory.
-    """
+    """Excludes existing objects from garbage collection, which makes the listing of millions of files faster. A second
+    call in a process would also keep unused objects in memory."""
     gc.freeze()
 
 
 class _List(ParallelMap):
-    """Lists parts. Yields sorted files of references and of dead letters.
-
-    At the end of a bundle, statistics about all parts in the bundle are also yielded.
-    """
+    """Lists parts. Yields sorted files of references and of dead letters and, at the end of a bundle, key counts and facts
+    about all its parts."""
 
     def __init__(self, config: PrepareJob) -> None:
         super().__init__(config.num_processes, config.run_id)
@@ -125,7 +117,7 @@ class _List(ParallelMap):
         if self._config.lists_in_threads and self._config.source.kind.has_class_folders:
             self._aside.append(part)
             return iter(())
-        # Not `shared`, which keeps too few contexts for all threads of a worker.
+        # `shared` would keep too few contexts for all threads of a worker.
         return self.take(list_entire_part(self._context, part))
 
     def take(self, result: ListedRuns) -> Iterator[TaggedOutput]:

@@ -12,7 +12,7 @@ from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import Source, other_images
 from tf_input.dataset_format import LABEL, MAX_CATALOG_TEXT_BYTES, OBJECTS
 
-# Inputs that are processed together.
+# The number of inputs that are processed together.
 BATCH_IMAGES = 4096
 
 _Collector = tuple[str, Callable[[InputRecord], Collection[str]] | None]
@@ -23,7 +23,7 @@ def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[In
     source.num_ignored, source.noted = 0, {}
     collect, others = label_collectors(source), other_images(source)
     texts = [feature.name for feature in source.features if feature.kind == "text" and not feature.shape]
-    # The positions of objects are part of the value `objects`, whose boxes state the unit.
+    # Positions that belong to objects are left out, because their unit is checked with the boxes of the objects.
     with_positions = [feature for feature in source.features if feature.kind in KINDS and not feature.name.startswith(f"{OBJECTS}/")]
     for feature, _ in collect:
         facts.schema.labels.setdefault(feature, set())
@@ -80,7 +80,8 @@ def _collect_facts(facts: ListedFacts, batch: list[InputRecord], collect: list[_
 
 
 def label_collectors(source: Source) -> list[_Collector]:
-    """Returns each class feature with a function that returns an input's class names for this feature."""
+    """Returns pairs of a class feature and a function from an input to its class names. For the feature `label`, None
+    replaces the function."""
     collectors = []
     for feature in source.features:
         if feature.kind != "class_label":

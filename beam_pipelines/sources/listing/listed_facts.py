@@ -19,7 +19,7 @@ from beam_pipelines.sources.listing.group_counts import GroupCounts
 from beam_pipelines.storage.versions import add_version
 from tf_input.dataset_format import Feature
 
-_MAX_FIRST_ARRAYS = 8  # arrays to keep; at least one must be valid
+_MAX_FIRST_ARRAYS = 8  # paths to keep; at least one of these files must be valid
 _REASONS = (NO_SPLIT, NO_GROUP, BAD_LABEL)
 
 
@@ -28,11 +28,11 @@ class ListedCounts(Mergeable):
     """The number and the size of the inputs.
 
     Attributes:
-        num_images: The number of inputs that were listed, without dead letters.
-        num_bytes: The total size of all images in bytes, as far as it is known.
+        num_images: The number of listed inputs, without dead letters.
+        num_bytes: The total size of the images whose size is known, in bytes.
         num_unsized: The number of inputs of unknown size.
-        reference_bytes: The size of the references in memory, in bytes.
-        num_ignored: The number of files that were ignored.
+        reference_bytes: The memory for the references to all inputs, in bytes.
+        num_ignored: The number of ignored files.
     """
 
     num_images: int = 0
@@ -49,15 +49,15 @@ class SchemaEvidence(Mergeable):
     Attributes:
         labels: Feature -> class names that occur.
         several_labels: The features that have more than one class in an input.
-        known_labels: Feature -> class names that the source knows without inputs.
-        known_orders: Feature -> the different orders of these names, if the source knows their order.
-        group_names: Names of categories that only group others. They are classes only if an image has them.
-        long_texts: The features with a text that is too long for the catalog.
-        raws: The layouts of raw images, at most two per kind, which is enough to see that sizes differ. None stands for
-            images with an image format.
+        known_labels: Feature -> class names that the source states, even if no input has them.
+        known_orders: Feature -> the ordered class names that the parts of the source state.
+        group_names: Names of categories that group other categories. They are classes only if an object has them.
+        long_texts: The features with a string that is too long for the catalog.
+        raws: The layouts of raw images. Two layouts of each kind are enough to see that sizes differ. None stands for
+            images in an image format such as JPEG.
         arrays: The first few paths of images in `.npy` and TIFF files, from which the image layout is read later.
         unused_fields: The columns and fields that are not kept.
-        found_features: Name -> the different features of this name that the source found while it was listed.
+        found_features: Name -> the different features of this name that were found during listing.
     """
 
     labels: dict[str, set[str]] = dataclasses.field(default_factory=dict)
@@ -88,19 +88,19 @@ class SchemaEvidence(Mergeable):
         self.arrays = set(sorted(self.arrays.union(paths))[:_MAX_FIRST_ARRAYS])
 
     def add_known(self, names: Mapping[str, Collection[str]]) -> None:
-        """Adds the class names of each feature that the source knows without inputs."""
+        """Adds the class names that the source states for each feature."""
         for feature, known in names.items():
             self.known_labels.setdefault(feature, set()).update(known)
             if isinstance(known, tuple):
                 self.known_orders.setdefault(feature, set()).add(known)
 
     def known_names(self, feature: str) -> tuple[str, ...] | frozenset[str]:
-        """Returns the known class names of a feature, in order if all parts know the same ordered names."""
+        """Returns the class names that the source states for a feature, in order if all parts state the same order."""
         names, orders = self.known_labels.get(feature, ()), self.known_orders.get(feature, ())
         return next((order for order in orders if len(orders) == 1 and len(order) == len(names)), frozenset(names))
 
     def empty_groups(self) -> set[str]:
-        """Returns the supercategories that are not the class of any object."""
+        """Returns the names in `group_names` that are not the class of any object."""
         return self.group_names - self.labels.get(OBJECT_LABEL, set())
 
 
@@ -111,7 +111,7 @@ class SplitEvidence(Mergeable):
     Attributes:
         names: The splits that the source assigns; None stands for inputs without a split.
         groups: The counts of groups, if no later stage counts them.
-        ungrouped: The inputs without a value in the group column, if groups are optional or there is no group column.
+        ungrouped: The inputs without a group, in sources with columns.
         unmatched: The inputs for whose keys `--group_pattern` finds no group.
         without_stratum: The inputs without a value to stratify by.
     """
@@ -127,10 +127,7 @@ class SplitEvidence(Mergeable):
         self.add(())
 
     def add(self, splits: Iterable[str | None]) -> None:
-        """Adds splits.
-
-        Raises `UserError` during the listing if there are too many splits, because a complete listing may take hours.
-        """
+        """Adds splits. Raises `UserError` if there are too many splits, so that a listing of hours fails early."""
         self.names.update(splits)
         if len(self.names) > MAX_SPLITS:
             some = ", ".join(sorted(self.names - {None})[:3])
@@ -147,9 +144,9 @@ class Problems(Mergeable):
     Attributes:
         dead_letters: The inputs that were rejected.
         missing_values: Reason -> the rejected inputs without a split, a group or a valid class.
-        boxes: The counts of boxes whose format is not declared in their table or sample.
-        positions: Feature of a kind in `features.kinds` -> facts about its values.
-        noted: The rest of a warning that begins with a number -> the number.
+        boxes: Counts of boxes in tables and tar files, which do not declare the format of boxes.
+        positions: Feature with positions in the image, such as keypoints -> facts about its values.
+        noted: Warnings that begin with a number: the text after the number -> the number.
         unexpected_files: The unexpected files in class folders; None for other sources.
     """
 
@@ -176,8 +173,7 @@ class Problems(Mergeable):
             self.positions[name] = positions
 
     def reject_unexpected_files(self, root: str) -> None:
-        """Raises UserError if there are unexpected files. Call this method after the facts about all parts have been
-        merged."""
+        """Raises `UserError` if there are unexpected files. Call this method after all parts have been merged."""
         if self.unexpected_files:
             self.unexpected_files.reject(root)
 
@@ -186,7 +182,7 @@ class Versions(dict[str, str]):
     """The path of each opened file -> its version."""
 
     def merge(self, other: "Versions") -> None:
-        """Adds the versions of the files of one more part. Raises DataError if a file changed between two parts."""
+        """Adds the versions from another part. Raises `DataError` if the two parts read different versions of a file."""
         for path, version in other.items():
             add_version(self, path, version)
 

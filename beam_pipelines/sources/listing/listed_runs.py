@@ -1,4 +1,5 @@
-"""Writes references to the listed inputs to temporary files, sorted by shuffle key."""
+"""Writes references to the listed inputs to temporary files. Each file is a run: its references are sorted by shuffle
+key."""
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, SpoolRange, write_dead_letters, write_run
@@ -6,31 +7,31 @@ from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 
-# Dead letters that are sorted together.
+# The number of dead letters that are sorted together.
 _RUN_DEAD_LETTERS = 1 << 16
 
-# Runs below this share of a full run are not written, but joined with the references of other parts.
+# The references of a part are written only if they fill this share of a full run. Otherwise, they wait for other parts.
 _MIN_SHARE = 1 / 8
 
-# Sizes of runs when all parts are merged, as a share of a full run: the size of the first run, and the growth of later
-# runs relative to all earlier runs. Few references wait in memory, and even a hundred million inputs make few runs.
+# When parts are merged, the first run has 1/32 of the full size. Each later run has at least 1/4 of the references in all
+# earlier runs, up to the full size. Thus few references wait in memory, and a hundred million inputs make few runs.
 _FIRST_SHARE, _GROWTH = 1 / 32, 1 / 4
 
 
 class ListedRuns:
-    """The inputs of one or more parts of a source, as references in temporary files, with facts about the inputs. Keeps
-    at most one run in memory.
+    """The inputs of one or more parts of a source, as references in temporary files, with facts about the inputs. At most
+    one run is in memory.
 
     Args:
         spool_directory: The directory for runs.
-        share: The size of each run as a share of a full run, if several are filled in parallel. None: runs start
-            small and grow with the number of references.
+        share: The size of each run as a share of a full run, if several runs are filled in parallel. With None, runs
+            start small and grow with the number of references.
 
     Attributes:
         runs: The runs of references that were written.
         dead_letter_runs: The runs of dead letters that were written.
-        counts: The histograms of the keys in the runs.
-        found: The facts about the inputs.
+        counts: The histograms of the shuffle keys in the runs.
+        facts: The facts about the inputs.
     """
 
     def __init__(self, spool_directory: str, share: float | None = None) -> None:
@@ -58,7 +59,7 @@ class ListedRuns:
             self.facts.merge(listed)
 
     def merge(self, other: "ListedRuns") -> None:
-        """Adds the references and facts of one more part of the source."""
+        """Adds the references and facts of another part."""
         self.runs += other.runs
         self.dead_letter_runs += other.dead_letter_runs
         self.counts.merge(other.counts)
@@ -66,7 +67,7 @@ class ListedRuns:
             self.add(listed)
 
     def write(self, share: float = _MIN_SHARE) -> None:
-        """Writes the references in memory to a sorted file if enough references are in memory."""
+        """Writes the references in memory as a run if they fill the given share of a full run."""
         if self._num_waiting >= share * RUN_REFERENCES or self._num_bytes >= share * RUN_BYTES:
             self.counts.add_references(self._waiting)
             self.runs.append(write_run(self._waiting, self._spool_directory))

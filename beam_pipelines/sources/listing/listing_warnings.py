@@ -32,13 +32,8 @@ def listing_warnings(config: PrepareJob, source: Source, facts: ListedFacts) -> 
 
 
 def class_warnings(config: PrepareConfig, labels: Mapping[str, Collection[str]], num_examples: int) -> Iterator[str]:
-    """Yields at most one warning for each target with one class per example.
-
-    Args:
-        config: The configuration of the run.
-        labels: A mapping from target to its class names. Targets whose class names the user has listed are omitted.
-        num_examples: The number of examples.
-    """
+    """Yields at most one warning for each target in `labels`, a mapping from targets with one class per example to their
+    class names."""
     for feature, names in sorted(labels.items()):
         if len(names) == 1:
             yield _one_class(config, feature, *names)
@@ -47,7 +42,8 @@ def class_warnings(config: PrepareConfig, labels: Mapping[str, Collection[str]],
 
 
 def _unlisted_classes(config: PrepareJob, source: Source, facts: ListedFacts) -> dict[str, set[str]]:
-    """Returns the class names of each target with one class per example whose class names the user has not listed."""
+    """Returns target -> class names. Contains only targets with one class per example, without those whose class names
+    an option lists."""
     listed = {name for name in source.targets if config.source.names_of(name) or name in config.source.first_label_names}
     targets = [feature for feature in source.features if feature.name in source.targets and feature.name not in listed]
     return {
@@ -71,7 +67,7 @@ def _similar_names(facts: ListedFacts) -> Iterator[str]:
     for feature, names in sorted(facts.schema.labels.items()):
         by_descriptor = collections.defaultdict(list)
         for name in sorted(names):
-            is_letter = len(name) == 1  # `a` and `A` are classes of handwriting
+            is_letter = len(name) == 1  # `a` and `A` are different classes in handwriting datasets
             look = name if is_letter else " ".join(name.casefold().split())
             by_descriptor[look.lstrip("0") if name.isdecimal() else look].append(name)
         if similar := [some for some in by_descriptor.values() if len(some) > 1]:
@@ -82,7 +78,7 @@ def _similar_names(facts: ListedFacts) -> Iterator[str]:
 
 
 def _class_folder_warnings(facts: ListedFacts) -> Iterator[str]:
-    """Yields warnings if folders do not seem to be classes, or if single images do not seem to be examples."""
+    """Yields warnings if class folders do not seem to be classes, or if images seem to be the masks of other images."""
     names = facts.schema.labels.get(LABEL, ())
     if not facts.problems.unexpected_files or not facts.problems.unexpected_files.layout:
         return
@@ -111,8 +107,7 @@ def _one_class(config: PrepareConfig, feature: str, name: str) -> str:
 
 
 def _no_classes(config: PrepareConfig, feature: str, names: Collection[str], num_examples: int) -> Iterator[str]:
-    """Yields a warning if most class names are numbers, some of them with a fraction, or if most examples have their
-    own class."""
+    """Yields a warning if the class names seem to be numbers to predict, or if most examples have their own class."""
     numbers = [name for name in names if _NUMBER.fullmatch(name)]
     are_numbers = 2 * len(numbers) > len(names)
     fractions = [name for name in numbers if not float(name).is_integer()]

@@ -14,7 +14,7 @@ from beam_pipelines.sources.listing.make_schema import make_schema
 from beam_pipelines.sources.listing.name_splits import name_splits
 from beam_pipelines.sources.source import Source
 
-# Reason -> the missing value and the advice, if more inputs lack this value than the run allows.
+# Reason of a dead letter -> the missing value, and advice for the error if too many inputs lack it.
 _MISSING_VALUES = {
     NO_SPLIT: ("split", "Use --divide rest to divide them, or --split_column='' to ignore the named splits"),
     NO_GROUP: ("group", "Give each input a group, or omit --group"),
@@ -68,7 +68,7 @@ def make_listing(config: PrepareJob, source: Source, facts: ListedFacts) -> List
 
 
 def _check_class_folders(config: PrepareJob, root: str, unexpected_files: UnexpectedFiles | None) -> None:
-    """Raises `UserError` if the class of images in nested folders is unclear."""
+    """Raises `UserError` if class folders are nested, and it is unclear which of them are classes."""
     has_layout = unexpected_files and unexpected_files.layout
     reading = read_class_folders(root, {"": unexpected_files.labels}, config.split_folders) if has_layout else None
     if reading and reading.depth != ALL:
@@ -79,8 +79,8 @@ def _check_class_folders(config: PrepareJob, root: str, unexpected_files: Unexpe
 
 
 def _division_by_hash(config: PrepareJob, facts: ListedFacts) -> Division | None:
-    """Describes how groups were divided among splits by their hash. Returns None if there are no groups, or if splits
-    are predefined by the source."""
+    """Describes how groups were divided among splits by their hash. Returns None if there are no groups, or if the source
+    names splits."""
     groups, nums = facts.splits.groups.sizes()
     if not groups or facts.splits.names != {None}:
         return None
@@ -90,7 +90,7 @@ def _division_by_hash(config: PrepareJob, facts: ListedFacts) -> Division | None
 
 
 def _check_column(config: PrepareJob, facts: ListedFacts, reason: str) -> None:
-    """Raises `UserError` if too many inputs have no split, no group or no class."""
+    """Raises `UserError` if too many inputs were rejected for a reason in `_MISSING_VALUES`."""
     missing, (column, advice) = facts.problems.missing_values[reason], _MISSING_VALUES[reason]
     if reason == BAD_LABEL:
         default = "use --default COLUMN=VALUE for empty cells, " if config.source.kind.has_key_column else ""

@@ -55,16 +55,8 @@ def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple
 
 
 def mask_names(source: SourceConfig, name: str, features: Iterable[Feature]) -> tuple[str, ...]:
-    """Returns the class names of a mask, or () if they are unknown.
-
-    Args:
-        source: The configuration of the source.
-        name: The name of the mask.
-        features: The features of the source.
-
-    Raises:
-        UserError: `--label_names` lacks a class of `--mask_colors`.
-    """
+    """Returns the class names of the mask `name`, or () if they are unknown. Raises `UserError` if `--label_names` lacks a
+    class of `--mask_colors`."""
     is_only_one = not any(feature.kind == "class_label" for feature in features)
     given = source.label_names_of.get(name, source.label_names if is_only_one else ())
     own = (source.mask_colors or {}).values()
@@ -74,16 +66,13 @@ def mask_names(source: SourceConfig, name: str, features: Iterable[Feature]) -> 
 
 
 def with_background(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the class names of a mask that is drawn from objects. The value 0 is the background."""
+    """Returns the class names of a mask that is drawn from objects, given their class names. 0 is the background."""
     return (next(name for name in ("background", "no object", "(no object)") if name not in names), *names) if names else ()
 
 
 def _found_features(facts: ListedFacts) -> Iterator[Feature]:
-    """Yields the features that the source found while it was listed.
-
-    Raises:
-        UserError: The parts of the source have different features of the same name.
-    """
+    """Yields the features that were found during listing. Raises `UserError` if parts of the source have different
+    features of the same name."""
     for name, found in sorted(facts.schema.found_features.items()):
         if len(found) > 1:
             forms = sorted(f"{list(feature.shape[1:])} {', '.join(map(printable, feature.point_names))}".strip() for feature in found)
@@ -139,8 +128,8 @@ def _other_image(config: PrepareJob, name: str) -> Feature:
 
 
 def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) -> Feature:
-    """Returns the feature for images that are stored as tensors in arrays. Raises `UserError` unless all arrays have
-    the same dtype and the same number of channels."""
+    """Returns the feature `image` for images that are stored as tensors. Raises `UserError` unless all have the same dtype
+    and the same number of channels."""
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
     (dtype, num_channels), *others = kinds
     if others:

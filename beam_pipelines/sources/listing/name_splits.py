@@ -1,4 +1,4 @@
-"""Names the splits of a dataset, according to the inputs and the options."""
+"""Determines the names of a dataset's splits from its inputs and the options."""
 
 from beam_pipelines.config.prepare_config import REST
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -9,7 +9,7 @@ from beam_pipelines.sources.listing.listed_facts import ListedFacts
 
 
 def name_splits(config: PrepareJob, facts: ListedFacts) -> tuple[str, ...]:
-    """Returns the names of the splits, from the source and the options."""
+    """Returns the names of the splits. Raises `UserError` if the options conflict with the splits of the inputs."""
     given, is_open, divide = facts.splits.names - {None}, None in facts.splits.names, set(config.source.divide)
     if divide:
         return _name_divided(config, given, is_open)

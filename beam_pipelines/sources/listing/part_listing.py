@@ -31,10 +31,11 @@ from tf_input.dataset_format import Feature
 
 _Listed = list[InputRecord] | DeadLetter
 
-# With n worker processes, the runs of each process have 1/n of the full size, but at least 1/4.
+# With n worker processes, the runs that each process writes have 1/n of the full size, but at least 1/4.
 _MAX_SHARES = 4
 
-# Parts of a store to list in parallel. A page takes the store a dozen times longer than this process.
+# The number of parts of an object store to list in parallel. The store spends a dozen times longer on a listing request
+# than this process.
 _NUM_THREADS = 8
 
 
@@ -44,12 +45,7 @@ def open_to_list(config: PrepareJob) -> Source:
 
 
 class ReferenceMaker:
-    """Converts listed inputs to references and computes the shuffle key and the split of each input.
-
-    Args:
-        config: The job of the run.
-        features: The features of the source.
-    """
+    """Converts listed inputs to references, and computes the shuffle key and the split of each input."""
 
     def __init__(self, config: PrepareJob, features: Sequence[Feature] = ()) -> None:
         self._seed = config.seed
@@ -58,13 +54,7 @@ class ReferenceMaker:
         self._strata = StrataReader(features, config)
 
     def make(self, images: Sequence[InputRecord], values: ValueWriter, facts: ListedFacts) -> References:
-        """Returns the references of some inputs.
-
-        Args:
-            images: The inputs that were listed.
-            values: The writer for large values, which are stored separately.
-            facts: The facts about the inputs, to which this method adds.
-        """
+        """Returns references to listed inputs, writes large values to `values`, and adds to `facts`."""
         listed = list(zip(*images))
         keys, paths, labels, splits, num_bytes, _, offsets, raws, spools, others = listed
         encoded = [key.encode() for key in keys]
@@ -96,8 +86,8 @@ class ReferenceMaker:
         return references
 
     def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Returns the split of each input as an index into the returned split names. The split name of inputs without a
-        split is ""."""
+        """Returns the index of each input's split, and the split names that these indices refer to. The split name of
+        inputs without a split is ""."""
         if given[0] is None and self._by_group:
             return self._by_group(groups), self._by_group.names
         names = tuple(dict.fromkeys(name or "" for name in given))
@@ -114,7 +104,7 @@ def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[R
     facts = ListedFacts()
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
-        # The parts of class folders are not files.
+        # For class folders, the name of a part is not a path.
         path = f"{source.root}/{'' if config.source.kind.has_class_folders else part}"
         for listed in _with_named_errors(list_part(source, part, facts), path):
             yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, facts)
@@ -131,11 +121,7 @@ def _with_named_errors(listed: Iterator[_Listed], path: str) -> Iterator[_Listed
 
 @dataclasses.dataclass(frozen=True)
 class PartContext:
-    """The state that is shared by all parts of a bundle.
-
-    Attributes:
-        config: The job of the run, with the options of the source.
-    """
+    """The state that all parts of a bundle share."""
 
     config: PrepareJob
 
@@ -151,8 +137,8 @@ def list_shared_part(context: bytes, part: str) -> ListedRuns:
 
 
 def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
-    """Lists several parts of the source in parallel threads. Yields each result when it is available. If one part
-    fails, all other parts are stopped."""
+    """Lists parts of the source in parallel threads, and yields each result when it is available. If one part fails, the
+    listing of all other parts stops."""
     is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
     try:  # one source per thread, because a source lists one part at a time
         for done in as_completed([pool.submit(list_entire_part, PartContext(config), part, is_over) for part in parts]):
@@ -163,14 +149,8 @@ def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[List
 
 
 def list_entire_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
-    """Lists one part of the source and writes sorted files of references. The returned value contains the remaining
-    references, which are too few for a file.
-
-    Args:
-        context: The context of the part's bundle.
-        part: The name of the part in the source.
-        is_over: An event that stops the listing; None lists the whole part.
-    """
+    """Lists one part of the source, until the event `is_over` is set, and writes sorted files of references. The returned
+    value keeps the remaining references, which are too few for a file."""
     config, stopwatch = context.config, progress.Stopwatch("list")
     num_shares = _NUM_THREADS if is_over else min(max(config.num_processes, 1), _MAX_SHARES)
     listed = ListedRuns(config.spool_directory, 1 / num_shares)

@@ -6,7 +6,7 @@
     data/shard-{000..010}.tar    eleven names; {a,b} is a choice
     a folder                     the files with a suitable extension, in the folder and below
 
-A file has the name of a split if `train`, `val`, `test` or a similar word is in its name, or in its folder's name. With
+A file belongs to a split if its name, or the name of its folder, contains `train`, `val`, `test` or a similar word. With
 `--split_folders=yes`, shards such as `fold0-000000.tar` belong to the split `fold0`.
 """
 
@@ -60,8 +60,7 @@ def find_containers(config: PrepareConfig, is_container: Callable[[str], bool], 
         expected: The expected names, for a message.
 
     Raises:
-        UserError: There are no files. With `--split_folders=yes`, a file is not named like a split; without the
-            option, only some shards are.
+        UserError: There are no files, or splits are requested or likely, but a file is not named like a split.
     """
     wanted = split_input(config.input)
     root = Root(wanted.folder, config.follow_links)
@@ -92,7 +91,7 @@ def find_containers(config: PrepareConfig, is_container: Callable[[str], bool], 
 
 
 def _check_exists(path: str, root: Root, names: set[str]) -> None:
-    for name in names if len(names) == 1 else ():  # with many names, opening a missing file fails
+    for name in names if len(names) == 1 else ():  # of many files, a missing file is reported when it is opened
         if not files_at(root.path).exists(f"{root.path}/{name}"):
             near = did_you_mean_path(path) or "."
             raise UserError(f"--input={path}: no such file or folder{near} Name a file, a folder, or a pattern of names.")
@@ -152,7 +151,7 @@ class ContainerSource(Source):
 
     @contextlib.contextmanager
     def _open_file(self, name: str) -> Iterator[BinaryIO]:
-        """Opens a file. Raises `UserError` if the file cannot be read, also for reads in the block."""
+        """Opens a file. Failures to open the file, or to read it in the `with` block, raise `UserError`."""
         path = f"{self.root}/{self._files.root.relative(name)}"
         try:
             with open_file(path) as file:
@@ -162,10 +161,8 @@ class ContainerSource(Source):
 
 
 def split_in_name(path: str) -> str | None:
-    """Returns the split in a path such as `flowers-train.tfrecord-00000-of-00016` or `val/7.tar`. Otherwise None.
-
-    The split in a file name takes precedence over the split in a folder name.
-    """
+    """Returns the split that a path such as `flowers-train.tfrecord-00000-of-00016` or `val/7.tar` names, or None. The
+    file name takes precedence over folder names."""
     for part in reversed(path.split("/")):
         named = [SPLIT_FOLDERS[word.lower()] for word in _WORD.findall(part) if word.lower() in SPLIT_FOLDERS]
         if named:

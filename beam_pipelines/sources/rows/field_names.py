@@ -1,4 +1,4 @@
-"""Finds the fields of records and samples that contain the labels, the features, the key, the split and so on."""
+"""Finds the fields of records and samples that contain the labels, features, keys, splits, groups and weights."""
 
 import itertools
 from typing import Collection, Iterable, Mapping
@@ -17,14 +17,14 @@ def choose_roles(
 ) -> RowRoles:
     """Returns the fields with the key, the split, the group and the weight, after checking the names of all fields.
 
-    By default, the fields with the usual names are used, if they exist.
+    If an option is not given, the field with the usual name is used, if it exists.
 
     Args:
         source: The options that name the fields.
         labels: The fields that a model predicts.
         features: The other fields to keep.
         found_names: The names of the existing fields.
-        place: Where the names were found, for messages, such as `the first 1,000 records`.
+        place: A description of the searched data for messages, such as `the first 1,000 records`.
 
     Raises:
         UserError: A requested field does not exist.
@@ -55,7 +55,7 @@ def choose_roles(
 def names_of_fields(
     labels: tuple[Column, ...], features: tuple[Column, ...], source: SourceConfig, class_names: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
-    """Returns feature -> class names, given field -> class names. Labels whose names an option specifies are omitted."""
+    """Returns feature -> class names, given field -> class names. Labels are omitted if an option lists their classes."""
     columns = (*(label for label in labels if not source.names_of(label.name)), *features)
     return {
         column.name: class_names[column.names[0]]
@@ -71,15 +71,12 @@ def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
     return {name for column in columns for name in column.names}.union(name for name in roles if name)
 
 
-# How many records or samples to search for a name. Writers omit features without a value.
+# The number of records or samples to search for field names, because a record may omit fields without a value.
 _MAX_SEARCHED = 1_000
 
 
 def search_names(names_of_records: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
-    """Returns the field names in the first records, and the number of records that were read.
-
-    Stops when all wanted names are found.
-    """
+    """Reads records until all wanted field names are found. Returns the field names, and the number of read records."""
     names: set[str] = set()
     num_searched = 0
     for some in itertools.islice(names_of_records, _MAX_SEARCHED):
@@ -91,7 +88,7 @@ def search_names(names_of_records: Iterable[Collection[str]], wanted: Collection
 
 
 def unknown_name(option: str, name: str, found_names: Collection[str], shown_source: str) -> UserError:
-    """Returns the error to raise if an option names a field that does not exist."""
+    """Returns the error for an option that names a field that does not exist."""
     nearest = did_you_mean(name, found_names)
     return UserError(
         f"{option}: no {printable(name)!r} in {shown_source}{nearest or '.'} Choose one of {describe_names(found_names)}."
@@ -99,6 +96,6 @@ def unknown_name(option: str, name: str, found_names: Collection[str], shown_sou
 
 
 def describe_names(names: Collection[str]) -> str:
-    """Returns up to 20 names in ascending order, as text for a message."""
+    """Formats up to 20 names for a message, in ascending order."""
     shown = ", ".join(printable(name)[:64] for name in sorted(names)[:20])
     return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown or "nothing"

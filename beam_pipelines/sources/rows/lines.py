@@ -1,4 +1,4 @@
-"""Reads the lines of text files and limits the length of a line to protect the memory."""
+"""Reads the lines of text files, and limits the length of a line to bound memory."""
 
 import contextlib
 import gzip
@@ -22,7 +22,7 @@ class LongLineError(ValueError):
 class Lines:
     """An iterator over the lines of a text file, including line ends.
 
-    The iterator raises `LongLineError` for a line that is too long. The next call continues after this line.
+    The iterator raises `LongLineError` for a line that is too long. It can then continue with the next line.
 
     Args:
         file: The text file.
@@ -66,7 +66,7 @@ class Lines:
         return line
 
     def _finish(self, line: str) -> bool:
-        """Reads to the end of the line. Returns whether anything was left to read."""
+        """Reads the rest of a line. Returns whether there was a rest."""
         rest = line
         while len(rest) == MAX_LINE and rest[-1] not in "\r\n":
             rest = self._readline(MAX_LINE)
@@ -76,7 +76,7 @@ class Lines:
 @contextlib.contextmanager
 def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
     """Opens a UTF-8 text file, with or without a byte order mark, for reading lines. Bytes that are not UTF-8 become
-    lone surrogates. Raises `UserError` if the file cannot be read, or is not compressed although its name says so."""
+    lone surrogates. Raises `UserError` if the file cannot be read, or ends in `.gz` but is not a gzip file."""
     try:
         with open_file(path) as file, _decompressed(path, file) as data:
             yield Lines(io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline=""), config)
@@ -86,14 +86,14 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
 
 
 def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int, str | InvalidInput]]:
-    """Yields `full_lines` of a file. Raises UserError as in `open_lines`."""
+    """Opens a file with `open_lines` and yields its `full_lines`."""
     with open_lines(path, name, config) as lines:
         yield from full_lines(lines)
 
 
 def full_lines(lines: Lines) -> Iterator[tuple[int, str | InvalidInput]]:
-    """Yields (line number, line) of non-blank lines. Instead of a line that is too long or not UTF-8, an `InvalidInput`
-    is yielded."""
+    """Yields (line number, line) for each line that is not blank. An `InvalidInput` replaces a line that is too long or
+    not UTF-8."""
     while True:
         lines.is_row_start = True
         try:

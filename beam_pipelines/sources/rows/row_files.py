@@ -1,5 +1,4 @@
-"""Defines the base class of sources whose files contain rows. Finds the files of a source and converts their rows to
-inputs or dead letters."""
+"""Defines the base class of sources whose files contain rows."""
 
 from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, TypeVar
 
@@ -56,8 +55,8 @@ class RowFiles(Source):
 
         Args:
             file: The file with the rows.
-            rows: Row numbers and rows. An invalid row is a InvalidInput.
-            read: A function from row number and row to the input. Raises InvalidInput for an invalid row.
+            rows: Row numbers and rows. An `InvalidInput` stands for a row that cannot be read.
+            read: A function from row number and row to the input. Raises `InvalidInput` for an invalid row.
         """
         ignore = self._config.ignore
         for number, row in rows:

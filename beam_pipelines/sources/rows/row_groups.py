@@ -1,8 +1,7 @@
 """Groups the rows of a file by a key, such as the name of an image, in bounded memory.
 
-Rows of a key need not be adjacent. Rows are kept in memory as pickles, which take about 100 bytes of overhead each. If
-all rows take more than `MAX_MEMORY`, they are distributed to temporary files by a hash of their key, and the files are
-grouped one by one.
+Rows with the same key need not be adjacent. Rows are kept in memory as pickles. If all rows take more than `MAX_MEMORY`,
+they are distributed to temporary files by a hash of their key, and the rows of one file at a time are grouped.
 """
 
 import contextlib
@@ -33,14 +32,14 @@ def group_rows(
     """Yields the rows of each key together, in the order of the file.
 
     Args:
-        rows: The key, the number and the cells of each row. Instead of cells, there may be an error.
+        rows: The key, the number and the cells of each row. An error replaces the cells of an invalid row.
         columns: The columns to keep.
-        directory: The folder for temporary files. None, or a folder in an object store, means the system's folder.
+        directory: The folder for temporary files. The system's temporary folder replaces None and object stores.
         max_bytes: The approximate memory limit in bytes.
 
     Yields:
-        The number of the first row of a key, and all its numbered rows. If the rows of one key do not fit in memory, an
-        error. Rows with an error are yielded separately.
+        The number of the first row of a key, and all its numbered rows, or an error if they do not fit in memory.
+        Rows with an error are yielded separately.
 
     Raises:
         RunError: Temporary files could not be written.

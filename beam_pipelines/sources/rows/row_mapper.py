@@ -33,20 +33,20 @@ class ObjectsOfRow(Protocol):
 
 
 class RowMapper:
-    """Maps rows to inputs. A row maps the names of columns to cells, which can be texts, numbers, lists, bytes, or the
+    """Maps rows to inputs. A row maps the names of columns to cells, which can be strings, numbers, lists, bytes, or the
     location of a file or of an array (`FilePart`, `ArrayPart`).
 
     Args:
-        labels: The columns that a model predicts, without objects.
+        labels: The columns that a model predicts, except objects.
         features: The other columns to keep.
         source: The options for class names, separators, image suffixes and missing cells.
-        root: The root of the files that cells name; None if cells contain locations instead of names.
+        root: The root of the files that cells name; None if cells contain locations instead of file names.
         roles: The columns with the key, the split, the group and the weight.
         objects: The reader of objects; None if no objects are kept.
-        class_names: Feature -> class names that the integers in its column are indices into.
+        class_names: Feature -> class names, if the integers in its column are class indices.
 
     Attributes:
-        features: The features of the columns, the objects and the weight. Class names are not known yet.
+        features: The features of the columns, the objects and the weight, without class names.
         targets: The names of the features that are labels.
         value_names: The columns whose values are read.
         part_names: The columns with masks, other images, arrays and tensors.
@@ -98,11 +98,8 @@ class RowMapper:
         return fill_row(row, self._defaults) if self._defaults else row
 
     def read(self, row: Mapping[str, Any], record: InputRecord) -> InputRecord:
-        """Adds the label, the values, the key, the split, the group and the weight of a row to an input.
-
-        Images and masks that are stored in a cell are added as bytes. Raises `InvalidInput` if a cell is invalid for
-        its column.
-        """
+        """Adds the label, the values, the key, the split, the group and the weight of a row to an input. Images and masks
+        that are stored in a cell are added as bytes. Raises `InvalidInput` if a cell is invalid for its column."""
         row = self.fill(row)
         label = self._read_label(row) if self._read_label else ""
         values = {name: read(row) for name, read in self._readers} or None

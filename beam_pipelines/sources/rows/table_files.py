@@ -1,4 +1,4 @@
-"""Finds the files of a table, or of a list in text files. Paths in a file are relative to its folder."""
+"""Finds the files of a table, or of a list of images in text files. Paths in a file are relative to its folder."""
 
 import os
 import re
@@ -24,8 +24,8 @@ class TableFile(NamedTuple):
         path: The path of the file, or its URL.
         name: The path of the file below the input's folder, for messages and parts.
         format: The format, one of the values of `formats`.
-        folder: The folder that paths in its rows are relative to, below the root: empty, or with a trailing "/".
-        split: The split of all its rows; None if unknown.
+        folder: The folder below the root that paths in the rows are relative to. Empty, or with a trailing "/".
+        split: The split of all rows; None if unknown.
     """
 
     path: str
@@ -53,12 +53,13 @@ class _FolderRoot(Root):
 def find_table_files(
     config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...]
 ) -> tuple[str, list[TableFile]]:
-    """Returns a folder together with the files in this folder, sorted by name.
+    """Returns the folder of the tables in an input, and these tables sorted by name.
 
     Args:
         config: The options of the source.
-        formats: Extension -> format. The extension "" is for a file that is requested by name, whatever its extension.
-        metadata: The names of files that take precedence over all others.
+        formats: Extension -> format. "" has the format of files with other extensions, which are read only if the
+            input names them.
+        metadata: The names of files that take precedence over all other files.
 
     Raises:
         UserError: There are no files, or the choice is ambiguous.
@@ -140,8 +141,8 @@ class _Finder:
         return TableFile(f"{self._input}/{name}", name, format_of(name, self._formats) or self._formats.get("", ""), folder, split)
 
     def _tables_in(self, folder: str) -> list[str]:
-        """Returns the paths of the table files directly in a folder. Metadata files with usual names are found without
-        listing the folder."""
+        """Returns the paths of the tables directly in a folder. If there is a file in `metadata`, the folder is not
+        listed."""
         path = f"{self._input}/{folder}".rstrip("/")
         table_names = [name for name in self._metadata if self._files.exists(f"{path}/{name}")]
         if not table_names:

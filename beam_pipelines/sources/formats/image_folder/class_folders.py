@@ -167,7 +167,7 @@ def _children(paths: Collection[str]) -> dict[str, set[str]]:
 
 def _reject_splits(root: str, split: str, paths: Collection[str], children: Mapping[str, set[str]]) -> None:
     for folder in sorted(children):
-        named = {name: suggest_option for name in sorted(children[folder]) for suggest_option in _splits_in(name)}
+        named = {name: meant for name in sorted(children[folder]) for meant in _splits_in(name)}
         exact = {SPLIT_FOLDERS[name.lower()] for name in named if name.lower() in SPLIT_FOLDERS}
         is_top = not folder and not split
         are_most = len(set(named.values())) > 1 and 2 * len(named) >= len(children[folder])
