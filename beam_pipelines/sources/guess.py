@@ -34,7 +34,7 @@ def guess_source(path: str) -> Guess:
     certainty = max(result.certainty for result in recognised.values())
     kinds = {kind: result for kind, result in recognised.items() if result.certainty == certainty}
     if len(kinds) > 1:
-        readings = " or ".join(f"--source={kind.name} ({printable(result.evidence)})" for kind, result in kinds.items())
+        readings = " or ".join(f"--source={kind.name}{' ' * bool(result.options)}{result.options} ({printable(result.evidence)})" for kind, result in kinds.items())
         raise UserError(f"--input={printable(path)}: can be read in several ways. Pass {readings}.")
     ((kind, result),) = kinds.items()
     return Guess(kind, printable(f"{result.evidence} in {path}" if names.is_folder else result.evidence))

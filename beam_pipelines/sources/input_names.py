@@ -35,10 +35,12 @@ class Recognition(NamedTuple):
     Attributes:
         evidence: The names that show the format, for a message.
         certainty: How clearly the names show the format.
+        options: The options that the format needs besides `--source` to read the input, for a message.
     """
 
     evidence: str
     certainty: Certainty = Certainty.LAYOUT
+    options: str = ""
 
 
 class InputNames:

@@ -1,13 +1,18 @@
 """Tests that the source `voc` reads layouts and splits, pairs images with annotations, and rejects hostile XML."""
 
+import json
 import os
 import pathlib
+import re
 import resource
+import shlex
 import threading
 from typing import Any, Mapping, Sequence
 
+import numpy as np
 import pytest
 
+from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -18,8 +23,9 @@ from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.annotations import paired_source
 from beam_pipelines.sources.formats.voc.voc import Voc
 from beam_pipelines.sources.formats.voc.voc_annotation import parse_annotation
+from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.registry import find_kind
-from made_images import write_files
+from made_images import encode, jpeg, write_files
 
 IMAGE = b"not looked at"
 
@@ -77,6 +83,8 @@ LAYOUTS = {
     "annotations beside images": ("Annotations/{}.xml", "{}.jpg"),
     "nested annotations": ("annotations/xmls/{}.xml", "images/{}.jpg"),
     "folder of a year": ("VOC2007/Annotations/{}.xml", "VOC2007/JPEGImages/{}.jpg"),
+    "ImageNet": ("Annotations/CLS-LOC/n01440764/{}.xml", "Data/CLS-LOC/n01440764/{}.JPEG"),
+    "other names": ("annots/{}.xml", "img/{}.jpg"),
     "upper-case extensions": ("Annotations/{}.XML", "JPEGImages/{}.JPG"),
     "different Unicode normal forms": ("Annotations/Lo\u0308we {}.xml", "JPEGImages/L\u00f6we {}.png"),
 }
@@ -104,6 +112,59 @@ def test_split_folders_may_have_annotation_and_image_folders(tmp_path):
     for folder in ("train", "val"):
         write_files(tmp_path / folder, {"annotations/a.xml": xml(obj()), "images/a.jpg": IMAGE})
     assert Listing(tmp_path).splits == {"train/images/a.jpg": "train", "val/images/a.jpg": "validation"}
+
+
+NESTED_SPLITS = {
+    "splits in both folders": ("Annotations/{}/a/1.xml", "JPEGImages/{}/a/1.jpg"),
+    "ImageNet": ("Annotations/CLS-LOC/{}/n01440764/1.xml", "Data/CLS-LOC/{}/n01440764/1.JPEG"),
+}
+
+
+@pytest.mark.parametrize("layout", NESTED_SPLITS)
+def test_splits_may_be_in_the_folders_of_annotations_and_images(layout, tmp_path):
+    annotation, image = NESTED_SPLITS[layout]
+    for split in ("train", "val"):
+        write_files(tmp_path, {annotation.format(split): xml(obj()), image.format(split): IMAGE})
+    write_files(tmp_path, {image.format("test"): IMAGE})
+    listed = Listing(tmp_path)
+    assert listed.splits == {image.format("train"): "train", image.format("val"): "validation"}
+    assert not listed.letters and listed.num_ignored == 1
+    assert Listing(tmp_path, split_folders=False).splits[image.format("train")] is None
+    assert guess_source(str(tmp_path)).kind.name == "voc"
+
+
+def test_annotations_may_lack_an_extension(tmp_path):
+    for name in ("n02085620_1", "n02085620_2"):
+        write_files(tmp_path, {f"Annotation/n02085620-Chihuahua/{name}": xml(obj()), f"Images/n02085620-Chihuahua/{name}.jpg": IMAGE})
+    listed = Listing(tmp_path)
+    assert len(listed.images) == 2 and not listed.letters and not listed.num_ignored
+    assert guess_source(str(tmp_path)).kind.name == "voc"
+
+
+def test_image_root_names_the_folder_of_images(tmp_path):
+    for split in ("train", "val"):
+        write_files(tmp_path, {f"labels/{split}/1.xml": xml(obj()), f"pictures/all/{split}/1.jpg": IMAGE})
+    listed = Listing(tmp_path / "labels", source={"image_root": str(tmp_path / "pictures/all")})
+    assert listed.splits == {"pictures/all/train/1.jpg": "train", "pictures/all/val/1.jpg": "validation"} and not listed.letters
+    listed = Listing(tmp_path / "labels/train", source={"image_root": str(tmp_path / "pictures/all/train")})
+    assert listed.splits == {"pictures/all/train/1.jpg": None}
+
+
+def test_readings_of_oxford_pets_are_named_with_their_options(tmp_path):
+    root = tmp_path / "pets"
+    for number in range(4):
+        files = {f"images/a_{number}.jpg": jpeg(number, 16, 16), f"annotations/xmls/a_{number}.xml": xml(obj(box=(1, 2, 9, 9)), size="")}
+        write_files(root, files | {f"annotations/trimaps/a_{number}.png": encode(np.full((16, 16), 1 + number % 3, np.uint8), "PNG")})
+    rows = "".join(f"a_{number} {number % 2 + 1} 1 1\n" for number in range(4))
+    write_files(root, {"annotations/list.txt": f"#Image CLASS-ID SPECIES BREED ID\n{rows}".encode()})
+    with pytest.raises(UserError) as raised:
+        guess_source(str(root))
+    options = [shlex.split(text) for text in re.findall(r"(--source=.*?) \(", str(raised.value))]
+    assert [option[0] for option in options] == ["--source=masks", "--source=text", "--source=voc"]
+    for number, given in enumerate(options):
+        arguments = given if any(option.startswith("--input=") for option in given) else [f"--input={root}", *given]
+        assert main(["prepare", *arguments, f"--output={tmp_path}/{number}", "--splits=train=1", "--no_report", "--check=header"]) == 0
+        assert json.loads((tmp_path / f"{number}/manifest.json").read_text())["num_inputs"] == 4
 
 
 def test_rejects_folders_if_only_some_are_named_like_splits(tmp_path):
@@ -394,6 +455,11 @@ HOSTILE = {
         "<width>",
     ),
     "negative size": (xml(size="<size><width>-3</width><height>5</height></size>"), "bad_xml", "<size> is -3 x 5"),
+    "rotated box": (
+        xml("<object><name>car</name><robndbox><cx>5</cx></robndbox></object>"),
+        "bad_xml",
+        "<robndbox>, which is not read",
+    ),
     "empty name": (xml(obj("")), "bad_label", "<name> of object 1 is empty"),
     "name with a line break": (xml(obj("a\nb")), "bad_label", "<name> of object 1"),
     "name with a control character": (xml(obj("a&#x9b;b")), "bad_label", "<name> of object 1"),
@@ -506,7 +572,6 @@ def test_label_none_reads_images_without_values(tmp_path):
     [
         ({"labels": (Column("label", ("label",)),)}, "--label: "),
         ({"features": (Column("age", ("age",)),)}, "--feature: "),
-        ({"image_root": "elsewhere"}, "--image_root: "),
         ({"group": "patient"}, "--group: "),
         ({"has_masks": True}, "--masks: "),
     ],

@@ -56,7 +56,7 @@ class AnnotationSource(Source):
         self._with_sizes = with_sizes
         self._spool_directory = spool_directory
         self._label_names = source.names_of(OBJECT_LABEL)
-        self._root = Root(source.image_root or self._image_root(config.input), config.follow_links)
+        self._root = Root(self._root_path(), config.follow_links)
         self.root = self._root.path
         self._files = files_at(self.root)
         self.num_ignored = 0
@@ -70,6 +70,10 @@ class AnnotationSource(Source):
     def _note(self, warning: str, num: int = 1) -> None:
         """Counts files or parts of files for a warning, which begins with the count."""
         self.noted[warning] = self.noted.get(warning, 0) + num
+
+    def _root_path(self) -> str:
+        """Returns the folder to which the paths of images are relative."""
+        return self._config.source.image_root or self._image_root(self._config.input)
 
     def _image_root(self, path: str) -> str:
         """Returns the folder of the images if `--image_root` is not given."""

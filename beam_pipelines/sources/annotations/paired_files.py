@@ -6,11 +6,12 @@ from typing import Iterator, NamedTuple
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
-from beam_pipelines.sources.annotations.image_sets import read_image_sets
+from beam_pipelines.sources.annotations.image_sets import FOLDER, read_image_sets
 from beam_pipelines.sources.files.file_listing import FileListing, ListedFile, join
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, split_of
 from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 
 
 class PairedNames(NamedTuple):
@@ -21,12 +22,14 @@ class PairedNames(NamedTuple):
         annotation_folders: The usual names of folders of annotation files, in lower case.
         image_folders: The usual names of folders of images, in lower case.
         lists: The folder in `ImageSets` with the lists of splits. None if the format has no such lists.
+        may_lack_extension: Whether files without an extension in a folder of annotations are annotations.
     """
 
     extension: str
     annotation_folders: tuple[str, ...]
     image_folders: tuple[str, ...] = IMAGE_FOLDERS
     lists: str | None = None
+    may_lack_extension: bool = False
 
 
 class PairedFolders(NamedTuple):
@@ -97,10 +100,12 @@ def find_groups(
     folders, top_files = files.top_level()
     group = _find_group(files, names, "", has_lists)
     is_one = group or any(name.lower().endswith(names.extension) for name in top_files)
-    if split_folders and (is_one or not folders):
+    if split_folders and ((is_one and not group) or not folders):
         raise no_split_folders(root.path, "is one folder of annotations and images")
+    if group:
+        return split_group(root, files, names, group, split_folders)
     if is_one:
-        return [group or PairedFolders("", "", "", None, has_lists)], []
+        return [PairedFolders("", "", "", None, has_lists)], []
     groups = {folder: _find_group(files, names, folder, has_lists) for folder in folders}
     holders = [folder for folder in folders if groups[folder]] or folders
     splits = name_splits(root.path, holders, split_folders)
@@ -110,6 +115,40 @@ def find_groups(
         (groups[folder] or PairedFolders(files.take_folder(folder), folder, folder, None, has_lists))._replace(split=splits[folder])
         for folder in holders
     ], [folder for folder in folders if folder not in holders]
+
+
+def split_group(
+    root: Root, files: FileListing, names: PairedNames, group: PairedFolders, split_folders: bool | None
+) -> tuple[list[PairedFolders], list[str]]:
+    """Divides a group if its folder of annotations contains only folders with names of splits. These can be below one other
+    folder, such as `Annotations/CLS-LOC/train`. Lists of splits have priority.
+
+    Returns:
+        The groups, and the folders of images beside these groups.
+    """
+    annotations, images = group.annotations, group.images
+    folders, has_files = _level(files, annotations)
+    if len(folders) == 1 and not has_files and folders[0] in files.top_level(images)[0] and folders[0].lower() not in SPLIT_FOLDERS:
+        annotations, images = (files.take_folder(join(folder, folders[0])) for folder in (annotations, images))
+        folders, has_files = _level(files, annotations)
+    has_lists = group.has_lists and FOLDER in files.top_level(group.folder)[0] and names.lists in files.top_level(join(group.folder, FOLDER))[0]
+    is_split = split_folders or (split_folders is None and all(folder.lower() in SPLIT_FOLDERS for folder in folders))
+    if has_files or has_lists or not folders or not is_split:
+        if split_folders:
+            raise no_split_folders(root.path, "is one folder of annotations and images")
+        return [group], []
+    image_folders = files.top_level(images)[0]
+    splits = name_splits(root.path, folders, split_folders)
+    groups = [
+        PairedFolders(group.folder, files.take_folder(join(annotations, name)), files.take_folder(join(images, name if name in image_folders else "")), split, False)
+        for name, split in splits.items()
+    ]
+    return groups, [join(images, name) for name in image_folders if name not in folders and images != group.folder]
+
+
+def _level(files: FileListing, folder: str) -> tuple[list[str], bool]:
+    folders, names = files.top_level(folder)
+    return folders, bool(names)
 
 
 def _find_group(files: FileListing, names: PairedNames, folder: str, has_lists: bool) -> PairedFolders | None:
@@ -140,7 +179,7 @@ def match_files(root: Root, files: FileListing, names: PairedNames, group: Paire
         if isinstance(listed_file, DeadLetter):
             matched.dead_letters.append(listed_file)
             continue
-        kind = _kind(listed_file.path, group, names.extension)
+        kind = _kind(listed_file.path, group, names)
         name = _inner_stem(listed_file.path, group.annotations if kind == "annotation" else group.images, names.extension)
         if kind is None or (sets and name not in sets.members):
             num_ignored -= 1
@@ -166,10 +205,11 @@ def _walk(files: FileListing, group: PairedFolders) -> Iterator[ListedFile | Dea
         yield from files.walk(group.annotations)
 
 
-def _kind(path: str, group: PairedFolders, annotation_extension: str) -> str | None:
+def _kind(path: str, group: PairedFolders, names: PairedNames) -> str | None:
     extension = posixpath.splitext(path)[1].lower()
     is_annotation_folder = _is_below(path, group.annotations)
-    if extension == annotation_extension and is_annotation_folder:
+    may_lack_extension = names.may_lack_extension and not _is_below(group.images, group.annotations)
+    if is_annotation_folder and (extension == names.extension or (may_lack_extension and not extension)):
         return "annotation"
     if extension in IMAGE_EXTENSIONS and (group.annotations == group.images or not is_annotation_folder):
         return "image"

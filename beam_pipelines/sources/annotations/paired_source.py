@@ -71,7 +71,7 @@ class PairedSource(AnnotationSource):
             UserError: There are no annotations.
         """
         files = self._list_files()
-        groups, left_out = find_groups(self._root, files, self.names, self._config.split_folders)
+        groups, left_out = self._find_groups(files)
         if not self.features:  # Images need no annotations.
             groups += [find_images(files, self.names, folder) for folder in left_out if folder.lower() in SPLIT_FOLDERS]
             left_out = [folder for folder in left_out if folder.lower() not in SPLIT_FOLDERS]
@@ -95,6 +95,10 @@ class PairedSource(AnnotationSource):
             )
         parts += [json.dumps({"left_out": folder}) for folder in left_out]
         return parts
+
+    def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
+        """Returns the folders of annotations and images, and the folders of images without annotations."""
+        return find_groups(self._root, files, self.names, self._config.split_folders)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one part."""

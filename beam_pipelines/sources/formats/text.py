@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import shlex
 from typing import Iterator, Mapping
 
 from beam_pipelines.config.columns import FLAG_KINDS, Column
@@ -64,7 +65,9 @@ class TextList(RowFiles):
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
         """Recognises a text file with the usual extension."""
-        if names.is_folder or not names.find("*.txt", "*.lst"):
+        if names.is_folder:
+            return _recognise_pets(names)
+        if not names.find("*.txt", "*.lst"):
             return None
         reject_other_format(names.path)
         return Recognition(names.name)
@@ -91,6 +94,15 @@ class TextList(RowFiles):
         row = self._fields.split(line)
         path = in_column(_PATH, read_image_path, row[_PATH], root, self._config.source.image_suffix)
         return mapper.read(row, InputRecord(nfc(path), path, "", file.split))
+
+
+def _recognise_pets(names: InputNames) -> Recognition | None:
+    """Recognises the list of classes of the Oxford-IIIT Pet dataset, which also has masks and boxes."""
+    annotations, images = names.folder("annotations"), names.folder("images")
+    if annotations is None or images is None or not annotations.find("list.txt") or not annotations.folder("trimaps"):
+        return None
+    paths = [shlex.quote(f"--{option}={path}") for option, path in (("input", f"{annotations.path}/list.txt"), ("image_root", images.path))]
+    return Recognition("annotations/list.txt", options=f"{' '.join(paths)} --image_suffix=.jpg --comment='#' --label class --feature species --feature breed")
 
 
 def _num_fields(column: Column) -> int:

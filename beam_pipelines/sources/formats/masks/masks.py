@@ -78,7 +78,7 @@ class Masks(Source):
         for folder in (names, *names.below):
             if (name := folder.find(_ROBOFLOW)) and _ROBOFLOW_HEADER in folder.head(name)[:100].lower():
                 return Recognition(name, Certainty.MARKER)
-            pairs = [pair for pair in pair_folders(folder.folders) if pair.masks.lower() not in _OTHERS]
+            pairs = [pair for pair in pair_folders(folder.folders) if pair.masks.lower() not in _OTHERS or _has_inner_masks(folder, pair.masks)]
             used = {name.lower() for pair in pairs for name in (pair.images, pair.masks)}
             others = {name.lower() for name in folder.folders} - used - (_OTHERS if folder is names else set())
             is_complete = not others - {*SPLIT_FOLDERS} if pairs and pairs[0].rest else not others
@@ -307,9 +307,16 @@ class Masks(Source):
     _advised: str | None = None
 
 
+def _has_inner_masks(parent: InputNames, folder: str) -> bool:
+    masks = parent.folder(folder.lower())
+    return any(inner.has_images for name in _INNER_MASK_FOLDERS if (inner := masks.folder(name)))
+
+
 def _may_be_masks(folder: InputNames) -> bool:
-    """Returns whether a folder contains images, or only folders."""
-    return folder.has_images or not folder.files
+    """Returns whether a folder contains images, directly or in its first subfolder, or a usual folder of masks."""
+    if folder.has_images or any(map(folder.folder, _INNER_MASK_FOLDERS)):
+        return True
+    return not folder.files and bool(folder.folders) and _may_be_masks(folder.folder(folder.folders[0].lower()))
 
 
 def _is_image(name: str) -> bool:

@@ -20,6 +20,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?
 _MAX_NUMBER_CHARACTERS = 64
 _FLAGS = {"": 0, "0": 0, "false": 0, "unspecified": 0, "1": 1, "true": 1}
 _SIDES = ("ymin", "xmin", "ymax", "xmax")
+_OTHER_SHAPES = ("robndbox", "polygon", "segmentation", "ellipse", "circle")  # of roLabelImg and other tools
 _KEPT = ("name", "bndbox", "difficult", "truncated")
 
 
@@ -92,7 +93,9 @@ def _text(parent: Any, tag: str, name: str) -> str:
 def _read_object(element: Any, name: str, label_names: Collection[str]) -> tuple[tuple[float, ...], str, int, int]:
     box = _only(element, "bndbox", name)
     if box is None:
-        raise InvalidInput("bad_xml", f"{name} has no <bndbox>")
+        other = next((tag for tag in _OTHER_SHAPES if element.find(tag) is not None), "")
+        instead = f", but a <{other}>, which is not read. Convert it to a <bndbox>" if other else ""
+        raise InvalidInput("bad_xml", f"{name} has no <bndbox>{instead}")
     sides = tuple(_read_number(box, side, name) for side in _SIDES)
     text = _text(element, "name", name)
     try:
