@@ -20,6 +20,7 @@ name for the feature, `tree_height=height:float`.
                   numbers separated by spaces, or strings separated by `--label_separator`
     integer[N], text[N]: a list as above, with N items                        same kind, shape (N,)
     mask          the path of a mask                                          mask
+    rle           run lengths of a mask; a second column: the class           mask
     image         the path of another image                                   image
     array         the path of a `.npy` file, or nested lists of numbers       float, shape of the first value
     array[H,W,C]  the path of a `.npy` file, or nested lists of numbers       float, given shape
@@ -42,8 +43,8 @@ from tf_input.dataset_format import LABEL, MASK, OBJECTS, TENSOR_DTYPES, Feature
 _MAX_CLASSES = 1_000_000  # Limit for columns with a flag for each class.
 LIST_KINDS = ("float", "integer", "text")
 FLAG_KINDS = ("one_hot", "multi_hot")  # Kinds whose cells have a flag for each class.
-_KINDS_OF_SEVERAL = ("class", "one_hot", "multi_label", "float", "integer", *kinds.KINDS)  # Kinds that can combine several columns.
-KINDS = ("class", "one_hot", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor", *kinds.KINDS)
+_KINDS_OF_SEVERAL = ("class", "one_hot", "multi_label", "float", "integer", "rle", *kinds.KINDS)  # Kinds that can combine several columns.
+KINDS = ("class", "one_hot", "multi_label", "multi_hot", "float", "integer", "text", "mask", "rle", "image", "array", "tensor", *kinds.KINDS)
 
 # Names that other tools use, in lower case, and the corresponding kind.
 _SYNONYMS = {
@@ -93,6 +94,8 @@ class Column:
         if kind := kinds.KINDS.get(self.kind):
             return kind.make_feature(self.name, self.names, self.shape)
         match self.kind:
+            case "rle":
+                return Feature(self.name, "mask")
             case "class" | "one_hot":
                 return Feature(self.name, "class_label")
             case "multi_label" | "multi_hot":
@@ -149,6 +152,8 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     if len(names) > 1 and kind not in _KINDS_OF_SEVERAL:
         expected = f"one column, or one of the kinds {', '.join(_KINDS_OF_SEVERAL)}"
         raise UserError(f"{option}={text}: several columns cannot form a {kind}. Give {expected}.")
+    if kind == "rle" and len(names) > 2:
+        raise UserError(f"{option}={text}: rle reads at most two columns, the run lengths and the class. Give RUNS,CLASS:rle.")
     sides = match["shape"].split(",") if match["shape"] else []
     shape, dtype = tuple(None if side == "?" else int(side) for side in sides), match["dtype"] or ""
     if kind == "tensor" and (dtype not in ("", *TENSOR_DTYPES) or match["brackets"] == "[]"):
@@ -187,7 +192,7 @@ def parse_labels(texts: list[str]) -> tuple[Column, ...]:
         return ()
     columns = tuple(parse_column("--label", text, "class") for text in texts)
     if len(columns) == 1 and columns[0].name != OBJECTS:
-        name = MASK if columns[0].kind == "mask" else LABEL
+        name = MASK if columns[0].kind in ("mask", "rle") else LABEL
         if _COLUMN.fullmatch(texts[0].strip())["feature"] not in (None, name):
             raise UserError(f"--label={texts[0]}: a single label is always called {name!r}. Omit {columns[0].name}=.")
         return (dataclasses.replace(columns[0], name=name),)

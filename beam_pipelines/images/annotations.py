@@ -56,12 +56,15 @@ class Regions(NamedTuple):
             {"size": …, "counts": …}.
         image_size: The (height, width) in pixels of the image that the regions refer to. None if unknown.
         is_relative: Whether the polygons are relative to the image size, and not in pixels.
+        are_values: Whether labels are pixel values in digits, and not class names. A region can then also be a text with
+            pairs of a start, from 1, and a length, in column-major order.
     """
 
     labels: tuple[str, ...]
     regions: tuple[Any, ...]
-    image_size: tuple[int, int] | None
+    image_size: tuple[int, int] | None = None
     is_relative: bool = False
+    are_values: bool = False
 
 
 class Segments(NamedTuple):

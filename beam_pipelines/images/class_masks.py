@@ -202,7 +202,7 @@ def encode_mask(mask: np.ndarray) -> bytes:
 def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
     """Draws polygons and run-length encodings into a mask, uint8 or uint16 [height, width].
 
-    Background pixels are 0. Other pixels contain the class index plus 1. Polygons are filled as in COCO's own tools.
+    Background pixels are 0. Other pixels contain the class index plus 1, or the value of their region. Polygons are filled as in COCO's own tools.
 
     Raises:
         InvalidInput: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not a class name.
@@ -215,12 +215,17 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
     if len(label_names) > 0xFFFF:
         raise _bad_mask(f"{len(label_names)} class names; a mask can have at most {0xFFFF}")
     ids = {name: index for index, name in enumerate(label_names, start=1)}
-    mask = np.zeros((height, width), np.uint16 if len(label_names) > 255 else np.uint8)
+    if regions.are_values:
+        ids = {label: int(label) for label in regions.labels}
+    mask = np.zeros((height, width), np.uint16 if max(ids.values(), default=0) > 255 else np.uint8)
     for index, (label, region) in enumerate(zip(regions.labels, regions.regions), start=1):
         if label not in ids:
             raise InvalidInput("bad_label", f"region {index}: unknown class name {label!r}")
         try:
-            mask[_draw_region(region, height, width, regions.is_relative)] = ids[label]
+            if regions.are_values:
+                mask[_draw_cell(region, height, width)] = ids[label]
+            else:
+                mask[_draw_region(region, height, width, regions.is_relative)] = ids[label]
         except InvalidInput as error:
             raise _bad_mask(f"region {index} ({printable(label)}): {error}") from None
     return mask
@@ -253,6 +258,13 @@ def _draw_region(region: Any, height: int, width: int, is_relative: bool) -> np.
     if isinstance(region, dict):
         return _draw_runs(region, height, width)
     return _draw_polygons(region, height, width, (width, height) if is_relative else (1, 1))
+
+
+def _draw_cell(region: Any, height: int, width: int) -> np.ndarray:
+    """Draws the run lengths in a cell of a table, bool [height, width]."""
+    if isinstance(region, str):
+        return _draw_pairs(region, height, width)
+    return _draw_runs({"size": [height, width], **region}, height, width)
 
 
 def _draw_polygons(polygons: Any, height: int, width: int, scale: tuple[int, int]) -> np.ndarray:
@@ -298,6 +310,21 @@ def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
         raise _bad_mask(f"run lengths of {sum(counts)} pixels instead of {height} x {width} = {height * width}")
     values = np.arange(len(counts)) % 2 == 1
     return np.repeat(values, counts).reshape(width, height).T
+
+
+def _draw_pairs(text: str, height: int, width: int) -> np.ndarray:
+    """Converts pairs of a start, from 1, and a length, in column-major order, to a mask, bool [height, width]."""
+    try:
+        starts, lengths = np.array(text.split(), np.int64).reshape(-1, 2).T
+    except (ValueError, OverflowError):
+        raise _bad_mask("run lengths that are not pairs of 64-bit integers") from None
+    num_pixels = height * width
+    if not ((starts >= 1) & (lengths >= 1) & (starts <= num_pixels) & (lengths <= num_pixels + 1 - starts)).all():
+        raise _bad_mask(f"run lengths outside {height} x {width} pixels; starts and lengths must be at least 1")
+    changes = np.zeros(num_pixels + 1, np.int32)
+    np.add.at(changes, starts - 1, 1)
+    np.add.at(changes, starts - 1 + lengths, -1)
+    return (np.cumsum(changes[:-1]) > 0).reshape(width, height).T
 
 
 def _decompress_counts(text: bytes) -> list[int]:

@@ -235,7 +235,7 @@ class ExtrasEncoder:
         if isinstance(value, Regions):
             is_rotated = follows_rotation(value.image_size, geometry, "outlines were", self._source.drawn_on)
             value = value._replace(image_size=geometry.source_size if is_rotated else geometry.upright)
-            return draw_regions(value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
+            return draw_regions(value, () if value.are_values else self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
         if isinstance(value, Segments):
             colors = read_colors(self._read(FilePart(value.path), files, spool))
             return draw_segments(colors, value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)

@@ -29,7 +29,7 @@ _MAX_VALUE_BYTES = 1 << 20
 
 _FITTING = {
     **{"class": "iubUS", "multi_label": "iufb", "one_hot": "iufb", "multi_hot": "iufb", "float": "iufb", "integer": "iub", "text": "US"},
-    **{"array": "iufb", "tensor": "iufb", "mask": "iub"},
+    **{"array": "iufb", "tensor": "iufb", "mask": "iub", "rle": ""},
 }
 _SINGLE = ("class", "integer", "text")
 _PARTS = ("array", "tensor", "mask", "image")

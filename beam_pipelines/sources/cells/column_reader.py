@@ -28,6 +28,7 @@ from beam_pipelines.sources.cells.class_cells import (
     read_one_hot,
     read_only_flag,
 )
+from beam_pipelines.sources.cells.run_lengths import run_length_reader
 from beam_pipelines.sources.files.roots import Root
 
 _Reader = Callable[[Mapping[str, Any]], Any]
@@ -51,6 +52,8 @@ def column_reader(
     """
     if column.kind in KINDS:
         return _reader_of_numbers(column)
+    if column.kind == "rle":
+        return run_length_reader(column, source.label_names_of.get(column.name, source.label_names))
     if len(column.names) == 1:
         return _reader_of_one(column.names[0], _converter(column, source, root, allowed, names))
     if column.kind in ("float", "integer"):

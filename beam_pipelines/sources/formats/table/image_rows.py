@@ -15,9 +15,9 @@ from tf_input.dataset_format import OBJECTS
 class ImageRows:
     """Groups rows by image. In the combined row, a column has one of these values:
 
-        `text[]`, `float[]`, `integer[]`, `multi_label`    the list of all cells
-        `objects`                                          the numbered rows, from which boxes are read
-        any other column                                   the value that all rows of the image share
+        `text[]`, `float[]`, `integer[]`, `multi_label`, `rle`    the list of all cells
+        `objects`                                                 the numbered rows, from which boxes are read
+        any other column                                          the value that all rows of the image share
 
     Args:
         columns: The columns that have a meaning.
@@ -30,7 +30,7 @@ class ImageRows:
         self._image = columns.image or ""
         self._names = tuple(names)
         self._defaults = defaults
-        lists = [column for column in kept if column.shape == (None,) or column.kind == "multi_label"]
+        lists = [column for column in kept if column.shape == (None,) or column.kind in ("multi_label", "rle")]
         self._lists = tuple(dict.fromkeys(name for column in lists for name in column.names))
         boxes = columns.boxes
         of_box = {*boxes.box, boxes.label, *boxes.flags} if boxes else set()

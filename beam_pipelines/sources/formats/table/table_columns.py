@@ -145,7 +145,8 @@ def _choose_rows(head: TableHead, config: SourceConfig, chooser: "_Chooser", fil
     asks_for_boxes = config.labels is None or any(OBJECTS in (column.name, *column.names) for column in config.labels)
     if asks_for_boxes and find_box_columns(head.columns, image):
         return "boxes"
-    collects = any(column.kind == "text" and column.shape == (None,) for column in (*(config.labels or ()), *config.features))
+    columns = (*(config.labels or ()), *config.features)
+    collects = any(column.kind == "rle" or (column.kind == "text" and column.shape == (None,)) for column in columns)
     return "values" if collects and find_repeated(file, config, image) else "images"
 
 
