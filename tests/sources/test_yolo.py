@@ -167,6 +167,7 @@ def test_layout_is_detected_and_read(layout, tmp_path):
 OTHER_FORMATS = {
     "masks": {"images/1.jpg": IMAGE, "labels/1.png": IMAGE},
     "masks with a list": {"images/1.jpg": IMAGE, "labels/1.png": IMAGE, "train.txt": b"1\n"},
+    "image_folder with a dataset file": {"train/cat/1.jpg": IMAGE, "val/cat/1.jpg": IMAGE, "pets.yaml": b"train: train\nval: val\n" + NAMES},
     "image_folder": {"train/cat/1.jpg": IMAGE, "val/cat/1.jpg": IMAGE},
     "voc": {"Annotations/1.xml": b"<annotation/>", "JPEGImages/1.jpg": IMAGE},
     "coco": {"annotations/instances_train.json": b"{}", "images/train/1.jpg": IMAGE},
@@ -327,6 +328,13 @@ def test_images_with_the_same_name_share_their_label_file(tmp_path):
     write_files(tmp_path, {"images/1.jpg": IMAGE, "images/1.png": IMAGE, "labels/1.txt": BOX})
     listed = Listing(tmp_path)
     assert {key: listed.labels(key) for key in listed.images} == {"images/1.jpg": ("1",), "images/1.png": ("1",)}
+
+
+def test_dataset_without_label_files_is_an_error(tmp_path):
+    write_files(tmp_path, {"train/cat/1.jpg": IMAGE, "data.yaml": b"train: train\n" + NAMES})
+    with pytest.raises(UserError, match="--label=none"):
+        Listing(tmp_path)
+    assert set(Listing(tmp_path, source={"labels": ()}).images) == {"train/cat/1.jpg"}
 
 
 def test_label_none_reads_no_label_files(tmp_path):

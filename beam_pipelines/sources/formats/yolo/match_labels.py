@@ -34,11 +34,13 @@ class Matched(NamedTuple):
     Attributes:
         images: The images.
         dead_letters: The files that were rejected, and label files without an image.
+        num_labels: The number of label files.
         num_ignored: The number of files that are neither images nor label files.
     """
 
     images: list[LabeledImage]
     dead_letters: list[DeadLetter]
+    num_labels: int
     num_ignored: int
 
 
@@ -81,7 +83,7 @@ def match_labels(files: FileListing, group: ImageGroup) -> Matched:
         label = labels[name]
         message = f"no image in {printable(group.images) or 'the folder'} has the same name"
         dead_letters.append(label if isinstance(label, DeadLetter) else DeadLetter(label, "list", "missing", message))
-    return Matched(matched, sorted(dead_letters), num_ignored)
+    return Matched(matched, sorted(dead_letters), len(labels), num_ignored)
 
 
 def _inner(name: str, folder: str) -> str:

@@ -19,13 +19,20 @@ def recognise_yolo(names: InputNames) -> Recognition | None:
         is_dataset = names.find(*_PATTERNS) and is_dataset_head(names.name, names.head())
         return Recognition(names.name, Certainty.MARKER) if is_dataset else None
     for name in names.files:
-        if name.lower().endswith(DATASET_ENDS) and is_dataset_head(name, names.head(name)):
+        is_dataset = name.lower().endswith(DATASET_ENDS) and is_dataset_head(name, names.head(name))
+        if is_dataset and not _has_class_folders(names):
             return Recognition(name, Certainty.MARKER)
     for folder in (names, *names.below):
         for labels in _label_folders(folder):
             if name := _find_labels(labels):
                 return Recognition(f"{labels.name}/{name}", Certainty.MARKER)
     return None
+
+
+def _has_class_folders(names: InputNames) -> bool:
+    """Returns whether a split folder contains only folders with other names, as Ultralytics' datasets for classification do."""
+    split = names.folder("train", "val", "valid", "test")
+    return bool(split and split.folders and not split.has_images and not split.folder(*IMAGE_FOLDERS, *LABEL_FOLDERS))
 
 
 def _label_folders(folder: InputNames) -> Iterator[InputNames]:

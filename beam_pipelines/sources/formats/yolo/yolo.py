@@ -2,8 +2,8 @@
 
 The images are in folders, or are named in list files. Label files are found by the names of the images. Workers list
 up to 500 images at a time, because a label file has to be opened for each image. From an object store, 32 label files
-are read at a time. The names in an image folder and in its label folder are kept in memory while the parts are found,
-about 300 bytes for each image. List files are read as a stream, so their length does not matter.
+are read at a time. While the parts are found, the names in an image folder and in its label folder are kept in memory,
+about 600 bytes for each image. List files are read as a stream: a list of a million lines takes no memory.
 """
 
 import itertools
@@ -99,6 +99,7 @@ class Yolo(Source):
         names_file = find_names_file(self._dataset, groups) if self._has_objects else ""
         self._class_names(names_file)
         tasks: list[dict[str, Any]] = []
+        has_labels = not self._has_objects or any(group.is_list for group in groups)
         for group in groups:
             split = None if self._config.split_folders is False else group.split
             if group.is_list:
@@ -106,13 +107,19 @@ class Yolo(Source):
                 continue
             num_ignored = files.num_ignored
             matched = match_labels(files, group)
+            has_labels = has_labels or matched.num_labels > 0
             images = iter(matched.images)
             tasks += ({"images": batch, "split": split} for batch in iter(lambda: list(itertools.islice(images, PART_FILES)), []))
             rejected = iter(matched.dead_letters)
             tasks += ({"rejected": batch} for batch in iter(lambda: list(itertools.islice(rejected, PART_FILES)), []))
             tasks.append({"num_ignored": files.num_ignored - num_ignored + matched.num_ignored})
         if not any("images" in task or "chunk" in task for task in tasks):
-            raise UserError(f"--input={self._config.input}: contains no image in a folder that YOLO uses. Put images in images/ and label files in labels/.")
+            raise UserError(f"--input={self._config.input}: contains no image. Put images in images/ and label files in labels/.")
+        if not has_labels:
+            raise UserError(
+                f"--input={self._config.input}: contains no label file. Put the label file of images/1.jpg in labels/1.txt, or pass "
+                "--label=none to read only the images. For class folders, use --source=image_folder."
+            )
         return [json.dumps({"names": names_file, **task}) for task in tasks]
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
