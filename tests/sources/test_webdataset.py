@@ -499,6 +499,7 @@ def test_rejects_invalid_inputs(tmp_path):
         "mixed/a.tar": make_tar(GOOD),
         "unlabeled/x.tar": make_tar([("a.jpg", JPEG), ("a.json", b'{"n": 1}')]),
         "zip/x.tar": b"PK\x03\x04" + bytes(600),
+        "classes/x.tar": make_tar([("images/cat/1.jpg", JPEG), ("images/dog/1.jpg", JPEG)]),
     }
     made_images.write_files(tmp_path, files)
     cases = [
@@ -507,6 +508,7 @@ def test_rejects_invalid_inputs(tmp_path):
         ("empty", {}, "no readable sample in 1 files"),
         ("none", {}, "contains no file"),
         ("unlabeled", {}, "jpg, json, n.*--label none"),
+        ("classes", {}, "--input=.*x.tar.*--input=.*images.*--label none"),
         ("unlabeled", {"labels": ["cat"]}, "no 'cat'"),
         ("unlabeled", {"labels": ["none"], "features": ["n:array"]}, "'n' .*not an array"),
         ("unlabeled", {"layout": "slim"}, "layout"),

@@ -1,7 +1,5 @@
-"""Source `webdataset`: tar files whose members form samples by their names: `a/0001.jpg`, `a/0001.cls`, `a/0001.json`.
-
-Files are not unpacked. Only a single sample is in memory at a time.
-"""
+"""Source `webdataset`: tar files in which members with the same name, such as `a/0001.jpg` and `a/0001.cls`, form a
+sample. Only a single sample is in memory at a time."""
 
 import contextlib
 import functools
@@ -39,8 +37,8 @@ _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file
 
 _IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif", "tif", "tiff", "avif", "jp2")
 _ARRAY = "npy"
-_NO_IMAGES = frozenset({"cls", "txt", "json"})  # never images, whether they are read or not
-_NUM_FIRST = 100  # samples to search for images and for fields of objects
+_NO_IMAGES = frozenset({"cls", "txt", "json"})  # extensions of members that are never images
+_NUM_FIRST = 100  # number of samples to search for images and for fields of objects
 _LABELS = ("label", "class", "cls")
 
 
@@ -110,35 +108,34 @@ class WebDataset(ContainerSource):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises tar files."""
         name = names.find("*.tar", "*.tar.gz", "*.tgz")
         return Recognition(name) if name else None
 
     def _take_arrays(self, config: PrepareConfig, wanted: Collection[str]) -> None:
-        """Uses `.npy` members as images if none of the first samples contains an image file. Raises `UserError` if
-        samples also have unrequested members of unknown types, so that the image is ambiguous."""
+        """Uses `.npy` members as images if none of the first samples contains an image file. Raises `UserError` if other
+        members may also be the images."""
         some = [sample.members.keys() for _, sample in itertools.islice(self._first_samples(config), _NUM_FIRST)]
-        members, describe_ignored = set().union(*some), frozenset({_ARRAY, *_NO_IMAGES, *wanted})
+        members, companions = set().union(*some), frozenset({_ARRAY, *_NO_IMAGES, *wanted})
         if not members.isdisjoint(_IMAGES):
             return
         shown_source = f"the first {len(some):,} samples"
-        if others := sorted(members - describe_ignored):
+        if others := sorted(members - companions):
             raise UserError(
                 f"{shown_source} have no image file, but .{_ARRAY} and {describe_names(others)}, and any of these could be "
                 f"the image. Use --image_column={_ARRAY}, --image_column={printable(others[0])[:64]}, or --image=none."
             )
-        self._images, self._companion_arrays = (_ARRAY,), describe_ignored
+        self._images, self._companion_arrays = (_ARRAY,), companions
         self.detected = f"--image_column={_ARRAY} ({shown_source} have no image file and no other possible image)"
 
     def _reject_class_folders(self, config: PrepareConfig) -> None:
-        """Raises `UserError` if the files contain class folders, which are images in folders with nothing beside them."""
+        """Raises `UserError` if all members of the first samples are images in folders, as in class folders."""
         name, some = "", []
         for name, sample in itertools.islice(self._first_samples(config), _NUM_FIRST):
             if "/" not in sample.key or len(sample.members) > 1 or not sample.members.keys() <= set(_IMAGES):
                 return
             some.append(f"{sample.key}.{next(iter(sample.members))}")
         if some:
-            path = config.input if is_tar_file(config.input) else f"{self.root}/{self._root.relative(name)}"
+            path = config.input if is_tar_file(config.input) else f"{self.root}/{self._files.root.relative(name)}"
             tops = {entry.split("/")[0] if entry.count("/") > 1 else "" for entry in some}
             top = tops.pop() if len(tops) == 1 else ""
             advice = unpack_advice(path, "" if top.lower() in SPLIT_FOLDERS else top)
@@ -148,7 +145,7 @@ class WebDataset(ContainerSource):
             )
 
     def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[Column], Column]]:
-        """Returns the first readable sample, and a function that completes columns by the arrays in this sample."""
+        """Returns the first readable sample, and a function that completes array columns from this sample."""
         for name, sample in self._first_samples(config):
             return sample, functools.partial(self._resolve, name, sample)
         raise UserError(
@@ -187,8 +184,7 @@ class WebDataset(ContainerSource):
 
     @contextlib.contextmanager
     def _open(self, name: str) -> Iterator[tuple[TarReader, bool]]:
-        """Opens a tar file. Context manager that yields a tar reader and a bool that tells whether the file is
-        compressed."""
+        """Opens a tar file, and yields its reader and whether the file is compressed."""
         with self._open_file(name) as file:
             is_compressed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
@@ -215,10 +211,8 @@ class WebDataset(ContainerSource):
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
     def _image_of(self, sample: TarSample) -> str:
-        """Returns the extension of a sample's image.
-
-        Raises `InvalidInput` if a sample contains no image, or several possible images.
-        """
+        """Returns the extension of a sample's image. Raises `InvalidInput` if there is no image, or the image is
+        ambiguous."""
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
             message = f"no image ({', '.join(self._images)}) but only {describe_names(sample.members)}"
@@ -240,8 +234,8 @@ class WebDataset(ContainerSource):
 
 
 def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
-    """Returns the position of a member's data, which is stored in the tar file or in a temporary file. Raises
-    `InvalidInput` if a member is too large."""
+    """Returns the position of a member's data in the tar file or in the spool. Raises `InvalidInput` if the member is too
+    large."""
     member = sample.members[extension]
     if member.num_bytes > MAX_FILE_BYTES:
         raise InvalidInput("too_large", f".{extension} has {member.num_bytes} bytes; the limit is {MAX_FILE_BYTES}")
@@ -251,7 +245,7 @@ def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWrite
 
 
 def is_tar_file(name: str) -> bool:
-    """Returns whether the extension of a file is usual for tar files."""
+    """Returns whether a file has an extension of tar files."""
     return name.lower().endswith((".tar", ".tar.gz", ".tgz"))
 
 
@@ -272,7 +266,7 @@ def _means_objects(column: Column, first: TarSample) -> bool:
 
 
 def _object_fields(first: TarSample) -> set[str]:
-    """Returns the fields that describe the objects in a sample, or an empty mapping for samples without objects."""
+    """Returns the names of the fields that describe the objects in a sample. Empty if the sample has no objects."""
     return _fields_of(first.fields().get(OBJECTS))
 
 
