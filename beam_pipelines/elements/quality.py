@@ -1,8 +1,8 @@
 """Measures how well labels are shuffled, compared with random permutations of the same labels.
 
 In this module, a run is a sequence of consecutive records with equal labels. If records are sorted by class, the runs
-are long, and a model is trained on one class at a time. A shuffle buffer helps only if it is larger than a run. An
-example with several labels or objects is represented by its set of classes (see `one_label`).
+are long, and a model is trained on one class at a time. An example with several labels or objects is represented by its
+set of classes (see `one_label`).
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import numpy as np
 
 from tf_input.dataset_format import NO_LABEL
 
-WINDOW = 128  # Number of records in a window, about one batch.
+WINDOW = 128  # Number of records in a window, which is about the size of a batch.
 _NUM_SETS = 256  # Number of distinct codes for sets of classes.
 _MIN_INFORMATIVE_RATIO = 1.05  # Minimum ratio of run lengths, sorted to shuffled, at which run lengths are informative.
 
@@ -29,8 +29,8 @@ class LabelSequence:
         first: The label of the first record.
         last: The label of the last record.
         num_windows: The number of complete windows of `WINDOW` records.
-        num_in_windows: The number of distinct labels in each of these windows, summed over all windows.
-        counts: (label, number of records) pairs in ascending order of labels.
+        num_in_windows: The number of distinct labels in a window, summed over all complete windows.
+        counts: Pairs of a label and its number of records, in ascending order of labels.
     """
 
     num_labels: int
@@ -43,7 +43,7 @@ class LabelSequence:
 
     @classmethod
     def of(cls, labels: np.ndarray) -> "LabelSequence":
-        """Summarizes the integer labels of consecutive records, [num_labels]."""
+        """Summarizes the labels of consecutive records, an integer array of shape [num_labels]."""
         if not len(labels):
             return cls(0, 0, NO_LABEL, NO_LABEL, 0, 0, ())
         num_windows, num_in_windows = len(labels) // WINDOW, int(labels_in_windows(labels, WINDOW).sum())
@@ -53,7 +53,7 @@ class LabelSequence:
 
     @classmethod
     def of_examples(cls, values: Sequence[Any]) -> "LabelSequence":
-        """Summarizes the label or the list of labels of each example. See `one_label`."""
+        """Summarizes examples, given the label or the list of labels of each example. See `one_label`."""
         is_list = bool(values) and isinstance(values[0], list)
         return cls.of(np.array(list(map(one_label, values)) if is_list else values, np.int64))
 
@@ -62,8 +62,8 @@ def one_label(labels: Sequence[int]) -> int:
     """Returns a number that is equal for examples with the same set of labels.
 
     Returns:
-        The label for a single class, `NO_LABEL` for no class, and otherwise one of `_NUM_SETS` numbers. This limit
-        keeps counting fast. Different sets can share a number, which lengthens runs in shuffled records, too.
+        The label for a single class, `NO_LABEL` for no class, and otherwise one of `_NUM_SETS` numbers. The small number
+        of codes keeps counting fast. Different sets can share a code, which makes runs longer in any order of records.
     """
     classes = sorted(set(labels))
     if len(classes) < 2:
@@ -92,7 +92,7 @@ def expected_run_length(label_counts: Iterable[int]) -> float:
 
 
 class ShuffleQualities:
-    """The shuffle quality of each class feature in a split. Shards must be added in order."""
+    """Computes the shuffle quality of each class feature in a split. Shards must be added in order."""
 
     def __init__(self) -> None:
         self._features: dict[str, _Joined] = {}
@@ -103,7 +103,7 @@ class ShuffleQualities:
             self._features.setdefault(name, _Joined()).add(sequence)
 
     def to_json(self) -> dict[str, Any] | None:
-        """Returns the shuffle quality of each class feature, as in `statistics.json`. Returns None without features."""
+        """Returns class feature -> shuffle quality, as in `statistics.json`, or None if there are no class features."""
         return {name: self._features[name].to_json() for name in sorted(self._features)} or None
 
 
@@ -142,8 +142,6 @@ class _Joined:
 
 
 def is_inconclusive(quality: Mapping[str, Any]) -> bool:
-    """Returns whether even sorted records have short runs, so that run lengths cannot detect unshuffled records.
-
-    This happens if, for example, each class has only one example.
-    """
+    """Returns whether even sorted records have short runs, so that run lengths cannot detect unshuffled records. An
+    example is a dataset in which each class has only one example."""
     return quality["sorted_mean_run_length"] < _MIN_INFORMATIVE_RATIO * quality["expected_mean_run_length"]

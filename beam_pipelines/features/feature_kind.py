@@ -1,7 +1,7 @@
 """Defines the protocol of feature kinds.
 
-The other packages look up a kind by its name in `kinds.KINDS` and call these methods. They never compare the name of
-the kind. The methods follow the data flow: from the option of the user to the stored values and their descriptions.
+Other packages look up a kind by its name in `kinds.KINDS` and call its methods. The methods follow the data flow, from
+the user's option to the stored values and their descriptions.
 """
 
 import abc
@@ -12,7 +12,7 @@ import numpy as np
 
 from tf_input.dataset_format import Feature
 
-# Converts fractions of a side, float32, to pixels, given the length of the side in pixels.
+# Converts fractions of an image's height or width, float32, to pixels, given this height or width in pixels.
 ToPixels = Callable[[np.ndarray, int], np.ndarray]
 
 
@@ -32,22 +32,22 @@ class Placement(Protocol):
         """Transforms positions.
 
         Args:
-            positions: The x and y of each position as the source states them, float64 [..., 2].
+            positions: The x and y of each position in the unit of the source, float64 [..., 2].
 
         Returns:
-            x and y as fractions of the width and height of the upright image, float64 [..., 2]; and the size of a pixel
-            in this unit, float64 [2].
+            x and y as fractions of the width and height of the upright image, float64 [..., 2]; and the width and height
+            of a pixel as such fractions, float64 [2].
         """
 
 
 class SourceUnits(Protocol):
-    """The options of a source that state the unit of coordinates: `pixels`, `relative`, or None if it is not given."""
+    """The option of a source for the unit of coordinates: `pixels`, `relative`, or None if it is not given."""
 
     box_unit: str | None
 
 
 class PositionFacts(Protocol):
-    """Mergeable facts about the listed values of one feature, which show whether the options fit the values."""
+    """Facts about the listed values of one feature, which show whether the options fit the values."""
 
     def merge(self, other: Any) -> None:
         """Adds the facts of another part."""
@@ -60,7 +60,7 @@ class PositionFacts(Protocol):
 
 
 class Mark(NamedTuple):
-    """A point or a line to draw on a picture, in fractions of the width and height. For a point, both ends are equal."""
+    """A point or a line to draw on an image, in fractions of the width and height. The two ends of a point are equal."""
 
     x: float
     y: float
@@ -90,7 +90,7 @@ class FeatureKind(abc.ABC):
         Args:
             given: The option and its value, for messages.
             names: The names of the columns from which the feature is made.
-            shape: The numbers in brackets behind the kind. Empty without brackets.
+            shape: The numbers in brackets after the kind; empty without brackets.
 
         Raises:
             UserError: The shape is not possible, or does not fit the number of columns.
@@ -98,15 +98,8 @@ class FeatureKind(abc.ABC):
 
     @abc.abstractmethod
     def resolve_shape(self, numbers: list[Any], is_of_object: bool = False) -> tuple[int, ...]:
-        """Returns the shape of a value, which is given as nested lists of numbers.
-
-        Args:
-            numbers: The numbers.
-            is_of_object: Whether the value belongs to an object, whose numbers may be a flat list as in COCO.
-
-        Raises:
-            InvalidInput: The lists do not determine the shape.
-        """
+        """Returns the shape of a value, which is given as nested lists of numbers. The value of an object may also be a
+        flat list, as in COCO. Raises `InvalidInput` if the lists do not determine the shape."""
 
     @abc.abstractmethod
     def make_feature(self, name: str, columns: Sequence[str], shape: tuple[int, ...]) -> Feature:
@@ -114,15 +107,8 @@ class FeatureKind(abc.ABC):
 
     @abc.abstractmethod
     def read(self, numbers: list[Any], shape: tuple[int, ...]) -> np.ndarray:
-        """Converts the numbers of an input to a value, which `encode` accepts.
-
-        Args:
-            numbers: The numbers, as flat or nested lists. None is a missing number.
-            shape: The shape of the value.
-
-        Raises:
-            InvalidInput: The numbers do not form a value of that shape.
-        """
+        """Converts flat or nested lists of numbers to a value of the given shape, which `encode` accepts. None stands for a
+        missing number. Raises `InvalidInput` if the numbers do not form such a value."""
 
     @abc.abstractmethod
     def listed_facts(self, values: Sequence[np.ndarray]) -> PositionFacts:
@@ -136,7 +122,7 @@ class FeatureKind(abc.ABC):
 
         Args:
             feature: The feature.
-            value: A value, or the values of several objects with one more dimension.
+            value: A value; or the values of several objects, as an array with an additional first dimension.
             place: Transforms positions in the source image to positions in the stored image.
             bad_boxes: The action for positions outside the image, as in `SourceConfig`.
 
@@ -163,32 +149,23 @@ class FeatureKind(abc.ABC):
 
     @abc.abstractmethod
     def count(self, feature: Feature, numbers: np.ndarray) -> Counter[str]:
-        """Returns statistics of the stored numbers of one example, by name."""
+        """Returns name -> statistic of the stored numbers of one example."""
 
     @abc.abstractmethod
     def check(self, feature: Feature, numbers: np.ndarray) -> None:
-        """Checks the stored numbers of one example.
-
-        Raises:
-            InvalidInput: The numbers are not values of this kind.
-        """
+        """Raises `InvalidInput` if the stored numbers of an example are not values of this kind."""
 
     # Descriptions
 
     @abc.abstractmethod
     def describe_tfds(self, feature: Feature) -> Mapping[str, Any]:
-        """Returns the feature of a single value or object in the format of TensorFlow Datasets' `features.json`."""
+        """Returns the description of the feature in the format of TensorFlow Datasets' `features.json`."""
 
     @abc.abstractmethod
     def export(self, numbers: np.ndarray, size: tuple[int, int], to_pixels: ToPixels) -> np.ndarray:
-        """Converts stored numbers to pixels of the stored image, float64 of the same shape.
-
-        Args:
-            numbers: The stored numbers of one example.
-            size: The (height, width) of the stored image in pixels.
-            to_pixels: Converts fractions of a side to pixels.
-        """
+        """Converts the stored numbers of an example to pixels, float64 of the same shape, given the (height, width) of the
+        stored image."""
 
     @abc.abstractmethod
     def marks(self, feature: Feature, numbers: np.ndarray, max_marks: int) -> list[Mark]:
-        """Returns the marks that show the stored numbers on a picture. Invalid numbers are skipped."""
+        """Returns up to `max_marks` marks that show the stored numbers on the image. Invalid numbers are skipped."""

@@ -60,11 +60,7 @@ class Keypoints(FeatureKind):
         return num_points, num_columns
 
     def _count_pairs(self, given: str, names: Sequence[str]) -> int:
-        """Returns the number of points in columns of x and y.
-
-        Raises:
-            UserError: The columns do not seem to be x and y of each point.
-        """
+        """Returns the number of points. Raises `UserError` if the columns do not seem to be x and y of each point."""
         axes = [_split_name(name)[1] for name in names]
         if axes[2::3] and all(axis == 2 for axis in axes[2::3]) and len(names) % 3 == 0:
             raise UserError(
@@ -191,7 +187,7 @@ class PointFacts:
 
     Attributes:
         num_labeled: The number of points with a position.
-        num_relative: The number of these points whose x and y are both in 0..1.
+        num_relative: The number of points with a position whose x and y are in 0..1.
         num_unlabeled_positions: The number of points with visibility 0 and a position other than 0, 0.
     """
 
@@ -208,17 +204,13 @@ class PointFacts:
         return cls(len(positions), num_relative, int((points[~is_labeled, :2] != 0).any(axis=1).sum()))
 
     def merge(self, other: "PointFacts") -> None:
-        """Adds the counts of one more part."""
+        """Adds the counts of another part."""
         self.num_labeled += other.num_labeled
         self.num_relative += other.num_relative
         self.num_unlabeled_positions += other.num_unlabeled_positions
 
     def check(self, name: str, source: SourceUnits) -> None:
-        """Checks the unit of the coordinates.
-
-        Raises:
-            UserError: The coordinates contradict the unit.
-        """
+        """Raises `UserError` if the coordinates contradict `--box_unit`."""
         if not self.num_labeled:
             return
         if source.box_unit is None and self.num_relative == self.num_labeled:
@@ -233,7 +225,7 @@ class PointFacts:
             )
 
     def warnings(self, name: str, source: SourceUnits) -> Sequence[str]:
-        """Returns warnings about units, and about positions that are not stored."""
+        """Returns warnings about an unlikely unit, and about positions that are not stored."""
         lines = []
         if source.box_unit == "pixels" and self.num_labeled and self.num_relative == self.num_labeled:
             lines.append(
@@ -249,14 +241,14 @@ class PointFacts:
 
 
 def normalize(points: np.ndarray) -> np.ndarray:
-    """Checks points and replaces missing points by zeros.
+    """Replaces missing points by zeros.
 
     Args:
-        points: float64 [num_points, 2 or 3]. NaN is a missing number.
+        points: The x, the y and optionally the visibility of each point, float64 [num_points, 2 or 3]. NaN stands for a
+            missing number. Only points with a visibility may be missing.
 
     Raises:
-        InvalidInput: A point has a missing or infinite number, or an invalid visibility. A point with three numbers may
-            be missing completely.
+        InvalidInput: A point has a missing or infinite number, or an invalid visibility.
     """
     missing = np.isnan(points)
     if points.shape[-1] == 3:
@@ -276,7 +268,7 @@ def normalize(points: np.ndarray) -> np.ndarray:
 
 
 def _flatten(numbers: list[Any], num_points: int, num_columns: int) -> list[float | None]:
-    """Flattens nested lists. Each inner list must have `num_columns` numbers, or each must have two."""
+    """Flattens nested lists. All inner lists must have `num_columns` numbers, or all of them must have two."""
     if not any(isinstance(point, list) for point in numbers):
         return numbers
     given = [point for point in numbers if point is not None]  # None is a missing point
@@ -291,7 +283,7 @@ def _flatten(numbers: list[Any], num_points: int, num_columns: int) -> list[floa
 
 
 def _with_visibility(flat: list[float | None]) -> list[float | None]:
-    """Adds a visibility to x and y of each point: 2, or None if the point is missing."""
+    """Adds a visibility after the x and y of each point: 2, or None if the point is missing."""
     pairs = zip(flat[0::2], flat[1::2])
     return [number for x, y in pairs for number in (x, y, None if x is None and y is None else _VISIBLE)]
 
@@ -309,10 +301,8 @@ def _split_name(column: str) -> tuple[str, int | None]:
 
 
 def _names_of_columns(columns: Sequence[str], shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Returns the names of the points, such as `left_eye` for the columns `left_eye_x` and `left_eye_y`.
-
-    The result is empty unless the columns of each point have a name in common.
-    """
+    """Returns the names of the points, such as `left_eye` for the columns `left_eye_x` and `left_eye_y`. Returns () unless
+    the columns of each point share a name."""
     if len(columns) == 1 or not shape:
         return ()
     width = len(columns) // shape[0]

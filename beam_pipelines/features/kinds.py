@@ -1,4 +1,4 @@
-"""The registry of the feature kinds that have their own module."""
+"""The registry of feature kinds that have their own module."""
 
 from typing import Mapping
 

@@ -1,4 +1,7 @@
-"""Counts references by stratum, split and group, as a basis for the split plan."""
+"""Counts the inputs of each stratum, split and group, from which splits are assigned.
+
+A run is a temporary file of references, which are the keys, locations and labels of inputs.
+"""
 
 import contextlib
 import dataclasses
@@ -17,20 +20,19 @@ from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.splits.earlier_splits import digest_keys
 from beam_pipelines.storage.spool import SpoolReader, open_spool
 
-# The number of leading hash bits that form a bucket. With many strata, fewer bits are used, so that counts stay small.
+# Limits for the number of leading hash bits that form a bucket. With many strata, fewer bits keep the counts small.
 _MAX_BITS, _MIN_BITS, _CELL_BITS = 10, 4, 17
 
-# For each reference: the hash of its group, and the index of its split in `MarkedRun.splits`. `OPEN` means that the
-# split is not assigned yet.
+# A reference's group hash, and the index of its split in `MarkedRun.splits`. `OPEN` marks a split that is not assigned.
 _MARK = np.dtype([("hash", "<u8"), ("split", "<u2")])
 OPEN = 0xFFFF
 
 
 class MarkedRun(NamedTuple):
-    """Sorted references in a temporary file, and the splits that are already assigned.
+    """References in a temporary file, and the splits that are already assigned to them.
 
     Attributes:
-        run: The run of references.
+        run: The references.
         marks: The byte range of a temporary file with one `_MARK` for each reference.
         splits: The names of the assigned splits.
     """
@@ -41,12 +43,12 @@ class MarkedRun(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """References in memory, and the splits that are already assigned.
+    """References in memory, and the splits that are already assigned to them.
 
     Attributes:
         references: The references of one run.
         hashes: The hash of each reference's group, uint64 [num_references].
-        resolved: The index in `splits` of each reference's split, or `OPEN`, uint16 [num_references].
+        resolved: The index of each reference's split in `splits`, or `OPEN`, uint16 [num_references].
         splits: The names of the assigned splits.
     """
 
@@ -63,21 +65,21 @@ class Marked(NamedTuple):
 
 @dataclasses.dataclass
 class SplitFacts:
-    """The number of references for each combination of stratum, split and group.
+    """The number of inputs for each combination of stratum, split and group.
 
-    The first columns of each table are indices. The last column is the number of inputs.
+    The last column of each table is the number of inputs. Groups, strata and splits are indices into the lists of names.
 
     Attributes:
         strata: The names of the strata.
         splits: The names of all splits that occur. An empty name stands for inputs without a split.
         groups: The names of the groups, large_binary.
-        singles: Inputs without a split and a group: stratum, hash bucket, number, int64 [num_rows, 3].
+        singles: Inputs with neither a split nor a group: stratum, hash bucket, number, int64 [num_rows, 3].
         resolved: Inputs with an assigned split: stratum, split, number, int64 [num_rows, 3].
-        grouped: Inputs with a group: group, stratum, split, whether the split is assigned, number, int64 [num_rows, 5].
+        grouped: Inputs with a group: group, stratum, split, 1 if the split is assigned, number, int64 [num_rows, 5].
         bits: The number of leading hash bits that form a bucket in `singles`.
         num_kept: The number of inputs that keep the split of an earlier dataset.
         num_moved: The number of inputs that were moved from another split to the split of `--move_to`.
-        in_two_splits: The keys whose earlier split conflicts with the source's split, or with another row.
+        in_two_splits: The keys that have two different splits in the source and in earlier datasets.
     """
 
     strata: list[bytes]
@@ -93,7 +95,7 @@ class SplitFacts:
 
 
 class _Resolved(NamedTuple):
-    """References with assigned splits, and counts. For the counts, see `SplitFacts`."""
+    """References with assigned splits, and counts as in `SplitFacts`."""
 
     marked: Marked
     num_kept: int
@@ -104,12 +106,12 @@ class _Resolved(NamedTuple):
 def mark_run(
     run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = (), moved: frozenset[bytes] = frozenset()
 ) -> tuple[MarkedRun, SplitFacts]:
-    """Reads references from a temporary file, assigns splits that are already known, and counts the references.
+    """Reads the references of a run, assigns splits that are already known, and counts the references.
 
     Args:
-        run: The run of references.
+        run: The references.
         config: The configuration of the job.
-        earlier: The earlier splits, from `earlier_splits.load_earlier_splits`.
+        earlier: The splits in earlier datasets, from `earlier_splits.load_earlier_splits`.
         moved: The groups whose inputs move to the split of `--move_to`.
     """
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
@@ -124,7 +126,7 @@ def mark_run(
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
-    """Reads references and their assigned splits from temporary files."""
+    """Reads the references of a run and their assigned splits."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references, marks = _read_all(run.run, spool), np.frombuffer(read_range(run.marks, spool), _MARK)
     return Marked(references, marks["hash"], marks["split"], run.splits)
@@ -159,7 +161,7 @@ def _resolve(references: References, config: PrepareJob, earlier: Sequence[tuple
         ]
         before = resolved[positions]
         resolved[positions] = theirs
-        # The second condition finds a key that occurs twice in a batch.
+        # The second condition finds a key that occurs twice in a batch with different splits.
         differ = ((before != OPEN) & (before != theirs)) | (resolved[positions] != theirs)
         in_two_splits.add(key.decode() for key in references.keys.take(np.unique(positions[differ])))
         is_kept[positions] = True
@@ -211,16 +213,16 @@ def _count(of_run: _Resolved) -> SplitFacts:
 
 
 def bucket_of(hashes: np.ndarray, bits: int) -> np.ndarray:
-    """Returns the bucket number of each hash, which is formed by its first `bits` bits, int64 [num_hashes]."""
+    """Returns the first `bits` bits of each hash as a bucket number, int64 [num_hashes]."""
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) -> np.ndarray:
-    """Counts the rows for each combination of values, or sums a number over these rows.
+    """Counts the rows with each combination of values, or sums numbers over these rows.
 
     Args:
         columns: Non-negative integer arrays of equal length.
-        nums: The number to sum for each row. None counts each row once.
+        nums: The number of each row, which is summed. With None, each row counts as one.
 
     Returns:
         The sorted combinations, with the count in the last column.
@@ -273,7 +275,7 @@ def _sum_up(table: np.ndarray) -> np.ndarray:
 
 
 def _merge_names(parts: Sequence[Sequence[Any]]) -> tuple[list[Any], list[np.ndarray]]:
-    """Returns the sorted union of several lists of names, and the indices of each list's names in the union."""
+    """Returns the sorted union of several lists of names and, for each list, the indices of its names in the union."""
     names = sorted({name for part in parts for name in part})
     indices = {name: number for number, name in enumerate(names)}
     return names, [np.array([indices[name] for name in part], np.int64) for part in parts]

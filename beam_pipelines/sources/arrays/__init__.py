@@ -1,5 +1,5 @@
-"""Sources for images that are stored as arrays of numbers, without an image format: `arrays` and `fixed_length`.
+"""Reads arrays of numbers, which can be images without an image format, for the sources `arrays` and `fixed_length`.
 
-Supported files are NumPy, IDX, CIFAR and binary files with fixed-length records, optionally compressed. Each source
-yields references to the pixels in the records. Labels and other small values are read during listing.
+The sources list the locations of pixels in NumPy, IDX, CIFAR and other binary files. Labels and other small values are
+read during listing.
 """

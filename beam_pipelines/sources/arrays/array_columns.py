@@ -1,7 +1,7 @@
 """Converts the fields of records to labels, features, keys, splits, groups and weights.
 
-The kinds that a field can have depend on its dtype and shape, and never on its values. Arrays, tensors, masks and
-images are not read during listing. For large arrays, only the location in the file is listed.
+The kinds that a field can have depend on its dtype and shape, and never on its values. Arrays, tensors, masks and images
+are not read during listing; only their location is listed.
 """
 
 import dataclasses
@@ -41,8 +41,8 @@ class ArrayColumns:
     Args:
         config: The options that select columns.
         columns: Column name -> a function that opens the field of that name.
-        default: The column of the label if no label is requested; None if there is no such column.
-        default_features: The features to add if no label is requested.
+        default: The column of the label if `--label` is not given; None if there is no such column.
+        default_features: The features to add if `--label` is not given.
         class_names: Column -> its class names, if the format has them.
 
     Attributes:
@@ -96,8 +96,8 @@ class ArrayColumns:
         return self._columns[name]()
 
     def check(self, name: str, field: Field) -> None:
-        """Checks that a later field matches the first field of the same name. The sizes of images may differ. Raises
-        `UserError` if the fields differ."""
+        """Raises `UserError` if a field differs from the first field of the same name in its type or shape. The sizes of
+        images may differ."""
         if name in self._images:
             return _check_other_image(name, field)
         first = self.open(name)
@@ -125,7 +125,7 @@ class ArrayColumns:
             return _as_array(column, fields[0])
         num_values = _num_values(fields[0])
         if len(fields) == 1 and (column.kind == "multi_label" or column.kind in FLAG_KINDS and column.shape in ((), (num_values,))):
-            # For arrays, multi_label and multi_hot mean the same.
+            # For arrays, multi_label and multi_hot have the same meaning.
             return dataclasses.replace(column, kind="one_hot" if column.kind == "one_hot" else "multi_hot", shape=())
         if column.kind not in ("float", *FLAG_KINDS) or len(fields) > 1 or (column.shape == (None,) and column.kind == "float"):
             return column
@@ -146,15 +146,14 @@ class ArrayColumns:
 
 
 def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
-    """Returns the first name in `usual` that is also a field name, ignoring case. Returns None if no field has
-    any of these names."""
+    """Returns the field name that matches the first possible name in `usual`, ignoring case, or None."""
     names_by_lower_case = {name.lower(): name for name in sorted(names, reverse=True)}
     return next((names_by_lower_case[name] for name in usual if name in names_by_lower_case), None)
 
 
 def raw_layout(field: Field) -> RawImage:
-    """Returns the layout of the images in a field, according to the field's dtype and shape. Raises `UserError` if the
-    field does not contain images."""
+    """Returns the layout of the images in a field. Raises `UserError` if the field's dtype and shape are not those of
+    images."""
     name = field.records.stream.name
     if field.dtype.name not in TENSOR_DTYPES:
         raise UserError(
@@ -184,8 +183,7 @@ def _check_other_image(name: str, field: Field) -> None:
 
 
 def _as_list(column: Column, field: Field) -> Column:
-    """Returns the column for a field that contains a list of integers or texts in each record. Raises UserError if the
-    dtype or the shape of the field is not suitable."""
+    """Returns a list column if the field contains a suitable list in each record. Otherwise, raises `UserError`."""
     name, kind = column.names[0], column.kind
     if field.dtype.kind not in _FITTING[kind] or len(field.shape) > 1 or column.shape not in ((None,), field.shape):
         expected = f"{kind}[{column.shape[0] or ''}]. This kind needs a list of such values for each example."
@@ -196,8 +194,8 @@ def _as_list(column: Column, field: Field) -> Column:
 
 
 def _as_positions(column: Column, fields: Sequence[Field]) -> Column:
-    """Returns the column for fields with the numbers of a kind in `KINDS`. Raises UserError if the dtype or the shape of
-    a field is not suitable."""
+    """Completes the shape of a column of positions, such as keypoints, from the shape of its fields. Raises `UserError`
+    if the dtype or shape of a field is unsuitable."""
     for name, field in zip(column.names, fields):
         num_values, expected = _num_values(field), column.shape[0] * 2 if column.shape else 0
         fits = num_values == 1 if len(fields) > 1 else not column.shape or num_values in (math.prod(column.shape), expected)
@@ -271,13 +269,12 @@ def _is_mask(field: Field) -> bool:
 
 
 def _sides(field: Field) -> tuple[int, ...]:
-    """Returns the shape of a field's values in the dataset. Labels of shape [N, 1] are treated like labels of shape
-    [N]."""
+    """Returns the shape of a value, for comparisons. The shape [1] is treated like a single number."""
     return field.shape if _is_array(field) else (_num_values(field),)
 
 
 def _family(field: Field) -> str:
-    """Returns the dtype kind of a field. Integers of all sizes are treated as equal, as are texts and bytes."""
+    """Returns the dtype kind of a field, for comparisons. All integers are treated as equal, as are strings and bytes."""
     return {"u": "i", "b": "i", "S": "U"}.get(field.dtype.kind, field.dtype.kind)
 
 

@@ -1,4 +1,4 @@
-"""Lists the images, or the examples without images, that arrays contain."""
+"""Lists the examples, with or without images, in arrays."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
-# The maximum size of a part of uncompressed records.
+# The limits for a part of uncompressed records.
 _PART_RECORDS = 1 << 20
 _PART_BYTES = 1 << 30
 
@@ -43,18 +43,18 @@ class ImageSet(NamedTuple):
 def list_images(
     root: Root, images: ImageSet, columns: ArrayColumns, bounds: range, spools: Mapping[Stream, int]
 ) -> Iterator[InputRecord | DeadLetter]:
-    """Yields the images at the given indexes, together with the values of all columns for each image. The memory use
-    does not depend on the number of images.
+    """Yields the examples at the given indices, with the values of all columns. The memory use is constant.
 
     Args:
         root: The root of the source.
-        images: The set of images.
-        columns: Reads the columns of a row.
-        bounds: The indexes of the images.
-        spools: Stream -> the spool of its decompressed bytes. Has only compressed streams.
+        images: The set of examples.
+        columns: The columns to read.
+        bounds: The indices of the examples.
+        spools: Compressed stream -> the spool with its decompressed bytes.
 
     Raises:
-        UserError: A column has another length than the images, or another dtype than in the first set.
+        UserError: The number of values in a column differs from the number of examples, or the type of a column
+            differs from its type in the first set.
     """
     fields = {name: _open_column(images, columns, name) for name in columns.names}
     parts = {name: _open_column(images, columns, name) for name in columns.part_names}
@@ -74,7 +74,7 @@ def list_images(
 
 
 def _offset(field: Field, index: int) -> int:
-    """Returns the stream offset of a field's value in a given record, in bytes."""
+    """Returns the offset of a value in its stream, in bytes, given the index of the record."""
     records = field.records
     return records.offset + field.offset + index * records.dtype.itemsize
 
@@ -102,15 +102,13 @@ def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
 
 
 def pointed_at(images: ImageSet, columns: ArrayColumns) -> list[Field]:
-    """Returns the fields that are not read during listing, which are images and large arrays."""
+    """Returns the fields whose locations are listed instead of their values: images and large arrays."""
     return [*([] if images.raw is None else [images.images]), *(_open_column(images, columns, name) for name in columns.part_names)]
 
 
 def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | None) -> dict[Stream, int]:
-    """Decompresses compressed streams into temporary files and returns these files.
-
-    Returns {} without a spool directory.
-    """
+    """Decompresses the compressed streams of fields into temporary files, and returns stream -> spool. Returns {} without
+    a spool directory."""
     packed = {field.records.stream: field.records.num_bytes for field in fields if field.records.stream.packing}
     if spool_directory is None:
         return {}
@@ -118,7 +116,7 @@ def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | Non
 
 
 def ranges(num: int, record_bytes: int) -> Iterator[tuple[int, int]]:
-    """Divides the records into ranges, one for each task, and yields the start and stop index of each range."""
+    """Divides records into ranges that are listed independently, and yields the start and stop index of each range."""
     step = max(min(_PART_RECORDS, _PART_BYTES // record_bytes), 1)
     yield from ((start, min(start + step, num)) for start in range(0, num, step))
 
@@ -129,9 +127,9 @@ class InputFiles(NamedTuple):
     Attributes:
         root: The input folder, or the folder of the input file.
         paths: The paths relative to the root, in ascending order.
-        only: The name of the input if it is a file; else empty. `paths` then has all files of its folder.
+        only: The name of the input if it is a file; otherwise empty. For a file, `paths` has all files in its folder.
         dead_letters: The dead letters of invalid files and folders.
-        num_ignored: The number of files that were ignored.
+        num_ignored: The number of ignored files.
     """
 
     root: Root
@@ -166,8 +164,7 @@ def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = Fa
 
 
 def check_inside(root: Root, path: str) -> str:
-    """Returns a file's path if it is below the root and its name is UTF-8. Raises `UserError` if the path is outside
-    the root, or not UTF-8."""
+    """Returns a file's path relative to the root. Raises `UserError` if the path is outside the root, or not UTF-8."""
     try:
         if not is_utf8(path):
             raise OutsideError(f"{printable(path)}: the file name is not valid UTF-8. Rename the file.")
@@ -182,8 +179,7 @@ _SPLIT_LAST = re.compile(rf"(.+)[-_. ]({_SPLIT})", re.IGNORECASE)
 
 
 def take_split(name: str) -> tuple[str | None, str]:
-    """Separates the name of an array into its split and the remaining name. For example, `x_train` becomes (`train`,
-    `x`). The split is None for other names."""
+    """Separates the name of an array into a split, or None, and the remaining name: `x_train` becomes (`train`, `x`)."""
     if match := _SPLIT_FIRST.fullmatch(name):
         return SPLIT_FOLDERS[match[1].lower()], match[2]
     if match := _SPLIT_LAST.fullmatch(name):
@@ -192,7 +188,7 @@ def take_split(name: str) -> tuple[str | None, str]:
 
 
 def split_of_file(path: str) -> str | None:
-    """Returns the split that the name of a file or the name of a parent folder indicates, or None."""
+    """Returns the split that the name of a file, or else the name of a folder above it, indicates, or None."""
     *folders, name = path.split("/")
     named = take_split(name.partition(".")[0])[0]
     return named or next(

@@ -1,7 +1,7 @@
 """Reads fixed-length records from a file, a gzip file, or a member of a zip archive.
 
-NumPy arrays, IDX files and CIFAR's batches all consist of records with a fixed length. Array formats differ only in how
-the length and the number of records are stored. Sizes in a file header are checked before memory is allocated.
+NumPy arrays, IDX files and CIFAR's batches consist of records with a fixed length. They differ only in how the length
+and the number of records are stored. Sizes in a file header are checked before memory is allocated.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.spool import open_spool
 
-# The maximum ratio of uncompressed to compressed size in DEFLATE.
+# The maximum compression ratio of DEFLATE.
 MAX_INFLATION = 1032
 
 _CHUNK_BYTES = 1 << 20
@@ -37,7 +37,7 @@ class Stream(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The printable path of the stream's file and, for an archive, the name of the member."""
+        """The path of the file, followed by the name of the archive member if there is one, for messages."""
         return printable(f"{self.path}/{self.member}" if self.member else self.path)
 
 
@@ -60,7 +60,7 @@ class Records(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of records. A field contains one value per record, as an array with an additional first dimension."""
+    """A field of records, which contains one value per record."""
 
     records: Records
     name: str
@@ -107,7 +107,7 @@ def unpacking(stream: Stream) -> Iterator[None]:
 
 
 def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
-    """Reads `num_bytes` bytes. Raises UserError if the stream ends early."""
+    """Reads exactly `num_bytes` bytes. Raises `UserError` if the stream ends early."""
     with unpacking(stream):
         data = file.read(num_bytes)
         while len(data) < num_bytes and (more := file.read(num_bytes - len(data))):
@@ -120,9 +120,8 @@ def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
 
 
 def read_rows(root: str, fields: Mapping[str, Field], start: int, stop: int) -> Iterator[dict[str, Any]]:
-    """Yields one row per record, which contains the values of several fields as plain Python values. All fields must
-    have the same number of records.
-    """
+    """Yields the values of fields in each record from `start` to `stop`, as Python values. All fields must have the same
+    number of records."""
     sources = {field.records: None for field in fields.values()}  # unique records in a fixed order
     record_bytes = max((records.dtype.itemsize for records in sources), default=1)
     num_rows = max(_CHUNK_BYTES // record_bytes, 1)
@@ -183,10 +182,10 @@ def unpack(root: str, stream: Stream, spool_directory: str | None, num_expected:
         root: The root of the source.
         stream: The stream to decompress.
         spool_directory: The directory of the spool; None only counts the bytes.
-        num_expected: The number of bytes that the file states; None if unknown.
+        num_expected: The number of decompressed bytes according to the file's header; None if unknown.
 
     Returns:
-        (the id of the spool or 0, the number of its bytes).
+        (the id of the spool or 0, the number of decompressed bytes).
     """
     num_bytes = 0
     with contextlib.ExitStack() as stack:

@@ -24,12 +24,12 @@ def holds_array(cell: Any) -> bool:
 
 
 def read_part(cell: Any, column: Column, root: Root | None, suffix: str) -> Any:
-    """Returns the array in a cell of nested lists, the bytes of a file in a cell, or the location of the file.
+    """Returns the contents of a cell: an array from nested lists, the bytes of a file, or the location of a file.
 
     Args:
         cell: The cell of a mask, an image, an array or a tensor.
         column: The column of the cell.
-        root: The root of the files that cells name; None if cells contain locations instead of names.
+        root: The root of the files that cells name; None if cells contain locations instead of file names.
         suffix: The suffix to append to the paths of images that do not end with it.
 
     Raises:
@@ -53,15 +53,8 @@ def read_part(cell: Any, column: Column, root: Root | None, suffix: str) -> Any:
 
 
 def resolve_array(column: Column, start: bytes | list) -> Column:
-    """Sets an unknown shape or dtype of a column according to the first value of the column.
-
-    Args:
-        column: The array or tensor column.
-        start: The first bytes of the first file, or nested lists of numbers.
-
-    Raises:
-        InvalidInput: The data is not an array or tensor.
-    """
+    """Completes the shape and dtype of a column from its first value: nested lists, or the first bytes of a file. Raises
+    `InvalidInput` if the value is not an array."""
     if column.kind in KINDS:
         return dataclasses.replace(column, shape=KINDS[column.kind].resolve_shape(read_numbers(start)))
     if column.kind == "array":
@@ -73,15 +66,8 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
 
 
 def find_array_shapes(columns: Iterable[Column], resolve: Callable[[Column], Column]) -> tuple[Column, ...]:
-    """Completes array columns without a shape or dtype with the shape and dtype of the arrays in the first row.
-
-    Args:
-        columns: The columns of any kind.
-        resolve: A function that completes a column. Raises InvalidInput if the first row has no such array.
-
-    Raises:
-        UserError: The first row has no such array.
-    """
+    """Completes columns whose shape or dtype is unknown with `resolve`, which reads the first row. If `resolve` raises
+    `InvalidInput`, this function raises `UserError`."""
     return tuple(column if column.is_resolved else _resolve(column, resolve) for column in columns)
 
 
@@ -94,7 +80,7 @@ def _resolve(column: Column, resolve: Callable[[Column], Column]) -> Column:
 
 
 def describe_resolved(column: Column) -> str:
-    """Formats a column, including its shape and dtype, as an option value for a message."""
+    """Returns an example of an option value that states the shape and dtype of a column, for a message."""
     name = printable(column.names[0])
     if column.kind in KINDS:
         return f"{name}:{column.kind}[N], or {name}:{column.kind}[N,3]"
@@ -102,8 +88,8 @@ def describe_resolved(column: Column) -> str:
 
 
 def resolve_by_cell(row: Mapping[str, Any], root: Root, column: Column) -> Column:
-    """Completes an array column with the shape and dtype of the array in a row, or in the file that the row names.
-    Raises `InvalidInput` if the row has no such array, or the file cannot be read."""
+    """Completes the shape and dtype of a column from a row, or from the file that the row names. Raises `InvalidInput` if
+    there is no array, or the file cannot be read."""
     cell = row.get(column.names[0])
     if holds_array(cell) or isinstance(cell, bytes) or column.kind in KINDS:
         return resolve_array(column, cell)

@@ -1,4 +1,4 @@
-"""Recognises the columns of tables in which each row is a box, by the names of the columns."""
+"""Recognises tables in which each row is a box, by the names of the columns."""
 
 import re
 from typing import Mapping, NamedTuple, Sequence
@@ -34,7 +34,7 @@ class BoxColumns(NamedTuple):
     """The columns of a table in which each row is a box.
 
     Attributes:
-        box: The four columns with the numbers of a box, in the order of the format, or one column with all four.
+        box: Four columns with the numbers of a box, in the order of the format; or one column with all four numbers.
         box_format: The format that the column names state, one of `BOX_FORMATS`. Empty for one column.
         box_unit: The unit that the column names state, one of `BOX_UNITS`. Empty if unknown.
         label: The column with the class of a box. None means that all boxes are of one class.
@@ -56,12 +56,7 @@ class BoxColumns(NamedTuple):
 
 
 def find_box_columns(columns: Sequence[str], image: str | None = None) -> BoxColumns | None:
-    """Returns the columns of a table whose names show that each row is a box, or None.
-
-    Args:
-        columns: The names of the columns.
-        image: The column with the image, which has no other meaning.
-    """
+    """Returns the columns of boxes if the names show that each row is a box, or None. The column `image` is skipped."""
     box, box_format = _find_box([name for name in columns if name != image])
     if not box:
         return None
@@ -80,7 +75,7 @@ def find_box_columns(columns: Sequence[str], image: str | None = None) -> BoxCol
 
 def _find_box(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:
     """Returns the columns of a box in the order of their format, and the format. Columns with a prefix such as `bbox_`
-    take precedence, because the other columns may be the size of the image."""
+    take precedence, because columns without a prefix may contain the size of the image."""
     plain = {_plain(name): name for name in reversed(columns)}
     prefixed = {_PREFIX.sub("", name): column for name, column in plain.items() if _PREFIX.match(name)}
     for known in (prefixed, {**plain, **prefixed}):

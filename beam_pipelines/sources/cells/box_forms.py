@@ -1,4 +1,4 @@
-"""Checks the format and unit of boxes in tables and tar files, because such files do not declare the format or unit."""
+"""Checks the format and unit of boxes in tables and tar files, which do not declare them."""
 
 import dataclasses
 from typing import Iterator
@@ -30,12 +30,13 @@ def box_sides(box: Box, box_format: str) -> Box:
 
 @dataclasses.dataclass
 class BoxForms(Mergeable):
-    """Counts boxes that do not seem to have the format or unit that the options specify.
+    """Counts of boxes that show whether the boxes have the format and unit that the options specify.
 
     Attributes:
         num: The number of boxes.
         num_relative: The number of boxes whose numbers are all in 0..1.
-        num_corners: The number of boxes that may be corners: the third and fourth number exceed the first and second.
+        num_corners: The number of boxes that may be [xmin, ymin, xmax, ymax]: the third number exceeds the first, and
+            the fourth exceeds the second.
     """
 
     num: int = 0
@@ -55,7 +56,7 @@ class BoxForms(Mergeable):
         return taken
 
     def check(self, source: SourceConfig) -> None:
-        """Checks the unit of the boxes. Raises `UserError` if the boxes contradict the unit."""
+        """Raises `UserError` if the boxes contradict `--box_unit`."""
         if not self.num:
             return
         if source.box_unit is None and self.num_relative == self.num:

@@ -21,8 +21,7 @@ from beam_pipelines.storage.files import is_remote
 
 
 def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the result of `convert`. Calls `convert` and adds the column name to the message of `InvalidInput`
-    errors."""
+    """Returns `convert(*arguments)`. If it raises `InvalidInput`, the column name is added to the message."""
     try:
         return convert(*arguments)
     except InvalidInput as error:
@@ -37,8 +36,8 @@ _FLAGS = {"": False, "false": False, "true": True} | {f"{flag:d}{zeros}": flag f
 
 
 def read_float(cell: Any) -> float:
-    """Converts a cell to a finite number that can be stored as float32. A boolean is 0 or 1. Raises `InvalidInput` if
-    the cell does not contain such a number."""
+    """Converts a cell to a finite number that float32 can store. A boolean becomes 0 or 1. Raises `InvalidInput` if the
+    cell does not contain such a number."""
     cell = plain(cell, "bad_value")
     expected = "a finite number that fits into 32 bits"
     if isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
@@ -55,13 +54,13 @@ def read_float(cell: Any) -> float:
 
 
 def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, separator: str | None = None) -> tuple[Any, ...]:
-    """Reads several values from a list, or from a text with brackets or separators.
+    """Reads several values from a list, or from a string with brackets or separators.
 
     Args:
         cell: The cell.
         read: A function that reads one value.
         num_values: The required number of values; None allows any number.
-        separator: The separator in text without brackets; None means blanks or commas, for numbers.
+        separator: The separator in strings without brackets; None means blanks or commas between numbers.
 
     Raises:
         InvalidInput: A value is invalid, or the number of values is wrong.
@@ -82,7 +81,7 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
 
 
 def _split_list(text: str, separator: str | None) -> list[Any] | None:
-    """Splits a text into values, or returns None if the text starts like a list but is not a valid list."""
+    """Splits a string into values. Returns None if the string has brackets but is not a valid list."""
     if is_bracketed(text):
         items = parse_list(text)
         if items is None and separator is None:  # NumPy writes no commas
@@ -97,10 +96,10 @@ _MAX_DEPTH = 4  # of nested lists
 
 
 def read_numbers(cell: Any, depth: int = _MAX_DEPTH) -> list[Any]:
-    """Reads numbers from nested lists, from their JSON text, or from a text with separators.
+    """Reads numbers from nested lists, from their JSON, or from a string with separators.
 
     Returns:
-        Flat or nested lists of floats. A missing number, such as null, NaN or an empty text, is None.
+        Flat or nested lists of floats. A missing number, such as null, NaN or an empty string, becomes None.
 
     Raises:
         InvalidInput: A value is not a number, or lists are nested too deeply.
@@ -140,11 +139,8 @@ def read_weight(cell: Any) -> float:
 
 
 def read_integer(cell: Any) -> int:
-    """Converts a number without a fraction, or a boolean, to a 64-bit integer.
-
-    Numbers such as 2.0 are valid, because pandas writes integers in this form if a column has missing values. Raises
-    `InvalidInput` if the cell does not contain such a number.
-    """
+    """Converts a number without a fraction, or a boolean, to a 64-bit integer. 2.0 is valid, because pandas writes 2 in
+    this form if the column has missing values. Raises `InvalidInput` if the cell does not contain such a number."""
     value = cell = plain(cell, "bad_value")
     if isinstance(cell, str) and len(cell) <= 40 and (digits := re.fullmatch(r"\s*([+-]?[0-9]{1,20})(?:\.0*)?\s*", cell)):
         value = int(digits[1])
@@ -154,8 +150,7 @@ def read_integer(cell: Any) -> int:
 
 
 def read_flag(cell: Any) -> bool:
-    """Converts a cell with 0, 1, false or true to 0 or 1. An empty cell is false. Raises InvalidInput `bad_label` for
-    any other value."""
+    """Converts a cell with 0, 1, false, true or nothing (false) to a boolean. Raises `InvalidInput` for other values."""
     cell = plain(cell, "bad_label")
     if isinstance(cell, (int, float)) and cell in (0, 1):
         return bool(cell)
@@ -166,8 +161,8 @@ def read_flag(cell: Any) -> bool:
 
 
 def read_text(cell: Any) -> str:
-    """Converts a cell to text: strings are unchanged, empty cells become "", and lists and objects become JSON. Raises
-    `InvalidInput` if the text is not valid UTF-8."""
+    """Converts a cell to a string. Missing cells become "", and lists and objects become JSON. Raises `InvalidInput` if
+    the string is not valid UTF-8."""
     cell = plain(cell, "bad_value", keeps_lists=True)
     if cell is None:
         return ""
@@ -178,8 +173,8 @@ def read_text(cell: Any) -> str:
 
 
 def read_name(reason: str, cell: Any) -> str:
-    """Reads a key or a group name and normalizes the text to NFC. A number becomes its digits. Raises `InvalidInput`
-    with the given reason if the name is empty, too long, or has control characters."""
+    """Reads a key or a group name, in NFC. A number becomes its digits. Raises `InvalidInput` with the given reason if
+    the name is empty, too long, or has control characters."""
     name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
     if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
         raise bad_cell(reason, cell, f"text on one line, of at most {_MAX_NAME_CHARACTERS} characters")
@@ -187,8 +182,8 @@ def read_name(reason: str, cell: Any) -> str:
 
 
 def read_path(cell: Any, root: Root) -> str:
-    """Reads the path of a file and returns the path relative to the root. Raises `InvalidInput` if the cell is not a
-    path, or leads outside the root."""
+    """Reads the path of a file and returns it relative to the root. Raises `InvalidInput` if the cell is not a path, or
+    the path leads outside the root."""
     if type(cell) is not str:
         cell = plain(cell, "bad_value")
     if not isinstance(cell, str) or not 0 < len(cell) <= _MAX_NAME_CHARACTERS or not is_utf8(cell):
@@ -202,22 +197,14 @@ def read_path(cell: Any, root: Root) -> str:
 
 
 def without_caption_number(cell: Any) -> Any:
-    """Returns the name of an image without the number of a caption, such as `1.jpg` for `1.jpg#0`."""
+    """Removes a caption number from the name of an image, for example in `1.jpg#0`."""
     match = _NUMBERED_IMAGE.fullmatch(cell) if isinstance(cell, str) and "#" in cell else None
     return match[1] if match else cell
 
 
 def read_image_path(cell: Any, root: Root, suffix: str) -> str:
-    """Reads the path of an image and returns the path relative to the root.
-
-    Args:
-        cell: The path, or a dictionary with the path, as Hugging Face's libraries write it.
-        root: The root that the path is relative to.
-        suffix: A suffix to append to paths that do not end with it.
-
-    Raises:
-        InvalidInput: As in `read_path`.
-    """
+    """Reads the path of an image with `read_path`. The cell can also be a dictionary with the path, as Hugging Face's
+    libraries write it. `suffix` is appended to paths that do not end with it."""
     path = cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else cell
     if suffix:
         path = plain(path, "bad_value")
@@ -233,8 +220,8 @@ def embedded_bytes(cell: Any) -> bytes | None:
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
-    """Converts a cell to Python types. Decodes bytes to text, and replaces lists of one value by the value unless
-    `keeps_lists` is true."""
+    """Converts a cell to Python types, and decodes bytes. Unless `keeps_lists` is true, the value in a list of one value
+    replaces the list."""
     if isinstance(cell, (np.ndarray, np.generic)):
         cell = cell.tolist()
     if isinstance(cell, tuple):
@@ -250,7 +237,7 @@ def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
 
 
 def bad_cell(reason: str, cell: Any, expected: str) -> InvalidInput:
-    """Returns the error for an invalid cell, with the actual and the expected value."""
+    """Returns the error for an invalid cell. Its message states the actual and the expected value."""
     return InvalidInput(reason, f"{'is empty' if is_empty(cell) else f'has {shown(cell)}'}; it must be {expected}")
 
 
@@ -260,6 +247,6 @@ def is_empty(cell: Any) -> bool:
 
 
 def shown(cell: Any) -> str:
-    """Formats a cell for a message, as a shortened text on a single line."""
+    """Formats a cell for a message, shortened and on a single line."""
     text = reprlib.repr(cell) if not isinstance(cell, (str, bytes)) else repr(cell[:80])
     return CONTROL.sub("?", text[:200])

@@ -1,4 +1,4 @@
-"""Reads class names from cells with one class, with several classes, or with a flag (0 or 1) for each class."""
+"""Reads class names from cells that contain one class, several classes, or a 0 or 1 for each class."""
 
 import functools
 import math
@@ -33,8 +33,8 @@ def class_name(text: str) -> str:
 
 
 def read_class(cell: Any) -> str:
-    """Returns the class name in a cell. Integers become class names that consist of their digits, and booleans become
-    `True` or `False`, as in CSV files of pandas. Raises `InvalidInput` if the cell does not contain a class name."""
+    """Returns the class name in a cell. Integers become their digits, and booleans become `True` or `False`, as in CSV
+    files from pandas. Raises `InvalidInput` if the cell does not contain a class name."""
     if type(cell) is str:  # fast path for the most common type
         return class_name(cell)
     cell = plain(cell, "bad_label")
@@ -48,11 +48,12 @@ def read_class(cell: Any) -> str:
 
 
 def known(name: str, label_names: Collection[str]) -> str:
-    """Returns the class name to which a cell refers by name or by index.
+    """Returns the element of `label_names` to which a cell refers by name or by index. An empty `label_names` allows all
+    names.
 
-    The text `2.0` is read as the integer `2`, unless `2.0` is a class name. If no class name is an integer, integers in
-    cells are indices into the class names. `False` and `True` are read as 0 and 1 if class names are given without
-    them. Raises `InvalidInput` if the name is not one of the label names.
+    `2.0` is read as `2` unless it is a class name. `False` and `True` are read as 0 and 1 unless they are class names.
+    Integers are indices into a tuple of class names if no class name is an integer. Raises `InvalidInput` if the name is
+    not one of the label names.
     """
     if label_names and name in label_names:
         return name
@@ -80,8 +81,8 @@ def name_integers(cell: Any, names: Sequence[str]) -> Any:
 
 
 def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
-    """Reads a cell with a single class name. Raises `InvalidInput` if the cell does not contain an allowed class. The
-    message suggests kinds that can read the cell."""
+    """Reads a cell with a single class name. Raises `InvalidInput` if the cell does not contain an allowed class. Its
+    message suggests column kinds that can read the cell."""
     try:
         return known(read_class(cell), label_names)
     except InvalidInput as error:
@@ -90,7 +91,7 @@ def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
 
 
 def _fitting_kinds(column: str, cell: Any) -> str:
-    """Returns advice on which column kinds can read a cell, or an empty string if no kind can read the cell."""
+    """Returns advice on which column kinds can read a cell, or "" if no kind can."""
     column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
     if isinstance(values, float) and math.isfinite(values):
         return f"use {column}:float to read a number"
@@ -110,13 +111,13 @@ def _fitting_kinds(column: str, cell: Any) -> str:
 def read_classes(
     cell: Any, label_names: Collection[str], separator: str = DEFAULT_SEPARATOR, *, are_numbers: bool = False
 ) -> tuple[str, ...]:
-    """Returns the distinct class names in a list, or in a text with separators.
+    """Returns the distinct class names in a list, or in a string with separators.
 
     Args:
         cell: The cell of a column, or the values of a field.
         label_names: The class names that are allowed; empty allows all names.
-        separator: The separator between class names in a text.
-        are_numbers: Whether 0 and 1 are known to be class indexes, instead of one flag per class.
+        separator: The separator between class names in a string.
+        are_numbers: Whether 0 and 1 are known to be class indices. If not, a list of 0 and 1 for each class is rejected.
 
     Raises:
         InvalidInput: A name is invalid, or the list seems to have a 0 or 1 for each class.
@@ -131,7 +132,7 @@ def read_classes(
 
 
 def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the classes whose flag is 1, given a list or a text of flags. Raises `InvalidInput` if the cell does not
+    """Returns the classes whose flag is 1, given a list or string of flags. Raises `InvalidInput` if the cell does not
     have a 0 or 1 for each class."""
     value = plain(cell, "bad_label", keeps_lists=True)
     # NumPy separates numbers by blanks, and writes 1. for 1.0.
@@ -144,8 +145,8 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_one_hot(cell: Any, label_names: Sequence[str]) -> str:
-    """Returns the only class whose flag is 1, given a list or a text of flags. Raises `InvalidInput` if the cell does
-    not have a 0 or 1 for each class, or does not have exactly one 1."""
+    """Returns the only class whose flag is 1, given a list or string of flags. Raises `InvalidInput` if the cell does not
+    have a 0 or 1 for each class, or does not have exactly one 1."""
     names = read_multi_hot(cell, label_names)
     if len(names) != 1:
         raise bad_cell("bad_label", cell, "a list with exactly one 1. For any number of classes, use the kind multi_hot")
@@ -153,8 +154,8 @@ def read_one_hot(cell: Any, label_names: Sequence[str]) -> str:
 
 
 def read_only_flag(flags: Mapping[str, bool]) -> str:
-    """Returns the class of a one-hot row, which is the name of the only column with a 1. Raises `InvalidInput` if no
-    column has a 1, or several have."""
+    """Returns the class of a one-hot row, which is the name of the only column with a 1. Raises `InvalidInput` if the
+    number of columns with a 1 is not one."""
     names = [name for name, flag in flags.items() if flag]
     if len(names) != 1:
         problem = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"

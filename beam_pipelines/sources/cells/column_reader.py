@@ -42,13 +42,13 @@ def column_reader(
     Args:
         column: The columns from which the feature is made.
         source: The options for separators and for the suffix of image paths.
-        root: The root of the files that cells name; None if cells contain locations instead of names.
-        allowed: The class names of a label; empty allows all names. If they are a tuple without numbers, an integer
-            in a cell is an index into them.
-        names: The class names that integers in cells are indices into, if the source has them.
+        root: The root of the files that cells name; None if cells contain locations instead of file names.
+        allowed: The allowed class names of a label; empty allows all names. If no name in a tuple is a number, integers
+            in cells are indices into the tuple.
+        names: The class names that integers in cells are indices into, if the source states them.
 
     Raises:
-        UserError: One of several columns of a label is not a valid class name.
+        UserError: A label has a column for each class, and the name of a column is not a valid class name.
     """
     if column.kind in KINDS:
         return _reader_of_numbers(column)
@@ -68,7 +68,7 @@ def column_reader(
 
 
 def _reader_of_numbers(column: Column) -> _Reader:
-    """Returns a function that reads a value of a kind in `KINDS` from the numbers in one cell or in several cells."""
+    """Returns a function that reads positions, such as keypoints, from the numbers in one or several cells."""
     kind, shape = KINDS[column.kind], column.shape
     if len(column.names) == 1:
         return _reader_of_one(column.names[0], lambda cell: kind.read(read_numbers(cell), shape))

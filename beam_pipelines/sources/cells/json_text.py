@@ -1,4 +1,4 @@
-"""Parses JSON texts and raises an error for repeated keys."""
+"""Parses JSON without repeated keys."""
 
 import json
 from typing import Any
@@ -7,10 +7,10 @@ from beam_pipelines.errors import printable
 
 
 def read_json(text: str | bytes) -> Any:
-    """Parses JSON, and raises an error for repeated keys, because programs interpret repeated keys differently.
+    """Parses JSON. Rejects repeated keys, because programs interpret them differently.
 
     Raises:
-        ValueError: The text is not JSON, or an object in it has a key twice.
+        ValueError: The text is not JSON, or an object has a key twice.
         RecursionError: The JSON is nested too deeply.
     """
     return json.loads(text, object_pairs_hook=_distinct)

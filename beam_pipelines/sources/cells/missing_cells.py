@@ -21,8 +21,7 @@ def is_missing(cell: Any) -> bool:
 
 
 def check_defaults(defaults: Mapping[str, str], used: Collection[str]) -> None:
-    """Checks that each default value in the options belongs to a used column. Raises `UserError` if a column with a
-    default is not used."""
+    """Raises `UserError` if an option gives a default value for a column that is not used."""
     for name in defaults:
         if name not in used:
             names = ", ".join(map(printable, sorted(used)[:20]))

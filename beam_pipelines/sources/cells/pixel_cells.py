@@ -23,7 +23,7 @@ class PixelColumns(NamedTuple):
     """The columns with the pixels of images.
 
     Attributes:
-        names: The columns in the order of the pixels, row by row. One column contains all pixels.
+        names: One column for each pixel, row by row; or the only column, whose cells contain all pixels of an image.
         shape: The height, the width and optionally the number of channels of each image.
     """
 
@@ -31,11 +31,8 @@ class PixelColumns(NamedTuple):
     shape: tuple[int, ...]
 
     def read(self, row: Mapping[str, Any]) -> tuple[bytes, RawImage]:
-        """Returns the pixels of an image as uint8 values, and their layout.
-
-        Raises:
-            InvalidInput: `bad_image`: a cell is not a list of integers from 0 to 255, or has the wrong number of them.
-        """
+        """Returns the pixels of an image as uint8 values, and their layout. Raises `InvalidInput` if the cells do not
+        have the right number of integers from 0 to 255."""
         cells = [row.get(name) for name in self.names]
         numbers = cells if len(cells) > 1 else _split(cells[0])
         where = f"column {printable(self.names[0])!r}" if len(cells) == 1 else f"the columns {printable(self.names[0])!r} and following"
@@ -62,10 +59,8 @@ def _split(cell: Any) -> Any:
 
 
 def find_pixel_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Returns the columns that are named like pixels, such as `pixel0` or `28x28`, in the order of the pixels.
-
-    The returned shape is empty unless the names state it. Both are empty without such columns.
-    """
+    """Returns the columns that are named like pixels, such as `pixel0` or `28x28`, in the order of the pixels, and the
+    shape of the image, which is empty unless the names state it."""
     numbered = sorted((int(match[1]), name) for name in columns if (match := _NUMBERED.fullmatch(name)))
     first = numbered[0][0] if numbered else 0
     if len(numbered) >= _MIN_PIXELS and first in (0, 1) and [number for number, _ in numbered] == [*range(first, first + len(numbered))]:

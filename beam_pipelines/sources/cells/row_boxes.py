@@ -25,13 +25,13 @@ class RowBoxes:
     Args:
         columns: The columns with the boxes, classes and flags.
         source: The options for class names and boxes.
-        class_names: The class names that integers in the class column are indexes into; empty if unknown.
+        class_names: The class names that integers in the class column are indices into; empty if unknown.
 
     Attributes:
         features: The features of the objects: boxes, classes and flags.
-        class_names: The class names of the objects, in order, if the table or the options have them.
-        unused_fields: Empty, because the table reports unused columns.
-        boxes: The counts of the boxes that were read since the last `take`.
+        class_names: The class names of the objects, in order, if the table states them.
+        unused_fields: Always empty, because the source reports unused columns.
+        boxes: Counts of the boxes that were read since the last `take`.
     """
 
     def __init__(self, columns: BoxColumns, source: SourceConfig, class_names: Sequence[str] = ()) -> None:
@@ -45,14 +45,8 @@ class RowBoxes:
         self.features = object_features(dict.fromkeys(sorted(columns.flags.values()), "integer"))
 
     def read(self, row: Mapping[str, Any]) -> Objects:
-        """Reads the boxes of an image. A table row whose box cells are all empty has no box.
-
-        Args:
-            row: The combined row of an image, with all its numbered rows under `objects`.
-
-        Raises:
-            InvalidInput: A cell is invalid. The message contains the number of the row.
-        """
+        """Reads the boxes of an image from the numbered table rows in `row["objects"]`. A table row whose box cells are
+        all empty has no box. Raises `InvalidInput` if a cell is invalid."""
         objects = []
         for number, box_row in row[OBJECTS]:
             try:
@@ -87,7 +81,7 @@ class RowBoxes:
         return {flag: _FLAGS[cell] if type(cell) is str and cell in _FLAGS else in_column(name, _read_flag, cell) for name, flag, cell in cells}
 
     def _read_size(self, row: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Returns the (height, width) of the image in pixels, or None if the row does not state both."""
+        """Returns the (height, width) of the image in pixels, or None if the row lacks one of them."""
         sides = [0 if is_empty(row.get(name)) else in_column(name, _read_side, row[name]) for name in self._columns.size]
         return (sides[0], sides[1]) if sides and all(sides) else None
 

@@ -14,17 +14,15 @@ _KEY_SEPARATOR = "|"
 
 
 class RowRoles(NamedTuple):
-    """The columns or fields that contain the key, the split, the group and the weight. An attribute is None if there is
-    no column for it.
+    """The columns or fields that contain the key, the split, the group and the weight.
 
     Attributes:
         key: The columns that form the key of the example; empty if there is no key column.
-        split: The column with the split.
-        group: The column with the group. All examples of a group stay in the same split.
-        weight: The column with the weight.
-        may_omit_split: Whether rows without a split are allowed. Otherwise they are rejected.
-        may_omit_group: Whether rows without a group are allowed, and each is its own group. Otherwise they are
-            rejected.
+        split: The column with the split, or None.
+        group: The column with the group, or None. All examples of a group stay in the same split.
+        weight: The column with the weight, or None.
+        may_omit_split: Whether rows without a split are allowed. Otherwise, they are rejected.
+        may_omit_group: Whether rows without a group are allowed and form their own groups. Otherwise, they are rejected.
     """
 
     key: tuple[str, ...] = ()
@@ -45,8 +43,7 @@ class RowRoles(NamedTuple):
         return (Feature(WEIGHT, "float"),) if self.weight else ()
 
     def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
-        """Adds the key, split, group and weight of a row to an image reference. Raises `InvalidInput` if a cell is
-        invalid for its role."""
+        """Adds the key, split, group and weight of a row to an input. Raises `InvalidInput` if a cell is invalid."""
         if self.weight:
             image = image._replace(values={**(image.values or {}), WEIGHT: in_column(self.weight, read_weight, row.get(self.weight))})
         if self.split:

@@ -1,4 +1,4 @@
-"""Reads cells that describe the objects in an image in the format of Hugging Face's libraries."""
+"""Reads cells that describe the objects in an image, in the format of Hugging Face's libraries."""
 
 from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
@@ -16,7 +16,7 @@ from tf_input.dataset_format import OBJECTS, Feature
 
 _BOXES = ("bbox", "bboxes", "boxes")
 _CATEGORIES = ("category", "categories", "label", "labels")
-_FLAGS = ("is_crowd", "is_difficult", "is_truncated", "difficult", "truncated")  # flags of other sources of boxes
+_FLAGS = ("is_crowd", "is_difficult", "is_truncated", "difficult", "truncated")  # flags that other formats of boxes have
 
 
 class ObjectsColumn:
@@ -25,14 +25,14 @@ class ObjectsColumn:
     Args:
         fields: The names of the fields that the objects have.
         source: The options for class names and boxes.
-        names: Field of the objects -> class names that its integers are indexes into, if the source has them.
+        names: Field of the objects -> class names that its integers are indices into, if the source states them.
         first_cells: The cells of the first rows, which determine the number of keypoints.
 
     Attributes:
-        features: The features of the objects: boxes, classes and existing flags.
-        class_names: The class names of the objects, in order, if the source has them; else empty.
+        features: The features of the objects: boxes, classes, existing flags and keypoints.
+        class_names: The class names of the objects, in order, if the source states them; otherwise empty.
         unused_fields: The fields of the objects that are not kept.
-        boxes: The counts of the boxes that were read since the last `take`.
+        boxes: Counts of the boxes that were read since the last `take`.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class ObjectsColumn:
         return in_column(OBJECTS, self._read_cell, row.get(OBJECTS))
 
     def _read_cell(self, cell: Any) -> Objects:
-        """Reads objects such as `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list of single objects.
-        Raises `InvalidInput` if the cell does not have this form, a class is not allowed, or a flag is set that is not
-        a feature."""
+        """Reads objects such as `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list of such objects with
+        one box each. Raises `InvalidInput` if the cell has another form, has a class that is not allowed, or sets a flag
+        that the first objects do not have."""
         if cell is None:
             cell = []
         several = isinstance(cell, list) and all(isinstance(item, dict) for item in cell)
@@ -95,7 +95,7 @@ class ObjectsColumn:
         return Objects(tuple(map(self._read_box, boxes)), labels, numbers, is_relative=self._is_relative, points=points)
 
     def _read_points(self, cell: Any, name: str, num_objects: int) -> tuple[Points, ...]:
-        """Reads the values of a kind in `KINDS` of all objects. A missing value has no labeled points."""
+        """Reads the positions, such as keypoints, of all objects. A missing value has no labeled points."""
         kind, shape = KINDS[name], self._shapes[name]
         values = _values(cell, name) or [None] * num_objects
         if len(values) != num_objects:
@@ -113,7 +113,7 @@ class ObjectsColumn:
 
 
 def _values(cell: Any, name: str) -> list[Any]:
-    """Returns the values of a field for all objects; empty if the cell does not have the field as a list."""
+    """Returns the values of a field for all objects, or [] if the cell has no list of them."""
     if isinstance(cell, list):
         return [item.get(name) if isinstance(item, dict) else None for item in cell]
     values = cell.get(name) if isinstance(cell, dict) else None
@@ -121,7 +121,7 @@ def _values(cell: Any, name: str) -> list[Any]:
 
 
 def _find_shape(name: str, cells: Iterable[Any]) -> tuple[int, ...]:
-    """Returns the shape of the first valid value of a kind in `KINDS`; () if there is none."""
+    """Returns the shape of the first valid value of the field `name`, such as `keypoints`, or () if there is none."""
     for value in (value for cell in cells for value in _values(cell, name)):
         try:
             return KINDS[name].resolve_shape(read_numbers(value), is_of_object=True)

@@ -14,7 +14,7 @@ class UnusedFields:
     """The names of the columns and fields that are not stored in the dataset.
 
     Attributes:
-        names: Printable names. If there are too many, the first in sorted order are kept, whatever the order of inputs.
+        names: Printable names. If there are too many, the first in sorted order are kept.
     """
 
     names: set[str] = dataclasses.field(default_factory=set)
@@ -28,5 +28,5 @@ class UnusedFields:
                     self.names.remove(max(self.names))
 
     def merge(self, other: "UnusedFields") -> None:
-        """Adds the names from one more part."""
+        """Adds the names from another part."""
         self.add(other.names)

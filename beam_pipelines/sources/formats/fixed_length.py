@@ -78,8 +78,7 @@ class FixedLength(Source):
         self.features, self.targets = self._columns.mapper.features, self._columns.mapper.targets
 
     def parts(self) -> list[str]:
-        """Returns strings of the form `FILE:START:STOP`, with the index of a file and a range of record numbers. A
-        compressed file is one part."""
+        """Returns `FILE:START:STOP` strings: the index of a file and a range of records. A compressed file is one part."""
         parts = []
         for position, path in enumerate(self._paths):
             check_inside(self._root, path)
@@ -143,8 +142,7 @@ def _is_packed(path: str) -> bool:
 
 
 def parse_record_type(text: str | None) -> np.dtype:
-    """Parses `--record_layout` into the structured dtype of a record. Raises `UserError` if the text is not a valid
-    layout."""
+    """Parses `--record_layout` into the structured dtype of a record. Raises `UserError` if the layout is invalid."""
     fields, offset = {}, 0
     for part in re.split(r",(?![^\[]*\])", text or ""):
         match = _FIELD.fullmatch(part)

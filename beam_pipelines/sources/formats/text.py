@@ -64,7 +64,6 @@ class TextList(RowFiles):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a text file with the usual extension."""
         if names.is_folder:
             return _recognise_pets(names)
         if not names.find("*.txt", "*.lst"):
@@ -106,7 +105,7 @@ def _recognise_pets(names: InputNames) -> Recognition | None:
 
 
 def _num_fields(column: Column) -> int:
-    """Returns the number of fields for each name of a column. A list of any length counts as one field."""
+    """Returns the number of fields for each name of a column, which is 1 for a list of any length."""
     if column.kind in KINDS and len(column.names) == 1:
         return math.prod(column.shape)
     return column.shape[0] or 1 if column.is_list or column.kind in FLAG_KINDS and column.shape else 1
@@ -116,8 +115,8 @@ class _Fields:
     """Splits lines of text into fields.
 
     Args:
-        columns: The columns in the order of their fields, which follow the path.
-        separator: The separator between class names in one field.
+        columns: The columns, in the order of their fields. The first field is the path.
+        separator: The separator between class names in a field.
     """
 
     def __init__(self, columns: tuple[Column, ...], separator: str) -> None:
@@ -134,8 +133,7 @@ class _Fields:
         self._between = " " if last is not None and last.kind in ("float", "integer") else separator
 
     def split(self, line: str) -> Mapping[str, str]:
-        """Returns the cells of a line. Raises `InvalidInput` if a line has too many fields, too few fields, or a NUL
-        byte."""
+        """Returns name -> cell. Raises `InvalidInput` if the line has a wrong number of fields, or a NUL byte."""
         if "\0" in line:
             raise InvalidInput("bad_row", "the line has a NUL byte")
         if "\t" in line:

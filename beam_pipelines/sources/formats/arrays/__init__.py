@@ -1,4 +1,4 @@
-"""Source `arrays`: NumPy arrays, and other files of pixels."""
+"""Source `arrays`: NumPy, IDX and CIFAR files."""
 
 from beam_pipelines.sources.formats.arrays.array_files import Arrays
 

@@ -1,4 +1,4 @@
-"""Source `arrays`: images, labels and other values in array files, as one file or a folder of files."""
+"""Source `arrays`: images, labels and other values in one array file, or in a folder of array files."""
 
 import dataclasses
 import os
@@ -81,14 +81,13 @@ class Arrays(Source):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises the usual names of files with arrays, and the binary files of CIFAR."""
         patterns = _FOLDER_PATTERNS if names.is_folder else _FILE_PATTERNS
         if name := names.find(*patterns):
             return Recognition(name)
         return Recognition("train.bin, test.bin") if _CIFAR_100 <= {*names.files} else None
 
     def parts(self) -> list[str]:
-        """Returns `CONTAINER:SET:START:STOP` strings. All compressed images are listed by a single task."""
+        """Returns `CONTAINER:SET:START:STOP` strings. A set of compressed images is a single part."""
         parts = []
         for container, paths in enumerate(self._containers):
             for position, images in enumerate(self._find_sets(paths)):
@@ -162,7 +161,7 @@ class Arrays(Source):
         return images._replace(split=None) if self._config.split_folders is False else images
 
     def _count_unused(self) -> int:
-        """Returns the number of files from which no array, image or class name is read."""
+        """Returns the number of files from which nothing is read."""
         unused = set(self._files.paths)
         for paths in self._containers:
             for images in self._find_sets(paths):
@@ -175,10 +174,8 @@ class Arrays(Source):
 
 
 def _find_containers(names: list[str], only: str) -> list[list[str]]:
-    """Divides array files into groups that are read together.
-
-    Each archive is a group. All array files of a folder that are not archives form one group.
-    """
+    """Divides array files into groups that are read together. Each archive is a group. All other array files in a folder
+    form one group."""
     folders: dict[str, list[str]] = {}
     for name in names:
         if name.endswith(".npz") and only in ("", name):

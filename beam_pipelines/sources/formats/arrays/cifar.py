@@ -1,8 +1,8 @@
 """Reads the binary version of CIFAR-10 and CIFAR-100 (cs.toronto.edu/~kriz/cifar.html).
 
-A CIFAR-10 record starts with a label, and a CIFAR-100 record starts with a coarse and a fine label. The labels are
-followed by the red, the green and the blue values of the 32x32 pixels. The Python version of CIFAR is not supported,
-because its files are pickles.
+A CIFAR-10 record starts with a label, and a CIFAR-100 record starts with a coarse and a fine label. The red, the green
+and the blue values of the 32x32 pixels follow. The Python version of CIFAR is not supported, because its files are
+pickles.
 """
 
 import os
@@ -34,12 +34,12 @@ PYTHON_VERSION = re.compile(r"(.*/)?(data_batch_\d|test_batch|batches\.meta)|.*\
 
 
 def is_cifar(path: str) -> bool:
-    """Returns whether the binary version of CIFAR contains a file of this name."""
+    """Returns whether a file is named like a file in the binary version of CIFAR."""
     return bool(_SPLITS.fullmatch(os.path.basename(path)))
 
 
 def cifar_set(root: Root, path: str) -> ImageSet:
-    """Returns the images of one file. Raises `UserError` if the file size is not a multiple of the record size."""
+    """Returns the images in a file. Raises `UserError` if the file size is not a multiple of the record size."""
     match = _SPLITS.fullmatch(os.path.basename(path))
     dtype = _CIFAR10 if match["ten"] else _CIFAR100
     num_bytes = input_size(f"{root.path}/{path}")
@@ -55,20 +55,19 @@ def cifar_set(root: Root, path: str) -> ImageSet:
 
 
 def coarse_column(images: ImageSet) -> tuple[Column, ...]:
-    """Returns the column for the coarse labels of CIFAR-100."""
+    """Returns the column of the coarse labels of CIFAR-100, or () for CIFAR-10."""
     return (Column(COARSE, (COARSE,)),) if COARSE in images.columns else ()
 
 
 def name_files(images: ImageSet) -> dict[str, str]:
-    """Returns the expected path of the file with class names for each column."""
+    """Returns column -> the path where a file with its class names is expected."""
     names = _NAMES_100 if COARSE in images.columns else _NAMES_10
     folder = os.path.dirname(images.name)
     return {column: f"{folder}/{name}".lstrip("/") for column, name in names.items()}
 
 
 def read_names(root: Root, path: str) -> tuple[str, ...]:
-    """Reads class names from a file, or returns an empty tuple if the file does not exist. Raises `UserError` if the
-    file has invalid class names."""
+    """Reads class names from a file, or returns () if there is no such file. Raises `UserError` for invalid names."""
     full_path = f"{root.path}/{check_inside(root, path)}"
     if not files_at(full_path).exists(full_path):
         return ()

@@ -40,8 +40,7 @@ def is_idx(path: str) -> bool:
 
 
 def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
-    """Returns the arrays that the IDX files of a folder contain. Uncompressed files are listed before their compressed
-    copies."""
+    """Returns the arrays in IDX files. Uncompressed files come before their compressed copies."""
     arrays = []
     for path in sorted(paths):
         match = _NAME.fullmatch(os.path.basename(path))
@@ -54,7 +53,7 @@ def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
 
 
 def check_one_dataset(arrays: Sequence[NamedArray]) -> None:
-    """Raises `UserError` if a folder contains several datasets whose classes differ, such as the parts of EMNIST."""
+    """Raises `UserError` if a folder contains files of several datasets, such as the parts of EMNIST."""
     paths_by_set = {array.location: array.path for array in arrays}
     if len(paths_by_set) > 1:
         first, second = (printable(path) for path in sorted(paths_by_set.values())[:2])

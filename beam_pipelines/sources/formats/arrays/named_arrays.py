@@ -8,7 +8,7 @@ from beam_pipelines.sources.arrays.array_columns import find_name, raw_layout
 from beam_pipelines.sources.arrays.array_images import ImageSet
 from beam_pipelines.sources.arrays.array_streams import Field
 
-# Names are compared in lower case.
+# Names of arrays, in lower case.
 IMAGE_NAMES = ("images", "image", "x", "data", "imgs")
 FEATURES_NAME = "features"  # numbers of each example, used if there are no images
 LABEL_NAMES = ("labels", "label", "y", "targets", "target")
@@ -18,11 +18,11 @@ class NamedArray(NamedTuple):
     """An array in a file or in an archive.
 
     Attributes:
-        location: The archive or folder that contains the array and its related arrays.
-        split: The split in the name; None if there is no split.
+        location: The archive or folder that contains the array.
+        split: The split that the name indicates, or None.
         name: The name of the array without the split.
-        path: The path of the file. For a member of an archive: the archive's path and the member's name.
-        open: A function that reads the header.
+        path: The path of the file. For a member of an archive, the archive's path and the member's name.
+        open: A function that reads the header of the array.
     """
 
     location: str
@@ -37,7 +37,7 @@ def make_sets(arrays: Sequence[NamedArray], image_column: str | None, taken: Col
 
     Args:
         arrays: All arrays.
-        image_column: The name of the array with the images; None for one of `IMAGE_NAMES`.
+        image_column: The name of the arrays with images. With None, it is one of `IMAGE_NAMES`.
         taken: The names of arrays that are labels or features, and therefore not images.
 
     Raises:
@@ -65,7 +65,7 @@ def find_features(arrays: Sequence[NamedArray]) -> Column | None:
 
 
 def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list[ImageSet]:
-    """For each group of arrays that includes the array `feature`, returns a set of examples without images."""
+    """Returns a set of examples without images for each group of arrays that includes the array `feature`."""
     sets = []
     for (set_name, split), group in _group(arrays).items():
         if feature in group:
@@ -83,13 +83,13 @@ def _group(arrays: Sequence[NamedArray]) -> dict[tuple[str, str | None], dict[st
 
 
 def _find_given(group: Mapping[str, NamedArray], image_column: str) -> str | None:
-    """Returns the name of the array to which `image_column` refers, or None if the array does not exist."""
+    """Returns the name of the array to which `image_column` refers, or None if there is no such array."""
     paths = {array.path.rpartition("/")[2].removesuffix(".npy"): name for name, array in group.items()}
     return image_column if image_column in group else paths.get(image_column)
 
 
 def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None) -> UserError:
-    """Returns the error to raise if the input contains no array of images."""
+    """Returns the error for an input without arrays of images."""
     usual = f"{', '.join(IMAGE_NAMES)}. Name it with --image_column. For examples without images, pass --feature."
     called = f"{printable(image_column)} (--image_column)." if image_column else usual
     array_paths = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"

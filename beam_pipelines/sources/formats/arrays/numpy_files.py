@@ -1,6 +1,6 @@
 """Reads the headers of NumPy's `.npy` files and `.npz` archives (numpy.org/neps/nep-0001-npy-format.html).
 
-Arrays of Python objects are rejected, because they are pickles, which can execute code.
+Arrays of Python objects are rejected, because reading a pickle can execute code.
 """
 
 import contextlib
@@ -43,8 +43,7 @@ def npy_array(root: Root, path: str) -> NamedArray:
 
 
 def npz_arrays(root: Root, path: str) -> list[NamedArray]:
-    """Returns the arrays of an archive. Raises `UserError` if the file is not a zip archive, or two arrays have the
-    same name."""
+    """Returns the arrays in an archive. Raises `UserError` if the file is not a zip archive, or repeats a name."""
     with open_file(f"{root.path}/{path}") as file, _opening(file, path) as archive:
         names = [info.filename for info in archive.infolist()]
     members = [name for name in names if name.endswith(".npy") and not CONTROL.search(name)]
@@ -110,7 +109,7 @@ def _open_member(root: str, path: str, member: str) -> Field:
 
 
 def _start_of_data(file: BinaryIO, info: zipfile.ZipInfo, name: str, num_file_bytes: int) -> int:
-    """Returns the offset of an uncompressed member's data, which follows the member's local header."""
+    """Returns the offset of the data of an uncompressed member, which follows the member's local header."""
     file.seek(info.header_offset)
     header = file.read(_LOCAL_HEADER.size)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
@@ -131,14 +130,14 @@ def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
     """Reads the header of an array.
 
     Args:
-        data: The first bytes of the array's file.
-        name: The name of the array in messages.
+        data: The first bytes of a `.npy` file.
+        name: The name of the array, for messages.
 
     Returns:
         (the dtype of a record with the field `value`, the number of records, the size of the header in bytes).
 
     Raises:
-        UserError: The data is not an array, or not an array of fixed-length records.
+        UserError: The data is not an array, or the array is not supported.
     """
     try:
         base, shape, is_fortran, num_bytes = read_npy_header(data)

@@ -17,7 +17,7 @@ from beam_pipelines.storage.files import files_at
 
 ALL, LAST = "all", "last"
 
-# Limits for reading folders. On a disk each folder has to be read, and in a store each folder costs a request.
+# Limits for the search. Each folder takes a read on a disk, and a request to an object store.
 _MAX_FOLDERS, _MAX_REMOTE_FOLDERS, _NUM_THREADS = 20_000, 512, 16
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # Names of folders that subdivide the images of a class: session1, 2024-05-01, 007.
@@ -27,21 +27,23 @@ _NO_LABEL = re.compile(
     r"folder|dir|take|rec|shot|series|study|visit|group|fold|chunk|id|s|p)?[ _.-]?\d[\d _.:T-]*",
     re.IGNORECASE,
 )
-_DIGITS = re.compile(r"\d{1,3}")  # a class or a division
+_DIGITS = re.compile(r"\d{1,3}")  # either a class, or a folder that subdivides a class
 _IMAGE_WORDS = {"image", "images", "img", "imgs", "jpegimages", "input", "inputs"}
 _MASK_WORDS = {
     *("mask", "masks", "gt", "groundtruth", "label", "labels", "annotation", "annotations"),
     *("segmentation", "segmentations", "trimaps", "target", "targets"),
 }
 _MASK_END = re.compile("[ _-](?:masks?|gt|seg|segmentation|label)$", re.IGNORECASE)
-_MAX_LETTERS = 3  # maximum letters, besides the class name, of a folder that subdivides a class
-_MAX_ROLES = 8  # maximum folders to compare as images and masks; with more folders, they are classes
-_MAX_PAIRED, _MIN_PAIRS, _MAX_VALUES = 4, 3, 32  # class folders to compare, equal file names, values of a mask
+_MAX_LETTERS = 3  # maximum number of letters, besides the class name, in the name of a folder that subdivides a class
+_MAX_ROLES = 8  # maximum number of folders to compare as images and masks; more folders are classes
+# Two of at most 4 class folders are images and their masks if 3 pairs of files have equal names, and the masks have at
+# most 32 distinct values.
+_MAX_PAIRED, _MIN_PAIRS, _MAX_VALUES = 4, 3, 32
 _ROLES = {*_IMAGE_WORDS, "mask", "masks", "label", "labels", "annotation", "annotations"}
 
 
 class Reading(NamedTuple):
-    """The chosen interpretation of class folders.
+    """An interpretation of nested folders.
 
     Attributes:
         depth: The value of `--class_folder_depth`.
@@ -56,8 +58,8 @@ def label_of(folders: Sequence[str], depth: str | None) -> str | None:
     """Returns the class of an image in nested folders, or None if the image has too few parent folders.
 
     Args:
-        folders: The names of the folders above an image, below the input or the split folder.
-        depth: The value of `--class_folder_depth`; None means the whole path.
+        folders: The names of the image's parent folders below the input folder or the split folder.
+        depth: The value of `--class_folder_depth`. With None, the class is the whole path.
     """
     if not folders or depth in (None, ALL):
         return "/".join(folders) or None
@@ -67,11 +69,9 @@ def label_of(folders: Sequence[str], depth: str | None) -> str | None:
 
 
 def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[str, set[str]]:
-    """Returns a mapping from each split folder to the subfolders that contain files. If there are no split
-    folders, the mapping contains only the key "".
+    """Returns split folder -> the subfolders that contain files. If there are no split folders, the only key is "".
 
-    To limit the time, only some of the folders are read. After the complete listing, `read_class_folders` is called
-    again.
+    To limit the time, only a part of a large tree is read. After the complete listing, the folders are checked again.
     """
     limit = _MAX_REMOTE_FOLDERS if listing.is_remote else _MAX_FOLDERS
     folders_by_split: dict[str, set[str]] = {split: set() for split in splits or [""]}
@@ -96,11 +96,11 @@ def read_class_folders(
 
     Args:
         root: The root of the source, for messages.
-        folders_by_split: Split folder, or "" -> the folders with images, relative to it.
-        split_folders: The value of `--split_folders`; with `no`, folders named like splits are classes.
+        folders_by_split: The return value of `find_class_folders`.
+        split_folders: The value of `--split_folders`. With `no`, folders that are named like splits are classes.
 
     Raises:
-        UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
+        UserError: Folders seem to be splits, copies of other folders, or images and masks, instead of classes.
     """
     paths = sorted({path for some in folders_by_split.values() for path in some})
     is_nested = any("/" in path for path in paths)
@@ -120,7 +120,7 @@ def read_class_folders(
 def _choose(root: str, paths: Sequence[str]) -> Reading:
     above = posixpath.commonpath(paths)
     depth = len(above.split("/")) if above and above not in paths else 0
-    inner = defaultdict(set)  # name -> the class folders that contain it
+    inner = defaultdict(set)  # name of a folder -> the top folders that contain it
     for folders in (path.split("/")[depth:] for path in paths):
         for name in folders[1:]:
             inner[name].add(folders[0])
@@ -136,7 +136,7 @@ def _choose(root: str, paths: Sequence[str]) -> Reading:
 
 
 def _reject_divisions(root: str, paths: Sequence[str], depth: int) -> None:
-    """Raises `UserError` if the outer folders have names such as `fold1`, while the inner folders look like classes."""
+    """Raises `UserError` if outer folders have names such as `fold1`, and inner folders have names like classes."""
     outer, inner = ({path.split("/")[level] for path in paths if path.count("/") >= level} for level in (depth, depth + 1))
     may_be_classes = any(_DIGITS.fullmatch(name) or not _NO_LABEL.fullmatch(name) for name in inner)
     if may_be_classes and len(inner) > 1 and all(map(_NO_LABEL.fullmatch, outer)):
@@ -148,7 +148,7 @@ def _reject_divisions(root: str, paths: Sequence[str], depth: int) -> None:
 
 
 def _divides(name: str, outer: str) -> bool:
-    """Returns whether a folder only subdivides the images of a class, such as `session1`."""
+    """Returns whether a folder in the folder `outer` only subdivides the images of a class, such as `session1`."""
     rest = name.casefold().replace(outer.casefold(), "")
     has_outer, has_number = len(rest) < len(name), any(map(str.isdecimal, rest))
     is_short = sum(map(str.isalpha, rest)) <= _MAX_LETTERS
@@ -198,7 +198,7 @@ def _reject_splits(root: str, split: str, paths: Collection[str], children: Mapp
 
 
 def _splits_in(name: str) -> Iterator[str]:
-    """Yields the split that the name of a folder indicates, such as `train` for `seg_train` or `TrainSet`."""
+    """Yields the split that the name of a folder indicates, if any, such as `train` for `seg_train` or `TrainSet`."""
     splits = {SPLIT_FOLDERS[word] for word in words_of(name) if word in SPLIT_FOLDERS}
     if len(splits) == 1:
         yield from splits
@@ -233,7 +233,7 @@ def _reject_roles(root: str, paths: Sequence[str]) -> None:
 
 
 def _reject_images_in_splits(root: str, folders_by_split: Mapping[str, Collection[str]]) -> None:
-    """Raises `UserError` if the only folder of a split has a name such as `images`, while other splits have classes."""
+    """Raises `UserError` if the only folder of a split is named `images` or similar, but other splits have classes."""
     tops = {split: {path.split("/")[0] for path in paths} for split, paths in folders_by_split.items() if paths}
     without = sorted(split for split, names in tops.items() if len(names) == 1 and names <= _IMAGE_WORDS)
     if without and len(without) < len(tops):
@@ -268,13 +268,7 @@ def _masks_of(root: str, images: str, masks: str) -> UserError:
 
 
 def reject_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
-    """Raises `UserError` if one class folder seems to contain masks for the images in a second class folder.
-
-    Args:
-        listing: The listing of the source.
-        root: The root of the source.
-        folders: The class folders, relative to the root. More than four folders are not checked.
-    """
+    """Raises `UserError` if one of up to four class folders seems to contain masks for the images in another folder."""
     if not 2 <= len(folders) <= _MAX_PAIRED:
         return
     names = {folder: {_stem(name): name for name in listing.top_level(folder, is_short=True)[1]} for folder in folders}

@@ -49,8 +49,7 @@ _MAX_LABEL_FOLDERS, _MAX_LABEL_FILES = 5, 20  # limits for the search for label 
 
 
 class ImageFolder(Source):
-    """Lists the images below one folder.
-"""
+    """Lists the images below a folder."""
 
     kind = SourceKind(
         name="image_folder",
@@ -78,8 +77,8 @@ class ImageFolder(Source):
         self.unexpected_files = UnexpectedFiles()
 
     def parts(self) -> list[str]:
-        """Returns one JSON string for each group of class folders or, without labels, of top-level folders. Raises
-        `UserError` if the top-level folders are not valid class or split folders."""
+        """Returns a JSON string for each group of class folders or, without labels, of top-level folders. Raises
+        `UserError` if only some of the top-level folders are splits."""
         listing = FileListing(self._root, self._config.ignore)
         try:
             top, has_splits = self._list_top_folders(listing)
@@ -92,8 +91,8 @@ class ImageFolder(Source):
         return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]
 
     def choose_class_folders(self) -> Reading | None:
-        """Determines which level of nested folders corresponds to classes, or returns None if class folders are not
-        nested. Raises `UserError` if the folders are, or may be, splits, copies or folder roles instead of classes."""
+        """Determines with `read_class_folders` which level of nested folders corresponds to classes. Raises `UserError` if
+        the folders do not seem to be classes, or contain label files."""
         listing = FileListing(self._root, self._config.ignore)
         top, has_splits = self._list_top_folders(listing)
         class_folders = find_class_folders(listing, top.folders if has_splits else ())
@@ -106,9 +105,9 @@ class ImageFolder(Source):
         return reading
 
     def _reject_label_files(self, folder: str, names: list[str]) -> None:
-        """Raises `UserError` if one of the first files in a folder is a label file of a known format."""
+        """Raises `UserError` if one of the first files in a folder is a label file in a known format."""
         others = [name for name in names if not self.unexpected_files.is_image(name)][:_MAX_LABEL_FILES]
-        # A submission or a table of test images has no labels, so the table of the training images is named first.
+        # Tables of training images are checked first, because tables of test images and sample submissions lack labels.
         for name in sorted(others, key=lambda name: (not words_of(name) & {"train", "training"}, bool(words_of(name) & _WITHOUT_LABELS))):
             path = join(folder, name)
             if known := recognise(f"{self.root}/{path}"):
@@ -122,14 +121,12 @@ class ImageFolder(Source):
         return top, any(self._find_splits(top).values()) or bool(self._config.split_folders and self.has_labels)
 
     def label_names(self) -> dict[str, set[str]]:
-        """Returns all class names, including classes whose images were all rejected."""
+        """Returns the names of all class folders with files, even if all images of a class were rejected."""
         return {LABEL: self.unexpected_files.labels} if self.has_labels else {}
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images of one part of the listing, in the order of the file system.
-
-        Problems with the folder layout are collected, and reported together after all parts have been listed.
-        """
+        """Yields the images of one part. Problems with the layout of folders are collected in `unexpected_files`, and
+        reported together after all parts have been listed."""
         has_splits, where = json.loads(part)
         listing = FileListing(self._root, self._config.ignore, self._with_sizes)
         depth = self._config.source.class_folder_depth
@@ -172,7 +169,7 @@ class ImageFolder(Source):
             unexpected_files.without_files[empty[folder]] = folder
 
     def _find_splits(self, top: Level) -> dict[str, str | None]:
-        """Returns folder -> its split, or None. Without labels, files next to split folders raise an error."""
+        """Returns top-level folder -> its split, or None. Raises `UserError` if the splits are ambiguous."""
         folders = sorted([*top.folders, *top.links])
         if top.has_files and not self.has_labels:
             if self._config.split_folders:
@@ -196,8 +193,8 @@ class ImageFolder(Source):
         return splits
 
     def _list_loose_files(self, files: Iterable[ListedFile | DeadLetter]) -> Iterator[DeadLetter]:
-        """Yields dead letters for links and invalid names that are next to the class folders. Adds images that are next
-        to the class folders to `unexpected_files`."""
+        """Yields dead letters for links and invalid names beside the class folders, and adds images beside the class
+        folders to `unexpected_files`."""
         for file in files:
             if isinstance(file, DeadLetter) and file.reason == "odd_name":
                 yield file

@@ -1,4 +1,4 @@
-"""Reads record files that third-party tools wrote, for commands that inspect such files."""
+"""Reads record files from other tools, for commands that inspect such files."""
 
 import contextlib
 import itertools
@@ -26,8 +26,8 @@ class ForeignFiles:
 
     Args:
         path: A path or a URL.
-        follow_links: Whether links may lead to folders, and out of the folder of the files.
-        split_folders: Whether the files are named like splits. None if the names decide.
+        follow_links: Whether links may lead to folders, and out of the root folder.
+        split_folders: Whether the files are named like splits. With None, the names decide.
 
     Attributes:
         root: The root folder of the files.
@@ -58,12 +58,8 @@ class ForeignFiles:
             raise UserError(str(error).replace("--input=", "", 1).replace(" as --input", "")) from None
 
     def records(self, name: str) -> Iterator[Record | BadRecord]:
-        """Yields the records of a file.
-
-        Raises:
-            UserError: The file does not contain records, or does not exist.
-            StorageError: The store failed to return the file.
-        """
+        """Yields the records of a file. Raises `UserError` if the file does not exist or contains no records, and
+        `StorageError` if an object store fails."""
         path = f"{self.root.path}/{name}"
         try:
             inside = f"{self.root.path}/{self.root.relative(name)}"
@@ -82,7 +78,7 @@ class ForeignFiles:
         return list(itertools.islice(self._examples(), MAX_RECORDS))
 
     def find_label(self, first: list[ExampleReader]) -> LabelFeature:
-        """Returns the class feature of records with a known layout, or an empty label for unknown layouts."""
+        """Returns the class feature of the records. Its name is empty if the layout of the records is unknown."""
         try:
             layout = self._layout or find_layout(iter(first), SourceConfig(), next(iter(self.splits)))
         except (UserError, BadExampleError):
@@ -100,7 +96,7 @@ class ForeignFiles:
 
 
 def _warn(path: str, dead_letters: Sequence[DeadLetter]) -> None:
-    """Logs a warning about files and folders that will not be read."""
+    """Logs a warning about files and folders that are not read."""
     if dead_letters:
         count = "1 file or folder is" if len(dead_letters) == 1 else f"{len(dead_letters):,} files or folders are"
         first = min(dead_letters)

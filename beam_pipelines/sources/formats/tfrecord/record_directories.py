@@ -1,11 +1,10 @@
-"""Reads the metadata of record datasets that TensorFlow Datasets or Recordmill prepared.
+"""Reads the metadata of datasets that TensorFlow Datasets or Recordmill prepared.
 
 If no labels and no features are requested, these features are kept:
 
-    our own                all features of the manifest's schema
+    Recordmill             all features of the manifest's schema
     TensorFlow Datasets    the image and the labels from `supervisedKeys`, or the only candidates. A label is a list
-                           of objects (boxes with classes), one class, or several classes. Other features are kept
-                           on request.
+                           of objects (boxes with classes), one class, or several classes.
 
 Names of nested features contain slashes, as in the records (`objects/bbox`).
 """
@@ -56,11 +55,8 @@ class RecordDirectory(NamedTuple):
 
 
 def read_shards(folder: str) -> Mapping[str, str] | None:
-    """Returns the split of each shard of a dataset, whatever its records contain. Returns None without metadata.
-
-    Raises:
-        UserError: The metadata is invalid.
-    """
+    """Returns shard name -> split of a dataset with records of any kind, or None if the folder has no metadata. Raises
+    `UserError` if the metadata is invalid."""
     if files_at(folder).exists(f"{folder}/{MANIFEST}"):
         return _shards_of_manifest(folder, _open_manifest(folder))
     if files_at(folder).exists(f"{folder}/{DATASET_INFO}"):
@@ -69,8 +65,8 @@ def read_shards(folder: str) -> Mapping[str, str] | None:
 
 
 def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
-    """Reads the metadata of a folder. Returns None if the folder contains no metadata of the requested layout. Raises
-    `UserError` if the metadata is invalid, or the metadata that `layout` requires is missing."""
+    """Reads the metadata of a folder, or returns None if `layout` requires no metadata and the folder has none. Raises
+    `UserError` if the metadata is invalid, or required but missing."""
     files = files_at(folder)
     if layout in (None, "recordmill") and files.exists(f"{folder}/{MANIFEST}"):
         return _read_manifest(folder)

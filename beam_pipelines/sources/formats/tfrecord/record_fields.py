@@ -1,4 +1,4 @@
-"""Reads values such as the image position and the objects from a record, according to the layout of the records."""
+"""Reads values, such as the position of the image and the objects, from a record whose layout is known."""
 
 import dataclasses
 import math
@@ -38,9 +38,8 @@ class ImageSpan(NamedTuple):
 
 
 def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
-    """Finds the position of the image in a record and reads the layout of a raw image. Returns None for records without
-    an image. Raises `BadExampleError` if there is not exactly one image, or its size differs from the size that the
-    record states."""
+    """Finds the image in a record. Returns None if the layout has no image. Raises `BadExampleError` if there is not
+    exactly one image, or its size differs from the size that the record states."""
     if not layout.image:
         return None
     spans = example.spans(layout.image)
@@ -82,7 +81,7 @@ class ObjectsReader:
 
     Args:
         layout: The features with the objects.
-        names: Feature -> class names, which its integers are indexes into.
+        names: Feature -> class names, if its integers are class indices.
         label_names: The class names that are allowed; empty allows all names.
     """
 
@@ -93,12 +92,8 @@ class ObjectsReader:
         self.features = object_features(dict.fromkeys(sorted(self._flags), "integer"))
 
     def read(self, row: Mapping[str, Any]) -> Objects:
-        """Returns the objects of the record in the cell `objects`.
-
-        Raises:
-            InvalidInput: A class or a box is invalid.
-            BadExampleError: The features have different numbers of values.
-        """
+        """Returns the objects of the record in the cell `objects`. Raises `InvalidInput` if a class or a box is invalid,
+        and `BadExampleError` if the features have different numbers of values."""
         example: ExampleReader = row[OBJECTS]
         sides = [example.values(name) for name in self._boxes]
         if len(sides) == 1:
@@ -130,16 +125,8 @@ class ObjectsReader:
 
 
 def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list: bool = False) -> Any:
-    """Returns the only value of a feature, or a list if there are several values. An empty list becomes None.
-
-    Args:
-        name: The name of the feature.
-        values: The values of the feature in the record.
-        is_list: Whether to return a list for a single value too.
-
-    Raises:
-        InvalidInput: Several values are bytes, and one of them is not text.
-    """
+    """Returns the only value of a feature, or None without values. Returns a list, in which bytes are decoded, if there
+    are several values or `is_list` is true. Raises `InvalidInput` if bytes in the list are not UTF-8."""
     if len(values) == 1 and not is_list:
         return values[0]
     try:
@@ -162,8 +149,8 @@ def read_key(example: ExampleReader, name: str) -> str:
 
 
 def resolve_by_record(example: ExampleReader, column: Column) -> Column:
-    """Completes an array column with the shape and dtype of the `.npy` file that is stored in a bytes feature. Raises
-    `InvalidInput` if the feature does not have exactly one value, has numbers, or is not a `.npy` file."""
+    """Completes an array column with the shape and dtype of a `.npy` file that is stored in a bytes feature. Raises
+    `InvalidInput` if the feature does not contain exactly one `.npy` file."""
     name = column.names[0]
     values = example.values(name)
     if has_numbers(example, name):
@@ -174,8 +161,8 @@ def resolve_by_record(example: ExampleReader, column: Column) -> Column:
 
 
 def read_part(path: str, start: int, example: ExampleReader, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
-    """Returns the position of a mask, image or array in the record file, or the numbers of an array as a list. Returns
-    None if the feature is missing.
+    """Returns the position of a mask, image or array in the record file; or a list, for an array that is stored as a list
+    of numbers. Returns None if the feature is missing.
 
     Args:
         path: The path of the file.
@@ -220,8 +207,8 @@ def has_numbers(example: ExampleReader, name: str) -> bool:
 def resolve_shapes(
     columns: tuple[Column, ...], example: ExampleReader, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Column, ...]:
-    """Adds shapes from the metadata of the dataset to the columns. Raises `UserError` if a column expects one number,
-    but the first record has several."""
+    """Adds shapes from the metadata of the dataset to the columns. Raises `UserError` if a column has a single number, but
+    the first record has several."""
     return tuple(_resolve_shape(column, example, shapes.get(column.names[0], ())) for column in columns)
 
 

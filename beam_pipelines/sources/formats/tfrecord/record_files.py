@@ -23,11 +23,11 @@ _NAME = re.compile(r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\
 
 
 class RecordFiles(ContainerSource):
-    """The record files of an input. Subclasses implement `list_record`, which converts a record to an input.
+    """The base class of sources of record files. Subclasses implement `list_record`, which converts a record to an input.
 
     Args:
         config: The options of the source.
-        spool_directory: The directory for data of compressed files; None disables spooling.
+        spool_directory: The directory for data from compressed files, or None if this data will not be read.
         shards: Name of a shard -> its split, if the input is a dataset with metadata; otherwise None.
     """
 
@@ -75,10 +75,10 @@ class RecordFiles(ContainerSource):
             path: The location of the record for dead letters.
             name: The key of records without a key.
             record: The record.
-            spool: The spool for bytes that cannot be read again by byte range; None if the file can be read again.
+            spool: The spool for the bytes of the record; None if the file can be read by byte range.
         """
 
 
 def is_record_file(name: str) -> bool:
-    """Returns whether the name of a file is typical for TFRecord or ArrayRecord files."""
+    """Returns whether a file is named like a TFRecord or ArrayRecord file."""
     return bool(_NAME.fullmatch(name))

@@ -1,4 +1,4 @@
-"""Finds the image, the labels and all remaining features in records that third-party tools wrote.
+"""Finds the image, the labels and all other features in records from other tools.
 
 The module `tf_input.record_layouts` defines the known layouts and the syntax of `--layout`. `tf_input.open_tfrecords`
 uses them too.
@@ -26,7 +26,7 @@ class ObjectsLayout(NamedTuple):
     """Features with one value per object.
 
     Attributes:
-        boxes: The features with relative ymin, xmin, ymax and xmax, or one feature with these four values per object.
+        boxes: Four features with relative ymin, xmin, ymax and xmax, or one feature with these four numbers per object.
         label: The feature with the class of each object.
         flags: Name of a flag after `objects/` -> its feature.
     """
@@ -44,17 +44,17 @@ class Layout(NamedTuple):
         image: The feature with the image's bytes; empty if there are no images.
         key: The feature with the example's key; empty if there is no key.
         weight: The feature with the example's weight; None if the layout has no weight.
-        raw: The layout of raw pixels that all have the same shape; None for all other images.
+        raw: The layout of raw images that all have the same shape; None for all other images.
         objects: The features with the objects; None if there are no objects.
         labels: The columns that a model predicts; None if they are unknown.
         features: The other columns to keep.
-        class_names: Feature -> class names, which its integers are indexes into.
+        class_names: Feature -> class names, if its integers are class indices.
         shapes: Feature -> the shape of its numbers.
-        mask: The feature with a mask that is stored as bytes of numbers; empty if there is no mask.
-        numbers: Feature with bytes of numbers, such as raw pixels -> how to read it.
+        mask: The feature with a mask that is stored as raw numbers; empty if there is no such mask.
+        numbers: Feature with raw numbers, such as pixels, in a bytes value -> the item of the layout that describes it.
         stated: The requested or detected layout; None if the dataset has metadata.
-        sides: The layout items that contain the shape of bytes of numbers.
-        counts: Feature -> the numbers of values that occur in the first records.
+        sides: The layout items that contain the shape of raw numbers.
+        counts: Feature -> the numbers of values that records have, among the first records.
         guess: A message about a detected layout; empty if the layout was requested.
         defaults: Feature -> the default value for records without it.
     """
@@ -130,7 +130,7 @@ def _layout_of(
     find_shape: Callable[[Item], tuple[int | None, ...]],
 ) -> Layout:
     items = stated.items
-    of_image = (IMAGE, "height", "width") if IMAGE in items else ()  # each example with an image has them
+    of_image = (IMAGE, "height", "width") if IMAGE in items else ()  # features that each example with an image has
     wants_objects = source.labels is None or any(column.names == (OBJECTS,) for column in source.labels)
     objects = _objects_of(stated, seen, message_start) if stated.box_names and wants_objects else None
     columns = {
@@ -145,7 +145,7 @@ def _layout_of(
     return Layout(
         stated.name,
         items[IMAGE].name if IMAGE in items and source.has_images else "",
-        # Other layouts may repeat a key.
+        # In other layouts, keys may not be unique.
         key=items["key"].name if "key" in items and stated.name == record_layouts.MAPPING else "",
         weight=items[WEIGHT].name if WEIGHT in items else None,
         objects=objects,
@@ -162,7 +162,7 @@ def _layout_of(
 
 
 def _are_values(seen: Mapping[str, FieldValues], source: SourceConfig) -> bool:
-    """Returns whether the records have no image, because every bytes feature is a key or a requested feature."""
+    """Returns whether no feature can be the image, because all bytes features have another purpose."""
     columns = (*(source.labels or ()), *source.features)
     named = {LABEL, source.key_column, source.group, source.split_column, *(name for column in columns for name in column.names)}
     return source.image_column is None and not any("bytes" in item.storages and name not in named for name, item in seen.items())
@@ -182,7 +182,7 @@ def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, FieldValues], 
 
 
 def _column_of(name: str, item: Item, seen: FieldValues, find_shape: Callable[[Item], tuple[int | None, ...]]) -> Column:
-    """Derives the column of a feature from the feature's values in the first records."""
+    """Derives the column of a feature from its layout item and its values in the first records."""
     if name == MASK:
         return Column(MASK, (item.name,), "mask")
     if item.default:
@@ -210,8 +210,8 @@ def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader])
 
 
 def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """Returns the columns for labels and further features, as requested by options or as defined by the layout. Raises
-    `UserError` if no label was requested, and the dataset has no label, or several."""
+    """Returns the columns of labels and of other features, which options or the layout specify. Raises `UserError` if
+    neither of them specifies the labels, or nothing is kept."""
     labels = layout.labels if source.labels is None else source.labels
     if labels is None:
         raise UserError(
@@ -228,10 +228,7 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
 
 
 def _resolve_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
-    """Changes a column to a list of any length if the number of values in an example differs from the number of
-    classes.
-
-    Otherwise, the values are one flag per class.
-    """
+    """Changes a column of several classes to a list of any length, unless each example has as many values as there are
+    classes. In this case, the values are one flag per class."""
     is_list = column.kind == "multi_label" and bool(set(counts) - {0, len(source.names_of(column.name))})
     return dataclasses.replace(column, shape=(None,)) if is_list else column

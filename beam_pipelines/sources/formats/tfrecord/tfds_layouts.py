@@ -13,7 +13,7 @@ _MAX_DEPTH = 20
 
 
 def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
-    """Yields (name, (kind, description)) of each feature. The names of sequence kinds end with "*"."""
+    """Yields (name, (kind, description)) for each nested feature. The kinds of features in sequences end with "*"."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"more than {_MAX_DEPTH} levels of nested features")
     kind = feature["pythonClassName"].rpartition(".")[2]
@@ -52,7 +52,7 @@ def layout_of_tfds(folder: str, info: dict[str, Any], tfds_features: Mapping[str
 
 
 def _shapes(tfds_features: Mapping[str, tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yields the name and shape of each tensor whose shape is completely known."""
+    """Yields the name and shape of each tensor of known shape."""
     for name, (kind, described) in tfds_features.items():
         sides = ((described.get("tensor") or {}).get("shape") or {}).get("dimensions", [])
         if kind == "Tensor" and sides and all(str(side).isdecimal() and int(side) for side in sides):
@@ -74,8 +74,7 @@ def _only(tfds_features: Mapping[str, tuple[str, dict[str, Any]]], wanted: str, 
 
 
 def _objects_of(tfds_features: Mapping[str, tuple[str, dict[str, Any]]]) -> ObjectsLayout | None:
-    """Returns the first feature that is a sequence of objects with boxes and classes, or None if there is no such
-    feature."""
+    """Returns the layout of the first sequence of objects with boxes and classes, or None if there is none."""
     for boxes, (kind, described) in tfds_features.items():
         parent = boxes.rpartition("/")[0]
         if kind != "BBoxFeature*" or (described.get("boundingBox") or {}).get("bboxFormat", "REL_YXYX") != "REL_YXYX":

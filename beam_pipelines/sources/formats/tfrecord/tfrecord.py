@@ -1,5 +1,5 @@
-"""Source `tfrecord`: records of `tf.train.Example` in TFRecord or ArrayRecord files that Recordmill or another tool
-wrote. The first bytes of a file determine its format. Only one record is in memory during listing."""
+"""Source `tfrecord`: `tf.train.Example` records in TFRecord or ArrayRecord files from Recordmill or other tools. Only one
+record at a time is in memory during listing."""
 
 import contextlib
 import dataclasses
@@ -92,18 +92,16 @@ class TfRecord(RecordFiles):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises metadata of datasets, and the usual names of record files."""
         markers = ("dataset_info.json", "manifest.json") if names.is_folder else ()
         name = names.find(*markers, *_PATTERNS)
         return Recognition(name, Certainty.MARKER) if name else None
 
     @classmethod
     def variant(cls, source: SourceConfig) -> type[Source]:
-        """Returns the class that lists records of any kind if `--records verbatim` is given."""
         return VerbatimRecords if source.is_verbatim else cls
 
     def _used_features(self, layout: Layout) -> frozenset[str]:
-        """Returns the names of the features that are read from records or computed by the reader."""
+        """Returns the names of the record features that are read, or that Recordmill computes."""
         sides = [layout.stated.items[side].names for side in layout.sides] if layout.stated else [("height", "width")]
         objects = (*layout.objects.boxes, layout.objects.label, *layout.objects.flags.values()) if layout.objects and self._objects else ()
         named = (layout.image, layout.key, *self._mapper.value_names, *self._mapper.part_names)
@@ -169,7 +167,7 @@ class TfRecord(RecordFiles):
 
 
 def _spool(image: InputRecord, record: Record, spool: AnySpoolWriter) -> InputRecord:
-    """Copies the data of an image to a temporary file and returns the image reference with the new offset."""
+    """Copies the images and arrays of an input to a temporary file, and returns the input with the new offsets."""
     start = record.offset + HEADER_BYTES
 
     def move(part: _Part) -> _Part:

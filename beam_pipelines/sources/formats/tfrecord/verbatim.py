@@ -1,11 +1,6 @@
-"""Implements `--records verbatim` of the source `tfrecord`, for records of any kind that are stored unchanged.
+"""Implements `--records verbatim` of the source `tfrecord`: records of any kind are stored unchanged.
 
-| input | result |
-| --- | --- |
-| a file, a pattern, a folder, a dataset of TensorFlow Datasets, or our own | the files and splits that `tfrecord` finds |
-| a record | a reference to its bytes, without parsing them; the key is `FILE#INDEX` |
-| a file compressed with GZIP or ZLIB; an ArrayRecord file | its records are spooled |
-| a corrupt record | dead letter `FILE@OFFSET`, or `FILE#INDEX` for ArrayRecord |
+Records are not parsed. The key of a record is `FILE#INDEX`.
 """
 
 from beam_pipelines.config.prepare_config import PrepareConfig
@@ -31,7 +26,6 @@ class VerbatimRecords(RecordFiles):
         super().__init__(config, spool_directory, read_shards(config.input.rstrip("/") or "/"))
 
     def list_record(self, part: str, path: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
-        """Returns a reference to the bytes of a record."""
         offset = record.offset + HEADER_BYTES if spool is None else spool.append(record.data)
         number = 0 if spool is None else spool.spool
         return InputRecord(name, part, "", self._files.splits.get(part), len(record.data), offset=offset, spool=number)

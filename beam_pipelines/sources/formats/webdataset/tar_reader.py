@@ -1,12 +1,10 @@
 """Reads the names and positions of the members of a tar file.
 
-Supported header formats are POSIX (ustar and pax) and GNU. The standard library's `tarfile` is used only to parse
-single headers. Iteration with `tarfile` is not safe for untrusted files. For example, `tarfile` keeps all members in
-memory.
+Supported header formats are POSIX (ustar and pax) and GNU. The standard library's `tarfile` only parses single headers
+here. It would not be safe for reading untrusted files, because it keeps all members in memory.
 
-The reader treats sparse files, links and devices as members without data. A tar file cannot be read beyond a corrupt
-header. A tar file ends with a block of zeros, after which only padding with zeros may follow. If a second tar file was
-appended after the zeros, the data of the second file is reported as lost.
+Sparse files, links and devices are members without data. A tar file cannot be read beyond a corrupt header. It ends with
+a block of zeros. If other data than zeros follows, such as a second tar file, this data is reported as lost.
 """
 
 import os
@@ -28,7 +26,7 @@ _HEADERS = (
     b"g",
     b"L",
     b"K",
-)  # headers about: the next member (pax), all members, a long name, a link's target
+)  # pax headers for the next member and for all members, a long name, the target of a link
 _WITHOUT_DATA = {b"1": "a link", b"2": "a link", b"3": "a device", b"4": "a device", b"5": "a folder", b"6": "a pipe"}
 FILE, FOLDER = "a file", "a folder"
 
@@ -37,7 +35,7 @@ class BadTarError(ValueError):
     """Raised if a tar file is corrupt or truncated.
 
     Attributes:
-        offset: The offset after which nothing can be read, in bytes.
+        offset: The offset in bytes from which the file cannot be read.
     """
 
     def __init__(self, offset: int, message: str) -> None:
@@ -53,8 +51,8 @@ class Member(NamedTuple):
     """The header of a member.
 
     Attributes:
-        name: The path of the member, as in the header. Bytes that are not UTF-8 become lone surrogates.
-        kind: `FILE`, `FOLDER`, or a description of another kind for messages.
+        name: The path of the member. Bytes that are not UTF-8 become lone surrogates.
+        kind: `FILE`, `FOLDER`, or a description of any other kind, for messages.
         offset: The offset of the data in the file, in bytes.
         num_bytes: The length of the data, in bytes.
     """
@@ -70,7 +68,7 @@ class TarReader:
 
     Args:
         file: The file, open at its start.
-        is_seekable: Whether the file can be read in any order. If not, data between members is read too.
+        is_seekable: Whether the file can be read in any order. Otherwise, data that is not needed is read too.
     """
 
     def __init__(self, file: BinaryIO, is_seekable: bool) -> None:
@@ -83,19 +81,18 @@ class TarReader:
             file.seek(0)
 
     def read(self, member: Member) -> bytes:
-        """Reads the data of the tar member that was yielded last. Raises `BadTarError` if the data is truncated."""
+        """Reads the data of the member that was yielded last. Raises `BadTarError` if the data is truncated."""
         return self._read(member.offset, member.num_bytes)
 
     def __iter__(self) -> Iterator[Member]:
-        """Yields the members, in order. Raises `BadTarError` if the file is corrupt. Earlier members have already been
-        yielded."""
+        """Yields the members in order. Raises `BadTarError` at the first member that cannot be read."""
         if not self._size:
             raise BadTarError(0, "the file is empty")
         offset = 0
-        extended_fields: dict[str, str] = {}  # from extended headers, which come before a member's own header
+        extended_fields: dict[str, str] = {}  # from extended headers, which precede the header of a member
         while True:
             header = self._read(offset, _BLOCK)
-            if not any(header):  # zeros are the end marker; a file without it is truncated
+            if not any(header):  # A block of zeros marks the end. A file without this block is truncated.
                 self._read_end()
                 return
             member, kind = _parse_header(header, offset, extended_fields)
@@ -153,7 +150,7 @@ class TarReader:
 
 
 def _parse_header(header: bytes, offset: int, extended_fields: dict[str, str]) -> tuple[Member, bytes]:
-    """Returns a member and its type."""
+    """Returns a member, and the type in its header."""
     try:
         info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         size = int(extended_fields["size"]) if extended_fields.get("size", "").isdecimal() else info.size
@@ -163,7 +160,7 @@ def _parse_header(header: bytes, offset: int, extended_fields: dict[str, str]) -
         if offset:
             raise BadTarError(offset, f"a corrupt header: {error}; the rest of the file is not read") from None
         raise NoTarError(offset, f"not a tar file: it does not begin with a header ({error})") from None
-    # GNU has other data where POSIX has the start of a long name.
+    # GNU headers have other data in the place where POSIX headers have the start of a long name.
     name = extended_fields.get("path") or (info.name if header[257:263] == b"ustar\0" else _text(header[:100].partition(b"\0")[0]))
     kind = info.type
     if kind in _HEADERS:

@@ -1,5 +1,4 @@
-"""Groups consecutive members of a tar file into samples. The names of a sample's members are equal up to the first
-dot."""
+"""Groups consecutive members of a tar file into samples. A sample's members have the same name up to the first dot."""
 
 import re
 from typing import Any, Collection, Iterator
@@ -23,12 +22,12 @@ class TarSample:
     """The members of one sample.
 
     Attributes:
-        key: The common part of the names, before the first dot.
-        members: The extension after the first dot -> the member.
-        texts: Extension -> the data of members that are read immediately.
-        spooled: Extension -> the offset of the member's data in the spool, for compressed files.
-        starts: Extension -> the first bytes of arrays that may be the image.
-        rejection: Reason and message, if the sample is rejected.
+        key: The part of the names before the first dot.
+        members: Extension (the part of a name after the first dot) -> the member.
+        texts: Extension -> the data of a member that was read immediately.
+        spooled: Extension -> the offset of a member's data in the spool, for compressed files.
+        starts: Extension -> the first bytes of an array that may be the image.
+        rejection: The reason and the message of a rejected sample, or None.
     """
 
     def __init__(self, key: str) -> None:
@@ -40,12 +39,12 @@ class TarSample:
         self.rejection: tuple[str, str] | None = None
 
     def reject(self, reason: str, message: str) -> None:
-        """Rejects the sample. Keeps the first reason."""
+        """Rejects the sample, unless it is already rejected."""
         self.rejection = self.rejection or (reason, message)
 
     def fields(self) -> dict[str, Any]:
-        """Returns the fields of the sample's JSON member, or an empty mapping if there is no JSON. Raises
-        `InvalidInput` if the JSON is not a valid object."""
+        """Returns the fields in the sample's JSON member, or {} if there is no such member. Raises `InvalidInput` if the
+        JSON is not a valid object."""
         if "json" not in self.texts:
             return {}
         try:
@@ -57,15 +56,15 @@ class TarSample:
         return fields
 
     def text(self, extension: str) -> str:
-        """Returns the text of a member of the sample, without leading and trailing line ends. Raises `InvalidInput` if
-        the member is not UTF-8."""
+        """Returns the text in a member, without leading and trailing line ends. Raises `InvalidInput` if the member is
+        not UTF-8."""
         try:
             return self.texts[extension].decode().strip("\r\n")
         except UnicodeDecodeError:
             raise InvalidInput("bad_value", f".{extension} is not valid UTF-8") from None
 
     def is_readable(self) -> bool:
-        """Returns whether the sample and its JSON are valid."""
+        """Returns whether the sample is not rejected, and its JSON is valid."""
         try:
             self.fields()
         except InvalidInput:
@@ -79,14 +78,14 @@ class SampleReader:
     Args:
         tar: The reader of the tar file.
         name: The path of the file, for dead letters.
-        texts: The extensions of members to read, which is the part of a name after the first dot.
-        parts: The extensions of members to spool, if there is a spool: images, masks and arrays.
-        starts: The extensions of members whose first bytes are read: arrays that may be the image.
+        texts: The extensions of members to read.
+        parts: The extensions of members to spool if there is a spool, such as images, masks and arrays.
+        starts: The extensions of arrays that may be the image, whose first bytes are read.
         spool: The spool for the data of a compressed file.
         ignore: Glob patterns of member names to ignore.
 
     Attributes:
-        num_ignored: The number of members that belong to no sample.
+        num_ignored: The number of members that do not belong to a sample.
     """
 
     def __init__(
@@ -109,8 +108,7 @@ class SampleReader:
         self._ignore = ignore
 
     def __iter__(self) -> Iterator[TarSample | DeadLetter]:
-        """Yields the samples, and dead letters for invalid members. Raises `NoTarError` if the file is not a tar file.
-        """
+        """Yields samples, and dead letters for invalid members. Raises `NoTarError` if the file is not a tar file."""
         sample: TarSample | None = None
         end: DeadLetter | None = None
         try:
@@ -134,7 +132,7 @@ class SampleReader:
         except BadTarError as error:
             end = DeadLetter(f"{self._name}@{error.offset}", "list", "bad_tar", str(error))
         if sample and (sample.members or sample.rejection):
-            yield sample  # members before the error are complete
+            yield sample  # all members before the error are complete
         if end:
             yield end
 
