@@ -368,6 +368,10 @@ def test_command_writes_boxes_and_masks_for_training(tmp_path, kind):
         sides = [[ymin / HEIGHT, xmin / WIDTH, ymax / HEIGHT, xmax / WIDTH] for _, xmin, ymin, xmax, ymax in expected]
         np.testing.assert_allclose(example["objects"]["bbox"], np.reshape(sides, (-1, 4)), atol=1e-6)
         assert list(example["objects"]["label"]) == [("cat", "dog").index(box[0]) for box in expected]
+        for flag in case.flags:
+            assert len(example["objects"][flag]) == len(expected)
+        if len(expected) == 2:
+            assert {flag: tuple(example["objects"][flag]) for flag in case.flags} == dict(case.flags)
         if case.has_masks:
             mask = np.zeros((HEIGHT, WIDTH))
             for label, xmin, ymin, xmax, ymax in reversed(expected):
@@ -693,6 +697,65 @@ def test_invalid_file_is_named(tmp_path, case):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def many_objects(kind: str, num: int) -> Files:
+    """Returns the annotation file of a format for `num` images with 200 objects each."""
+    entries = range(num)
+    if kind == "cvat":
+        shapes = 200 * cvat_box(CAT, inner='<attribute name="a">1</attribute>')
+        return {"annotations.xml": cvat(*(cvat_image(shapes, name=f"{number}.png") for number in entries))}
+    if kind == "label_studio":
+        regions = 200 * [result(percent_rectangle(CAT))]
+        return {"export.json": json.dumps([task(*regions, image=f"{number}.png", number=number) for number in entries]).encode()}
+    return {"project.json": via_project({f"{number}": via_entry(*(200 * [via_region(CAT)]), name=f"{number}.png") for number in entries})}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cvat", "label_studio", "via"])
+def test_memory_does_not_grow_with_the_file(tmp_path, kind):
+    peaks = []
+    for num in (10, 100):
+        path = write(tmp_path / str(num), many_objects(kind, num) | {f"{number}.png": b"x" for number in range(num)})
+        source = open_source(PrepareJob(path, "out", "made", source=SourceConfig(kind=find_kind(kind))))
+        (part,) = source.parts()
+        tracemalloc.start()
+        assert sum(isinstance(item, InputRecord) for item in source.list(part)) == num
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + (1 << 20), peaks
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_links_out_of_the_input_are_never_read(tmp_path, kind):
+    form = FORMATS[kind]
+    write_files(tmp_path / "secret", {"1.png": IMAGES["1"]})
+    path = f"{write(tmp_path / 'in', form.write(BOXES))}/{form.input}".rstrip("/")
+    image = tmp_path / "in" / form.key.format("1")
+    image.unlink()
+    image.symlink_to(tmp_path / "secret/1.png")
+    listed = Listing(path, kind)
+    assert len(listed.images) == 2 and form.key.format("1") not in listed.images
+    assert "outside" in {letter.reason for letter in listed.letters.values()}
+    assert len(Listing(path, kind, follow_links=True).images) == 3
+
+
+@pytest.mark.parametrize("kind", ["cvat", "label_studio", "via"])
+def test_annotation_file_that_is_a_link_out_of_the_input_is_rejected(tmp_path, kind):
+    files = FORMATS[kind].write(BOXES)
+    (name,) = (name for name in files if "/" not in name)
+    write_files(tmp_path / "secret", {name: files.pop(name)})
+    path = write(tmp_path / "in", files)
+    (tmp_path / "in" / name).symlink_to(tmp_path / "secret" / name)
+    with pytest.raises(UserError, match="--follow_links"):
+        Listing(path, kind)
+    assert len(Listing(path, kind, follow_links=True).images) == 3
+
+
+def test_an_image_that_matches_ignore_is_counted(tmp_path):
+    for kind in ("cvat", "label_studio", "via"):
+        listed = Listing(write(tmp_path / kind, FORMATS[kind].write(BOXES)), kind, ignore=("1.png", "*-1.png"))
+        assert len(listed.images) == 2 and not listed.letters and listed.num_ignored == 2, kind
+
+
 # CVAT
 
 
@@ -729,23 +792,6 @@ def test_cvat_reports_fields_that_are_not_used(tmp_path):
     _, changes, _ = SHAPES["cvat points, lines and attributes"]
     listed = Listing(write(tmp_path, write_cvat(BOXES) | changes), "cvat")
     assert listed.unused == {"shapes of type points", "shapes of type polyline", "attribute colour"}
-
-
-@pytest.mark.slow
-def test_cvat_memory_does_not_grow_with_the_file(tmp_path):
-    shapes = "".join(cvat_box(CAT, inner='<attribute name="a">1</attribute>') for _ in range(200))
-    peaks = []
-    for num in (10, 100):
-        images = (cvat_image(shapes, name=f"{number}.png") for number in range(num))
-        path = write(tmp_path / str(num), {"annotations.xml": cvat(*images), "1.png": b"x"})
-        config = PrepareJob(path, "out", "made", source=SourceConfig(kind=find_kind("cvat")))
-        source = open_source(config)
-        (part,) = source.parts()
-        tracemalloc.start()
-        assert sum(1 for _ in source.list(part)) == num
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < peaks[0] + (1 << 20), peaks
 
 
 # Label Studio

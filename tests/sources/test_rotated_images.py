@@ -83,7 +83,49 @@ def write_row_boxes(root: pathlib.Path, drawn_on: str, stated: str) -> list[str]
     return [f"--input={root}/in.csv"]
 
 
-SOURCES = {"coco": write_coco, "voc": write_voc, "table": write_table, "table of boxes": write_row_boxes}
+def write_labelme(root: pathlib.Path, drawn_on: str, stated: str) -> list[str]:
+    for name in NAMES:
+        width, height = size_of(name, stated)
+        xmin, ymin, xmax, ymax = box_of(name, drawn_on)
+        shape = {"label": "leaf", "shape_type": "rectangle", "points": [[xmin, ymin], [xmax, ymax]]}
+        content = {"shapes": [shape], "imagePath": f"{name}.png", "imageWidth": width, "imageHeight": height}
+        (root / f"{name}.json").write_text(json.dumps(content))
+    return [f"--input={root}", "--masks"]
+
+
+def write_cvat(root: pathlib.Path, drawn_on: str, stated: str) -> list[str]:
+    images = []
+    for name in NAMES:
+        width, height = size_of(name, stated)
+        sides = " ".join(f'{tag}="{side}"' for tag, side in zip(("xtl", "ytl", "xbr", "ybr"), box_of(name, drawn_on)))
+        images.append(f'<image name="{name}.png" width="{width}" height="{height}"><box label="leaf" {sides}/></image>')
+    (root / "in.xml").write_text(f"<annotations>{''.join(images)}</annotations>")
+    return [f"--input={root}/in.xml", "--masks"]
+
+
+def write_label_studio(root: pathlib.Path, drawn_on: str, stated: str) -> list[str]:
+    tasks = []
+    for name in NAMES:
+        width, height = size_of(name, stated)
+        xmin, ymin, xmax, ymax = box_of(name, drawn_on)
+        real_width, real_height = FILE_SIZE if box_of(name, drawn_on) == FILE_BOX else FILE_SIZE[::-1]
+        sides = {"x": xmin / real_width, "y": ymin / real_height, "width": (xmax - xmin) / real_width, "height": (ymax - ymin) / real_height}
+        value = {**{side: 100 * share for side, share in sides.items()}, "rectanglelabels": ["leaf"]}
+        result = {"type": "rectanglelabels", "value": value, "original_width": width, "original_height": height}
+        tasks.append({"data": {"image": f"{name}.png"}, "annotations": [{"result": [result]}]})
+    (root / "in.json").write_text(json.dumps(tasks))
+    return [f"--input={root}/in.json", "--masks"]
+
+
+SOURCES = {
+    "coco": write_coco,
+    "voc": write_voc,
+    "table": write_table,
+    "table of boxes": write_row_boxes,
+    "labelme": write_labelme,
+    "cvat": write_cvat,
+    "label_studio": write_label_studio,
+}
 
 
 @pytest.mark.slow(8)

@@ -80,7 +80,8 @@ class PairedSource(AnnotationSource):
         for group in groups:
             matched = match_files(self._root, files, self.names, group)
             num_annotations += len(matched.pairs) + len(matched.annotations)
-            if self.may_embed and not matched.images:  # No annotation needs the names of other images.
+            # If there are no other files, no annotation needs their names, so that several tasks can list the group.
+            if self.may_embed and not matched.images and not matched.dead_letters:
                 matched.pairs.extend(Pair(path, "", 0, split) for path, split in matched.annotations)
                 matched.annotations.clear()
             rows = iter(matched.pairs)
