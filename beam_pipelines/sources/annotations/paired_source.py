@@ -16,9 +16,9 @@ from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.sources.annotations.annotation_source import Annotation, AnnotationSource
-from beam_pipelines.sources.annotations.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.annotations.paired_files import Matched, Pair, PairedFolders, PairedNames
 from beam_pipelines.sources.annotations.paired_files import find_groups, find_images, match_files, stem
+from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.file_listing import FileListing
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.roots import OutsideError
@@ -26,6 +26,7 @@ from beam_pipelines.sources.files.sizes import find_sizes
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.storage.input_errors import describe_fact, size_on_disk
+from tf_input.dataset_format import IMAGE
 
 PART_FILES = 500
 
@@ -264,7 +265,7 @@ class PairedSource(AnnotationSource):
         self.unused_fields.add(annotation.others)
         key, path, data = nfc(pair.annotation), pair.annotation, self.decode_image(annotation.image)
         record = InputRecord(key, path, annotation.label, pair.split, len(data), offset=0, values=annotation.values)
-        return Embedded(record, data)
+        return Embedded(record, {IMAGE: data})
 
     def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | InvalidInput]:
         """Reads annotation files and yields their contents in order. Files in an object store are requested in

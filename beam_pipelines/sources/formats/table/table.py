@@ -5,8 +5,7 @@ The memory use does not depend on the number of rows, unless rows are grouped by
 
 import dataclasses
 import functools
-import itertools
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
@@ -23,6 +22,7 @@ from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.missing_cells import check_defaults
 from beam_pipelines.sources.cells.row_boxes import RowBoxes
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
+from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import given_already
 from beam_pipelines.sources.files.roots import Root
@@ -38,13 +38,9 @@ from beam_pipelines.sources.rows.table_files import METADATA, TableFile
 from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, first_cells, read_first_row, read_head, read_rows, show_columns
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
 from tf_input.dataset_format import IMAGE, OBJECTS
 
 _FILES = ("image", "mask")  # kinds whose bytes may be in the table itself, like the example's image
-
-# References to spooled images that wait until their spool is complete, so that all listed images can be read.
-_SPOOL_IMAGES = 16_384
 
 # The memory for rows that are grouped by image, as a multiple of the size of the text file.
 _GROUPED_SHARE = 4
@@ -57,11 +53,6 @@ Listed = InputRecord | DeadLetter
 _TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.ndjson", "*.parquet", "*.csv.gz", "*.tsv.gz", "*.jsonl.gz", "*.ndjson.gz")
 _MARKERS = ("metadata.csv", "metadata.jsonl", "_annotations.csv", "*.parquet")
 _IMAGE_FOLDERS = ("images", "jpegimages", "img", "imgs")
-
-
-class _Embedded(NamedTuple):
-    image: InputRecord
-    data: Mapping[str, bytes]  # of `image`, and of other images, by name
 
 
 class Table(RowFiles):
@@ -166,7 +157,7 @@ class Table(RowFiles):
         file = self._files[part]
         listed = self._read(file)
         if self._has_embedded(file):
-            return _spool(listed, self._spool_directory)
+            return spool_images(listed, self._spool_directory)
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
 
     def _has_embedded(self, file: TableFile) -> bool:
@@ -197,7 +188,7 @@ class Table(RowFiles):
             raise given_already(self._config, f"the table, in its column {printable(column)!r},", "--split_column=")
         return column
 
-    def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:
+    def _read(self, file: TableFile) -> Iterator[Listed | Embedded]:
         root = self._root_of(file)
         read = functools.partial(self._read_row, file, root, self._make_mapper(root))
         rows = read_rows(file, self._config.source, self._needed, self._known_names, self.unused_fields)
@@ -220,7 +211,7 @@ class Table(RowFiles):
         is_compressed = file.format == "parquet" or file.path.lower().endswith(".gz")
         return MAX_MEMORY if is_compressed else min(MAX_MEMORY, _GROUPED_SHARE * num_bytes)
 
-    def _read_row(self, file: TableFile, root: Root, mapper: RowMapper, number: int, row: Mapping[str, Any]) -> InputRecord | _Embedded:
+    def _read_row(self, file: TableFile, root: Root, mapper: RowMapper, number: int, row: Mapping[str, Any]) -> InputRecord | Embedded:
         """Converts a row to an input. Raises `InvalidInput` if a cell is invalid for its column."""
         row, column = mapper.fill(row), self._columns.image
         cell = row.get(column) if column else None
@@ -243,7 +234,7 @@ class Table(RowFiles):
             if isinstance(data := record.values[name], bytes):
                 embedded[name] = data
                 record = record._replace(values={**record.values, name: FilePart(file.name, 0, len(data))})
-        return _Embedded(record, embedded) if embedded else record
+        return Embedded(record, embedded) if embedded else record
 
 
 def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, TableHead]:
@@ -271,29 +262,6 @@ def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
             shown, column = "bytes" if isinstance(cell_value, bytes) else printable(repr(cell_value[:80])), printable(name)
             advice = f"Use --image_column={column} if it is, or --image=none for examples without images."
             raise UserError(f"{printable(file.name)}: column {column!r} has {shown}, which may be an image. {advice}")
-
-
-def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:
-    """Copies the images in the table to a temporary file and yields the inputs with the new image locations."""
-    if directory is None:
-        yield from (item.image if isinstance(item, _Embedded) else item for item in listed)
-        return
-    for first in listed:
-        with open_spool(directory) as writer:
-            batch = itertools.chain([first], itertools.islice(listed, _SPOOL_IMAGES - 1))
-            spooled = [_append(entry, writer) if isinstance(entry, _Embedded) else entry for entry in batch]
-        yield from spooled
-
-
-def _append(embedded: _Embedded, writer: SpoolWriter | ObjectSpoolWriter) -> InputRecord:
-    image = embedded.image
-    for name, data in embedded.data.items():
-        byte_range = {"spool": writer.spool, "offset": writer.append(data)}
-        if name == IMAGE:
-            image = image._replace(**byte_range)
-        else:
-            image = image._replace(values={**image.values, name: image.values[name]._replace(**byte_range)})
-    return image
 
 
 def _describes_tars(files: Sequence[str]) -> bool:
