@@ -26,6 +26,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
+from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.formats.label_studio.brush import decode_brush
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
@@ -284,11 +285,14 @@ class Listing:
 
     @property
     def boxes(self) -> dict[str, list[tuple]]:
-        """The class and the sides (xmin, ymin, xmax, ymax) of each object."""
-        return {
-            key: [(label, box[1], box[0], box[3], box[2]) for label, box in zip(image.values["objects"].labels, image.values["objects"].boxes)]
-            for key, image in self.images.items()
-        }
+        """The class and the sides (xmin, ymin, xmax, ymax) in pixels of each object."""
+        return {key: pixel_boxes(image.values["objects"]) for key, image in self.images.items()}
+
+
+def pixel_boxes(objects: Objects) -> list[tuple]:
+    height, width = objects.image_size if objects.is_relative and objects.image_size else (1, 1)
+    sides = [(box[1] * width, box[0] * height, box[3] * width, box[2] * height) for box in objects.boxes]
+    return [(label, *box) for label, box in zip(objects.labels, sides)]
 
 
 def write(root: pathlib.Path, files: Mapping[str, bytes]) -> str:

@@ -41,10 +41,12 @@ class AnnotationSource(Source):
 
     Attributes:
         flags: The additional features of each object: a mapping from name to kind.
+        is_relative: Whether annotations state shares of the sides of the image instead of pixels.
         class_fields: The fields with classes of entire images that `--label` may name. None allows any name.
     """
 
     flags: ClassVar[Mapping[str, str]] = {}
+    is_relative: ClassVar[bool] = False
     class_fields: ClassVar[Sequence[str] | None] = ()
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -123,7 +125,7 @@ class AnnotationSource(Source):
         values: dict[str, Any] = {}
         label = ""
         if self._has_objects:
-            values |= object_values(shapes, image_size, self.flags, self._config.source.has_masks)
+            values |= object_values(shapes, image_size, self.flags, self._config.source.has_masks, self.is_relative)
         for column in self._class_columns:
             value = self._read_classes(column, classes.get(column.names[0], ()))
             if column.name == LABEL and isinstance(value, str):

@@ -201,13 +201,37 @@ def bitmap(pixels: np.ndarray, top: int, left: int, image_size: tuple[int, int])
 
 
 def object_values(
-    shapes: Sequence[Shape], image_size: tuple[int, int] | None, flags: Iterable[str], has_masks: bool
+    shapes: Sequence[Shape],
+    image_size: tuple[int, int] | None,
+    flags: Iterable[str],
+    has_masks: bool,
+    is_relative: bool = False,
 ) -> dict[str, Any]:
-    """Returns the values of the features of objects. In a mask, smaller objects are drawn over larger objects."""
+    """Returns the values of the features of objects. In a mask, smaller objects are drawn over larger objects.
+
+    Args:
+        shapes: The objects.
+        image_size: The (height, width) in pixels of the image that the shapes refer to. None if unknown.
+        flags: The names of the additional features of objects.
+        has_masks: Whether a mask is drawn from the outlines.
+        is_relative: Whether the annotation states shares of the sides of its image instead of pixels. Then boxes and
+            polygons remain correct if the annotation states the sides of the image before its EXIF rotation.
+    """
     labels = tuple(shape.label for shape in shapes)
     columns = {name: tuple(shape.flags[name] for shape in shapes) for name in flags}
-    values: dict[str, Any] = {OBJECTS: Objects(tuple(shape.outline.box for shape in shapes), labels, columns, image_size)}
+    height, width = image_size if is_relative and image_size else (1, 1)
+    sides = [shape.outline.box for shape in shapes]
+    boxes = tuple((top / height, left / width, bottom / height, right / width) for top, left, bottom, right in sides)
+    values: dict[str, Any] = {OBJECTS: Objects(boxes, labels, columns, image_size, is_relative)}
     if has_masks:
         order = sorted(shapes, key=lambda shape: -shape.outline.area)  # stable
-        values[MASK] = Regions(tuple(shape.label for shape in order), tuple(shape.outline.region for shape in order), image_size)
+        regions = tuple(_divide(shape.outline.region, height, width) for shape in order)
+        values[MASK] = Regions(tuple(shape.label for shape in order), regions, image_size, is_relative)
     return values
+
+
+def _divide(region: Any, height: int, width: int) -> Any:
+    """Divides the coordinates of polygons by the sides of the image. Run-length encodings are not changed."""
+    if isinstance(region, dict):
+        return region
+    return [[value / (height if index % 2 else width) for index, value in enumerate(polygon)] for polygon in region]

@@ -51,6 +51,7 @@ class LabelStudio(ListedSource):
     )
     extensions = (".json",)
     file_format = LABEL_STUDIO
+    is_relative = True
     class_fields = None
 
     @classmethod
