@@ -1,5 +1,6 @@
 """Tests that the source `yolo` reads the layouts of Ultralytics, Roboflow and Darknet, and rejects invalid labels."""
 
+import json
 import os
 import pathlib
 from typing import Any, Mapping
@@ -19,6 +20,7 @@ from beam_pipelines.sources.formats.yolo.yolo import Yolo
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.registry import find_kind
 from made_images import encode, exif, noise, png, write_files
+from object_stores import connected_to, shared_server, upload_files
 
 IMAGE = b"not looked at"
 BOX = b"1 0.5 0.5 0.25 0.5\n"
@@ -580,6 +582,34 @@ def test_long_lists_are_divided_into_parts(tmp_path, monkeypatch):
     assert len(in_folder.parts) == 4 and len(listed.parts) == 6
     assert set(listed.images) == set(in_folder.images)
     assert listed.reasons == {"train.txt:21": "outside"}
+
+
+@pytest.mark.slow
+def test_lists_and_names_of_an_object_store_are_read(tmp_path):
+    files = {"train.txt": b"/content/pets/images/1.jpg\nimages/2.jpg\n", "obj.names": b"cat\ndog", "obj.data": b"train=train.txt\nnames=data/obj.names\n"}
+    files |= {"images/1.jpg": IMAGE, "images/2.jpg": IMAGE, "labels/1.txt": BOX}
+    with connected_to(shared_server("s3")) as server:
+        bucket = upload_files(server, {f"pets/{name}": data for name, data in files.items()}, folder="")
+        for name in ("pets", "pets/obj.data"):
+            listed = Listing(f"{bucket}/{name}", with_sizes=True)
+            assert guess_source(f"{bucket}/{name}").kind.name == "yolo"
+            assert {key: listed.labels(key) for key in listed.images} == {"images/1.jpg": ("dog",), "images/2.jpg": ()}
+            assert {image.num_bytes for image in listed.images.values()} == {len(IMAGE)}
+            assert [*listed.noted.values()] == [1] and listed.names == {("cat", "dog")}
+
+
+@pytest.mark.slow
+def test_command_reports_rejected_images_and_missing_label_files(tmp_path, capfd):
+    labels = {1: b"1 0.5 0.5 0.5 0.5", 2: b"0 0.9 0.5 0.5 0.5\n", 3: b"0 0.5 0.5 0.5 0.5\n9 0.5 0.5 0.5 0.5"}
+    write_files(tmp_path / "pets", {f"images/{number}.png": png(number) for number in range(5)} | yaml("train: images"))
+    write_files(tmp_path / "pets", {f"labels/{number}.txt": data for number, data in labels.items()})
+    command = ["prepare", f"--input={tmp_path}/pets", "--max_bad_fraction=0.5", "--no_report", "--overwrite", f"--output={tmp_path}/out"]
+    for option, rejected in (("reject", ["images/2.png", "images/3.png"]), ("clip", ["images/3.png"])):
+        assert main([*command, f"--bad_boxes={option}"]) == 0
+        assert any(": 2 images" in line for line in capfd.readouterr().err.splitlines() if "warning" in line)
+        letters = [json.loads(line) for line in (tmp_path / "out/dead_letters.jsonl").read_text().splitlines()]
+        assert [letter["path"] for letter in letters] == rejected
+        assert "labels/3.txt: line 2" in letters[-1]["message"]
 
 
 def test_sizes_of_images_are_found_on_request(tmp_path):
