@@ -192,7 +192,7 @@ def _csv_rows(
 ) -> Iterator[Row]:
     reader, header = _read_header(file, lines, config)
     positions = {name: header.index(name) for name in _check_columns(file, header, columns, unused_fields)}.items()
-    has_blanks = getattr(reader, "dialect").delimiter == "|"
+    has_blanks = reader.dialect.delimiter == "|"  # as in Flickr30k
     num_cells, names = len(header), "--column_names" if config.column_names else "the header"
     while True:
         lines.is_row_start = True
@@ -226,10 +226,10 @@ _DELIMITERS = ",\t;|"
 _BY_PRECEDENCE = "\t,;|"  # Tabs first, because texts seldom contain tabs.
 
 
-def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Iterator[list[str]], list[str]]:
-    """Returns the column names of a CSV file, and all rows below the header.
+def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Any, list[str]]:
+    """Returns a CSV reader of all rows below the header, and the column names.
 
-    If the file has no header, the given names and all rows are returned.
+    If the file has no header, the reader returns all rows, and the names are the given names.
     """
     csv.field_size_limit(MAX_LINE)  # a limit of this process; the default is 131,072 characters
     try:
