@@ -78,6 +78,11 @@ def labelme_shape(box: tuple, kind: str = "rectangle", **fields: Any) -> dict[st
     return {"label": box[0], "points": points, "group_id": None, "shape_type": kind, "flags": {}, **fields}
 
 
+def labelme_mask(pixels: np.ndarray, points: list) -> dict[str, Any]:
+    mask = base64.b64encode(encode(pixels, "PNG")).decode()
+    return {"label": "cat", "points": points, "shape_type": "mask", "mask": mask}
+
+
 def write_labelme(boxes: Mapping[str, Sequence[tuple]]) -> Files:
     files = {f"{name}.png": data for name, data in IMAGES.items()}
     for name, objects in boxes.items():
@@ -190,6 +195,10 @@ def via_region(box: tuple, kind: str = "rect", **attributes: Any) -> dict[str, A
     xs, ys = zip(*corners(box))
     shape = rectangle if kind == "rect" else {"name": "polygon", "all_points_x": xs, "all_points_y": ys}
     return {"shape_attributes": shape, "region_attributes": {"kind": label, **attributes}}
+
+
+def via_shape(name: str, **fields: Any) -> dict[str, Any]:
+    return {"shape_attributes": {"name": name, **fields}, "region_attributes": {"kind": "cat"}}
 
 
 def via_entry(*regions: Any, name: str = "1.png", **attributes: Any) -> dict[str, Any]:
@@ -416,16 +425,7 @@ SHAPES: dict[str, tuple[str, Files, list[tuple]]] = {
     "labelme mask": (
         "labelme",
         {
-            "1.json": labelme(
-                [
-                    {
-                        "label": "cat",
-                        "points": [[3, 4], [14, 17]],
-                        "shape_type": "mask",
-                        "mask": base64.b64encode(encode(np.pad(np.ones((12, 10), np.uint8), 1), "PNG")).decode(),
-                    }
-                ]
-            )
+            "1.json": labelme([labelme_mask(np.pad(np.ones((12, 10), np.uint8), 1), [[3, 4], [14, 17]])])
         },
         [CAT],
     ),
@@ -512,15 +512,15 @@ SHAPES |= {
 }
 LABEL_FILE = "training/label_2/1.txt"
 SHAPES |= {
-    "via circle": ("via", changed_via({"shape_attributes": {"name": "circle", "cx": 20, "cy": 10, "r": 5}, "region_attributes": {"kind": "cat"}}), [("cat", 15, 5, 25, 15)]),
+    "via circle": ("via", changed_via(via_shape("circle", cx=20, cy=10, r=5)), [("cat", 15, 5, 25, 15)]),
     "via ellipse": (
         "via",
-        changed_via({"shape_attributes": {"name": "ellipse", "cx": 10, "cy": 10, "rx": 3, "ry": 5, "theta": math.pi / 2}, "region_attributes": {"kind": "cat"}}),
+        changed_via(via_shape("ellipse", cx=10, cy=10, rx=3, ry=5, theta=math.pi / 2)),
         _TURNED,
     ),
     "via points and lines": (
         "via",
-        changed_via(via_region(CAT), *({"shape_attributes": {"name": kind}, "region_attributes": {"kind": "cat"}} for kind in ("point", "polyline"))),
+        changed_via(via_region(CAT), *(via_shape(kind) for kind in ("point", "polyline"))),
         [CAT],
     ),
     "via checkbox": ("via", changed_via(via_region(({"cat": True, "dog": False}, *CAT[1:]))), [CAT]),
@@ -546,6 +546,8 @@ def test_shapes_become_boxes(tmp_path, case):
 # Invalid and hostile annotations of picture 1: format, changes of the files, reason, words of the message.
 
 DEEP = b"[" * 200_000
+# A PNG of one pixel whose header states 458,752 x 458,752 pixels.
+BOMB = encode(np.ones((1, 1), np.uint8), "PNG").replace(b"\0\0\0\1\0\0\0\1", b"\0\7\0\0\0\7\0\0")
 BAD: dict[str, tuple[str, Files, str, list[str]]] = {
     "labelme NaN": ("labelme", {"1.json": labelme([labelme_shape(("cat", 4, 5, float("nan"), 9))])}, "bad_box", ["shape 1", "cat", "nan"]),
     "labelme huge number": ("labelme", {"1.json": labelme([labelme_shape(("cat", 4, 5, 10**400, 9))])}, "bad_box", ["shape 1"]),
@@ -562,13 +564,13 @@ BAD: dict[str, tuple[str, Files, str, list[str]]] = {
     "labelme size": ("labelme", {"1.json": labelme([], imageHeight=-4)}, "size_mismatch", ["-4"]),
     "labelme mask outside": (
         "labelme",
-        {"1.json": labelme([labelme_shape(CAT, shape_type="mask", points=[[40, 4], [60, 9]], mask=base64.b64encode(encode(np.ones((6, 21), np.uint8), "PNG")).decode())])},
+        {"1.json": labelme([labelme_mask(np.ones((6, 21), np.uint8), [[40, 4], [60, 9]])])},
         "bad_mask",
         ["shape 1"],
     ),
     "labelme mask bomb": (
         "labelme",
-        {"1.json": labelme([labelme_shape(CAT, shape_type="mask", mask=base64.b64encode(encode(np.ones((1, 1), np.uint8), "PNG").replace(b"\0\0\0\1\0\0\0\1", b"\0\7\0\0\0\7\0\0")).decode())])},
+        {"1.json": labelme([labelme_shape(CAT, shape_type="mask", mask=base64.b64encode(BOMB).decode())])},
         "bad_mask",
         [],
     ),
@@ -625,11 +627,11 @@ BAD |= {
 BAD |= {
     "via infinity": ("via", changed_via(via_region(CAT), via_region(("cat", 1e300, 2, 3, 4))), "bad_box", ["region 2", "cat"]),
     "via negative side": ("via", changed_via(via_region(("cat", 9, 2, 3, 4))), "bad_box", ["region 1", "-6"]),
-    "via missing side": ("via", changed_via({"shape_attributes": {"name": "circle", "cx": 1, "cy": 2}, "region_attributes": {"kind": "cat"}}), "bad_box", ["r None"]),
-    "via negative radius": ("via", changed_via({"shape_attributes": {"name": "circle", "cx": 1, "cy": 2, "r": -3}, "region_attributes": {"kind": "cat"}}), "bad_box", ["-3"]),
-    "via two corners": ("via", changed_via({"shape_attributes": {"name": "polygon", "all_points_x": [1, 2], "all_points_y": [3, 4]}, "region_attributes": {"kind": "cat"}}), "bad_box", ["2 points"]),
-    "via lists of different lengths": ("via", changed_via({"shape_attributes": {"name": "polygon", "all_points_x": [1, 2], "all_points_y": [3]}, "region_attributes": {"kind": "cat"}}), "bad_box", ["equal length"]),
-    "via unknown shape": ("via", changed_via({"shape_attributes": {"name": "star"}, "region_attributes": {"kind": "cat"}}), "bad_annotation", ["star"]),
+    "via missing side": ("via", changed_via(via_shape("circle", cx=1, cy=2)), "bad_box", ["r None"]),
+    "via negative radius": ("via", changed_via(via_shape("circle", cx=1, cy=2, r=-3)), "bad_box", ["-3"]),
+    "via two corners": ("via", changed_via(via_shape("polygon", all_points_x=[1, 2], all_points_y=[3, 4])), "bad_box", ["2 points"]),
+    "via lists of different lengths": ("via", changed_via(via_shape("polygon", all_points_x=[1, 2], all_points_y=[3])), "bad_box", ["equal length"]),
+    "via unknown shape": ("via", changed_via(via_shape("star")), "bad_annotation", ["star"]),
     "via empty class": ("via", changed_via(via_region(("", *CAT[1:]))), "bad_label", ["kind"]),
     "via two classes": ("via", changed_via(via_region(({"cat": True, "dog": True}, *CAT[1:]))), "bad_label", ["2 values"]),
     "via region is no object": ("via", changed_via(7), "bad_annotation", ["shape_attributes"]),

@@ -3,6 +3,7 @@
 The format: https://docs.cvat.ai/docs/manual/advanced/xml_format/. A file is read as a stream, one image at a time.
 """
 
+import functools
 import re
 from typing import Any, Iterator
 from xml.etree.ElementTree import Element, ParseError
@@ -95,7 +96,7 @@ class Cvat(ListedSource):
         image_size = read_image_size(element.get("height"), element.get("width"))
         others: set[str] = set()
         elements = [child for child in element if child.tag != "tag"]
-        read = lambda child: self._read_shape(child, image_size, others)  # noqa: E731
+        read = functools.partial(self._read_shape, image_size=image_size, others=others)
         shapes = read_shapes(elements, read) if self._has_objects else ()
         tags = [tag.get("label") for tag in element.findall("tag")]
         if element.get("subset") and element.get("subset").lower() not in (*SPLIT_FOLDERS, "default"):

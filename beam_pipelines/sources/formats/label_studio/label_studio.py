@@ -5,6 +5,7 @@ annotation that is not cancelled is used.
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 from typing import Any, Iterator, Mapping, Sequence
@@ -95,7 +96,7 @@ class LabelStudio(ListedSource):
     def _parse(self, task: Task) -> Annotation:
         others = set(task.others)
         sizes: set[tuple[int, int] | None] = set()
-        read = lambda value: self._read_shape(value, others, sizes)  # noqa: E731
+        read = functools.partial(self._read_shape, others=others, sizes=sizes)
         shapes = read_shapes(task.regions, read, "region") if self._has_objects else ()
         if len(sizes) > 1:
             raise InvalidInput("size_mismatch", f"regions refer to images of different sizes: {sorted(sizes)}")
