@@ -1,5 +1,6 @@
 """Tests that the source `masks` pairs images with masks in common layouts, reads splits, and rejects unsafe links."""
 
+import dataclasses
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.sources.files.mask_classes import read_mask_classes
 from beam_pipelines.sources.formats.masks import Masks
 from beam_pipelines.sources.guess import guess_source
+from beam_pipelines.sources.listing.make_schema import mask_names
 from beam_pipelines.sources.registry import find_kind
 from made_images import encode, jpeg, write_files
 from tf_input.dataset_format import Feature
@@ -347,7 +349,7 @@ def stored_masks(root: pathlib.Path) -> list[np.ndarray]:
     return [np.squeeze(example["mask"]) for example in list(tf_input.open(str(root.parent / "out"))["train"][:2])]
 
 
-def mask_names(root: pathlib.Path) -> list[str]:
+def stored_names(root: pathlib.Path) -> list[str]:
     manifest = json.loads((root.parent / "out/manifest.json").read_text())
     return next(feature for feature in manifest["schema"] if feature["name"] == "mask").get("label_names", [])
 
@@ -360,7 +362,7 @@ def test_colors_of_masks_become_classes(case, tmp_path, capsys):
     assert prepare(root) == 0
     output = capsys.readouterr()
     assert f"--mask_colors={name}" in output.err and "0 sky, 1 road, 2 car" in output.out
-    assert mask_names(root) == ["sky", "road", "car"]
+    assert stored_names(root) == ["sky", "road", "car"]
     for mask in stored_masks(root):
         assert (mask[0, 0], mask[15, 0], mask[15, 15]) == (0, 1, 2) and mask.dtype == np.uint8
     import tensorflow_datasets as tfds
@@ -391,7 +393,7 @@ def test_masks_in_color_need_a_file_of_classes(tmp_path, capsys):
     assert "--mask_colors FILE" in message and "0,0,192 (50.00%); 128,64,128 (37.50%); 64,0,128 (12.50%)" in message
     (tmp_path / "colors.csv").write_text("name,r,g,b\na,0,0,192\nb,128,64,128\nc,64,0,128\n")
     assert prepare(root, "--mask_colors", tmp_path / "colors.csv") == 0
-    assert mask_names(root) == ["a", "b", "c"]
+    assert stored_names(root) == ["a", "b", "c"]
 
 
 @pytest.mark.slow(3)
@@ -403,10 +405,10 @@ def test_file_of_classes_that_does_not_fit_the_masks_is_rejected(tmp_path, capsy
     assert prepare(root) == 2
     assert "--mask_colors none" in capsys.readouterr().err
     assert prepare(root, "--mask_colors", "none") == 0
-    assert mask_names(root) == [] and (stored_masks(root)[0] == 2).all()
+    assert stored_names(root) == [] and (stored_masks(root)[0] == 2).all()
     (tmp_path / "names.txt").write_text("sky\nroad\ncar\n")
     assert prepare(root, "--mask_colors", "none", "--label_names", tmp_path / "names.txt") == 0
-    assert mask_names(root) == ["sky", "road", "car"]
+    assert stored_names(root) == ["sky", "road", "car"]
     (tmp_path / "names.txt").write_text("sky\nroad\n")
     assert prepare(root, "--mask_colors", "none", "--label_names", tmp_path / "names.txt") == 2
     assert "the value 2 at x 0, y 0" in capsys.readouterr().err
@@ -421,7 +423,7 @@ def test_roboflow_lists_the_classes_of_values(tmp_path):
             write_files(root / split, {f"{number}_jpg.rf.ab.jpg": jpeg(number, 16, 16), f"{number}_jpg.rf.ab_mask.png": encode(np.full((16, 16), number % 2, np.uint8), "PNG")})
     assert guess_source(str(root)).kind.name == "masks"
     assert main(["prepare", "--input", str(root), "--output", str(tmp_path / "out"), "--no_report"]) == 0
-    assert mask_names(root) == ["background", "leaf"]
+    assert stored_names(root) == ["background", "leaf"]
     assert set(tf_input.open(str(tmp_path / "out")).splits) == {"train", "validation"}
 
 
@@ -434,11 +436,31 @@ def test_values_of_black_and_white_masks_become_classes(tmp_path, capsys):
         write_files(root, {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": encode(mask, "PNG")})
     (tmp_path / "names.txt").write_text("background\nperson\n")
     assert prepare(root, "--mask_values", "0=0,255=1", "--label_names", tmp_path / "names.txt") == 0
-    assert (stored_masks(root)[0][0, [8, 9]] == [0, 1]).all() and mask_names(root) == ["background", "person"]
+    assert (stored_masks(root)[0][0, [8, 9]] == [0, 1]).all() and stored_names(root) == ["background", "person"]
     assert not json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]
     assert prepare(root, "--mask_values", "0=0") == 2
     assert "the value 255 at x 9, y 0" in capsys.readouterr().err
     assert prepare(root, "--mask_values", "0=0,0=1") == prepare(root, "--mask_values", "black=0") == 2
+
+
+def test_numbers_of_an_earlier_dataset_are_kept():
+    source = SourceConfig(first_label_names={"mask": ("a", "b")}, mask_colors={"0,0,0": "b", "1,1,1": "c"})
+    assert mask_names(source, "mask", [Feature("mask", "mask")]) == ("a", "b", "c")
+    with pytest.raises(UserError, match="--label_names: lacks 'c'"):
+        mask_names(dataclasses.replace(source, label_names=("b", "d")), "mask", [Feature("mask", "mask")])
+
+
+@pytest.mark.slow(3)
+def test_values_of_masks_in_a_table_become_classes(tmp_path, capsys):
+    root = tmp_path / "in"
+    for number in range(4):
+        write_files(root, {f"{number}.jpg": jpeg(number, 16, 16), f"{number}.png": encode(np.full((16, 16), 255, np.uint8), "PNG")})
+    write_files(root, {"rows.csv": b"path,seg\n" + b"".join(b"%d.jpg,%d.png\n" % (number, number) for number in range(4))})
+    (tmp_path / "names.txt").write_text("background\nperson\n")
+    arguments = ["prepare", "--input", str(root / "rows.csv"), "--output", str(tmp_path / "out"), "--splits=train=1", "--mask_values", "0=0,255=1", "--no_report"]
+    assert main([*arguments, "--label", "seg:mask", "--label_names", str(tmp_path / "names.txt")]) == 0
+    assert (stored_masks(root)[0] == 1).all() and stored_names(root) == ["background", "person"]
+    assert main([*arguments, "--overwrite", "--label", "seg:text"]) == 2 and "--mask_values" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

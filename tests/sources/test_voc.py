@@ -133,6 +133,13 @@ def test_splits_may_be_in_the_folders_of_annotations_and_images(layout, tmp_path
     assert guess_source(str(tmp_path)).kind.name == "voc"
 
 
+def test_images_of_all_splits_may_be_in_one_folder(tmp_path):
+    for split, name in (("train", "1"), ("val", "2")):
+        write_files(tmp_path, {f"annotations/{split}/{name}.xml": xml(obj()), f"images/{name}.jpg": IMAGE})
+    listed = Listing(tmp_path)
+    assert listed.splits == {"images/1.jpg": "train", "images/2.jpg": "validation"} and not listed.letters
+
+
 def test_annotations_may_lack_an_extension(tmp_path):
     for name in ("n02085620_1", "n02085620_2"):
         write_files(tmp_path, {f"Annotation/n02085620-Chihuahua/{name}": xml(obj()), f"Images/n02085620-Chihuahua/{name}.jpg": IMAGE})

@@ -1,7 +1,7 @@
 """Finds folders of images and of annotation files, and pairs annotation files with images by their names."""
 
 import posixpath
-from typing import Iterator, NamedTuple
+from typing import Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import printable
@@ -41,6 +41,7 @@ class PairedFolders(NamedTuple):
         images: The folder with the images. It can be the annotation folder or its parent.
         split: The split that the folder is; None if the folder is not a split.
         has_lists: Whether to use lists of splits.
+        splits: A mapping from folders in `annotations` to splits, if the images of all splits are in one folder.
     """
 
     folder: str
@@ -48,6 +49,7 @@ class PairedFolders(NamedTuple):
     images: str
     split: str | None
     has_lists: bool
+    splits: Mapping[str, str] = {}
 
 
 class Pair(NamedTuple):
@@ -139,8 +141,10 @@ def split_group(
         return [group], []
     image_folders = files.top_level(images)[0]
     splits = name_splits(root.path, folders, split_folders)
+    if not {*folders} <= {*image_folders}:
+        return [group._replace(annotations=annotations, images=images, splits=splits, has_lists=False)], []
     groups = [
-        PairedFolders(group.folder, files.take_folder(join(annotations, name)), files.take_folder(join(images, name if name in image_folders else "")), split, False)
+        PairedFolders(group.folder, files.take_folder(join(annotations, name)), files.take_folder(join(images, name)), split, False)
         for name, split in splits.items()
     ]
     return groups, [join(images, name) for name in image_folders if name not in folders and images != group.folder]
@@ -185,6 +189,8 @@ def match_files(root: Root, files: FileListing, names: PairedNames, group: Paire
             num_ignored -= 1
             continue
         split = sets.members[name].split if sets else group.split
+        if group.splits and kind == "annotation":
+            split = group.splits.get(name.partition("/")[0])
         listed.add(name)
         if kind == "image":
             images.setdefault(name, []).append((*listed_file, split))

@@ -93,7 +93,7 @@ def reject_options(source: SourceConfig, kind: SourceKind) -> None:
     used = (*kind.options, *(_WITH_LABEL_NAMES if "label_names" in kind.options else ()))
     if "features" in kind.options and any(column.kind in KINDS for column in (*(source.labels or ()), *source.features)):
         used += _OF_POSITIONS
-    if any(column.kind in ("mask", "rle") for column in (*(source.labels or ()), *source.features)):
+    if "features" in kind.options:
         used += _OF_MASKS
     for field in ("records", *vars(plain)):  # --records implies --image=none, so it is named first
         if field not in ("kind", "divide", *used) and getattr(source, field) != getattr(plain, field):
