@@ -109,6 +109,12 @@ LAYOUTS = {
         ULTRALYTICS | yaml("train: [images/train, more.txt]\nval: images/val") | {"more.txt": b"extra/images/3.jpg", "extra/images/3.jpg": IMAGE, "extra/labels/3.txt": BOX},
         OF_ULTRALYTICS | {"extra/images/3.jpg": "train"},
     ),
+    "CVAT": (
+        "",
+        ULTRALYTICS | yaml("path: .\ntrain: train.txt\nval: val.txt") | {"train.txt": b"data/images/train/1.jpg\n", "val.txt": b"data/images/val/2.jpg\n"},
+        OF_ULTRALYTICS,
+    ),
+    "the whole folder": ("", {"1.jpg": IMAGE, "1.txt": BOX} | yaml("train: ."), {"1.jpg": "train"}),
     "without a dataset file": ("", ULTRALYTICS | {"labels/classes.txt": b"cat\ndog"}, OF_ULTRALYTICS),
     "names of years": (
         "",
