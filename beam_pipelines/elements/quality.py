@@ -103,7 +103,8 @@ class ShuffleQualities:
             self._features.setdefault(name, _Joined()).add(sequence)
 
     def to_json(self) -> dict[str, Any] | None:
-        """Returns class feature -> shuffle quality, as in `statistics.json`, or None if there are no class features."""
+        """Returns the shuffle quality of each class feature, by name, as in `statistics.json`. Returns None if there are
+        no class features."""
         return {name: self._features[name].to_json() for name in sorted(self._features)} or None
 
 

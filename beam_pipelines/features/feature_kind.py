@@ -149,7 +149,7 @@ class FeatureKind(abc.ABC):
 
     @abc.abstractmethod
     def count(self, feature: Feature, numbers: np.ndarray) -> Counter[str]:
-        """Returns name -> statistic of the stored numbers of one example."""
+        """Returns counts that summarize the stored numbers of an example, by name."""
 
     @abc.abstractmethod
     def check(self, feature: Feature, numbers: np.ndarray) -> None:

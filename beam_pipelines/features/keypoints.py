@@ -25,7 +25,6 @@ from tf_input.dataset_format import Feature
 
 _MAX_POINTS = 10_000  # of one value; more points are probably not keypoints
 _NOT_LABELED, _VISIBLE = 0.0, 2.0
-_MAX_VISIBILITY = 2.0
 _NUM_POSITION = 2  # x and y
 _BAD = "bad_keypoints"
 # Column names that consist of the name of a point and an axis, such as `left_eye_x`, `noseX`, `x_nose` or `y1`.
@@ -261,8 +260,8 @@ def normalize(points: np.ndarray) -> np.ndarray:
         raise InvalidInput(_BAD, f"point {index + 1} of {len(points)} has a missing number; it must have {points.shape[-1]} numbers{advice}")
     if not np.isfinite(points).all():
         raise InvalidInput(_BAD, "a point has an infinite number")
-    if points.shape[-1] == 3 and not np.isin(points[:, 2], (0, 1, 2)).all():
-        index = int(np.argmin(np.isin(points[:, 2], (0, 1, 2))))
+    if points.shape[-1] == 3 and not (is_valid := np.isin(points[:, 2], (0, 1, 2))).all():
+        index = int(np.argmin(is_valid))
         raise InvalidInput(_BAD, f"point {index + 1} of {len(points)} has the visibility {points[index, 2]:g}; it must be 0, 1 or 2")
     return points
 

@@ -59,7 +59,7 @@ class InputNames:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
+        """The last component of the path."""
         return self.path.rpartition("/")[2]
 
     @functools.cached_property

@@ -103,8 +103,8 @@ class Source(abc.ABC):
         invalid input becomes a dead letter instead."""
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns feature -> class names that the source states besides the labels of its inputs, as an ordered tuple or
-        an unordered set. Called after the parts have been listed."""
+        """Returns the class names of each feature that the source states apart from the labels of inputs, for example in
+        a header. A tuple is ordered, and a set is not. Called after the parts have been listed."""
         return {}
 
     def memory_bytes(self, part: str) -> int:

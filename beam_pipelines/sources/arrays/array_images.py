@@ -62,9 +62,8 @@ def list_images(
     image = InputRecord("", records.stream.path, "", images.split, offset=NO_IMAGE)
     if raw is not None:
         image = image._replace(num_bytes=raw.num_bytes, raw=raw, spool=spools.get(records.stream, 0))
-    for row, index in zip(
-        read_rows(root.path, fields, bounds.start, bounds.stop), bounds
-    ):  # rows first, so that zip() reaches their check at the end
+    # With the rows first, zip() reaches the check after the last row.
+    for row, index in zip(read_rows(root.path, fields, bounds.start, bounds.stop), bounds):
         name = f"{images.name}#{index:06d}"
         row |= {part: _point(field, index, spools) for part, field in parts.items()}
         try:
@@ -191,6 +190,4 @@ def split_of_file(path: str) -> str | None:
     """Returns the split that the name of a file, or else the name of a folder above it, indicates, or None."""
     *folders, name = path.split("/")
     named = take_split(name.partition(".")[0])[0]
-    return named or next(
-        (SPLIT_FOLDERS[folder.lower()] for folder in reversed(folders) if folder.lower() in SPLIT_FOLDERS), None
-    )
+    return named or next((SPLIT_FOLDERS[folder.lower()] for folder in reversed(folders) if folder.lower() in SPLIT_FOLDERS), None)

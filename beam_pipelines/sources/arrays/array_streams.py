@@ -167,11 +167,8 @@ def to_python(values: np.ndarray) -> list:
     if values.dtype.kind == "U":
         points = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="))).view(np.uint32)
         if (points > 0x10FFFF).any():
-            values = (
-                np.where(points > 0x10FFFF, np.uint32(0xD800), points)
-                .view(values.dtype.newbyteorder("="))
-                .reshape(values.shape)
-            )
+            valid = np.where(points > 0x10FFFF, np.uint32(0xD800), points)
+            values = valid.view(values.dtype.newbyteorder("=")).reshape(values.shape)
     return values.tolist()
 
 

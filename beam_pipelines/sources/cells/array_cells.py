@@ -66,7 +66,7 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
 
 
 def find_array_shapes(columns: Iterable[Column], resolve: Callable[[Column], Column]) -> tuple[Column, ...]:
-    """Completes columns whose shape or dtype is unknown with `resolve`, which reads the first row. If `resolve` raises
+    """Completes columns whose shape or dtype is unknown. `resolve` completes a column from the first row. If it raises
     `InvalidInput`, this function raises `UserError`."""
     return tuple(column if column.is_resolved else _resolve(column, resolve) for column in columns)
 

@@ -166,7 +166,7 @@ class FileListing:
         )
 
     def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:
-        """Returns the paths that match the patterns, and dead letters for paths that match, or that are folders in which
+        """Returns the paths that match the patterns, and the dead letters that concern such paths, or folders in which
         files may match. Raises `UserError` if a folder cannot be read."""
         names: list[str] = []
         rejected: dict[str, DeadLetter] = {}
@@ -306,7 +306,7 @@ def name_first(dead_letters: Iterable[DeadLetter]) -> str:
 
 
 def _is_odd(parts: Sequence[str]) -> bool:
-    """Returns whether a component of a path is empty, "." or "..", which object stores might change."""
+    """Returns whether a component of a path is empty, "." or "..". Object stores may change such paths."""
     return "" in parts or "." in parts or ".." in parts
 
 

@@ -23,7 +23,7 @@ CHOOSE_SPLIT_FOLDERS = "Use --split_folders=yes if all of them are splits, or --
 
 
 def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = CHOOSE_SPLIT_FOLDERS) -> dict[str, str | None]:
-    """Returns folder -> split. All values are None if the folders are not splits.
+    """Returns a mapping from folders to splits. All values are None if the folders are not splits.
 
     Args:
         root: The root of the source, for messages.

@@ -57,7 +57,8 @@ def read_mask_classes(path: str) -> dict[str, str]:
 
 
 def _join(entries: Sequence[tuple[str, Sequence[Any]]]) -> dict[str, str]:
-    """Returns color or value -> class name. Raises `ValueError` if an entry is invalid or contradicts another entry."""
+    """Returns a mapping from colors or values to class names. Raises `ValueError` if entries are invalid or contradict
+    each other."""
     classes: dict[str, str] = {}
     for text, numbers in entries:
         name, limit = class_name(text), 255 if len(numbers) == 3 else (1 << 16) - 1

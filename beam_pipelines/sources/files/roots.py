@@ -50,15 +50,8 @@ class Root:
                 name = name[len(base) + 1 :]
         if name.startswith("./") or "//" in name or "/." in name:
             name = posixpath.normpath(name)
-        if (
-            not name
-            or name == "."
-            or name.startswith(("/", "../"))
-            or name == ".."
-            or is_remote(name)
-            or "\0" in name
-            or not _is_text(name)
-        ):
+        is_outside = name in ("", ".", "..") or name.startswith(("/", "../")) or is_remote(name)
+        if is_outside or "\0" in name or not _is_text(name):
             raise self._outside(path)
         if not self._is_remote and not self.follows_links and not self._stays_inside(name):
             raise OutsideError(

@@ -59,7 +59,7 @@ class SearchedRoot(Root):
 
     @functools.cached_property
     def _paths_by_name(self) -> dict[str, list[str]]:
-        """The last component of a path, in NFC -> the paths of all files with this name."""
+        """A mapping from file names, in NFC, to the paths of all files with this name."""
         paths: dict[str, list[str]] = {}
         listing = FileListing(self, self._ignore)
         for folder in self._searched:

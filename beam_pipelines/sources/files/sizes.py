@@ -76,7 +76,7 @@ def _with_sizes(image: InputRecord, sizes: Mapping[str, int], others: Sequence[s
 
 
 def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:
-    """Returns path -> size for the existing files among sorted paths."""
+    """Returns a mapping from the existing files among sorted paths to their sizes."""
     store, names = files_at(root), frozenset(wanted)
     found_sizes: dict[str, int] = {}
     position = 0

@@ -133,7 +133,8 @@ class _Fields:
         self._between = " " if last is not None and last.kind in ("float", "integer") else separator
 
     def split(self, line: str) -> Mapping[str, str]:
-        """Returns name -> cell. Raises `InvalidInput` if the line has a wrong number of fields, or a NUL byte."""
+        """Returns the cells of a line, by name. Raises `InvalidInput` if the line has a wrong number of fields, or a NUL
+        byte."""
         if "\0" in line:
             raise InvalidInput("bad_row", "the line has a NUL byte")
         if "\t" in line:

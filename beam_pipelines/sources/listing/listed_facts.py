@@ -110,10 +110,10 @@ class SplitEvidence(Mergeable):
 
     Attributes:
         names: The splits that the source assigns; None stands for inputs without a split.
-        groups: The counts of groups, if no later stage counts them.
+        groups: The counts of groups; empty if groups are counted when splits are assigned.
         ungrouped: The inputs without a group, in sources with columns.
-        unmatched: The inputs for whose keys `--group_pattern` finds no group.
-        without_stratum: The inputs without a value to stratify by.
+        unmatched: The inputs whose keys do not match `--group_pattern`.
+        without_stratum: The inputs without a value for a feature of `--stratify`.
     """
 
     names: set[str | None] = dataclasses.field(default_factory=set)
@@ -127,7 +127,7 @@ class SplitEvidence(Mergeable):
         self.add(())
 
     def add(self, splits: Iterable[str | None]) -> None:
-        """Adds splits. Raises `UserError` if there are too many splits, so that a listing of hours fails early."""
+        """Adds splits. Raises `UserError` if there are too many, because a complete listing might take hours."""
         self.names.update(splits)
         if len(self.names) > MAX_SPLITS:
             some = ", ".join(sorted(self.names - {None})[:3])
@@ -143,7 +143,7 @@ class Problems(Mergeable):
 
     Attributes:
         dead_letters: The inputs that were rejected.
-        missing_values: Reason -> the rejected inputs without a split, a group or a valid class.
+        missing_values: The reasons for a missing split, group or valid class -> the inputs that were rejected for it.
         boxes: Counts of boxes in tables and tar files, which do not declare the format of boxes.
         positions: Feature with positions in the image, such as keypoints -> facts about its values.
         noted: Warnings that begin with a number: the text after the number -> the number.

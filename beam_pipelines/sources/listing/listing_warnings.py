@@ -32,8 +32,8 @@ def listing_warnings(config: PrepareJob, source: Source, facts: ListedFacts) -> 
 
 
 def class_warnings(config: PrepareConfig, labels: Mapping[str, Collection[str]], num_examples: int) -> Iterator[str]:
-    """Yields at most one warning for each target in `labels`, a mapping from targets with one class per example to their
-    class names."""
+    """Yields at most one warning for each target. `labels` maps targets with one class per example to their class
+    names."""
     for feature, names in sorted(labels.items()):
         if len(names) == 1:
             yield _one_class(config, feature, *names)
@@ -42,8 +42,8 @@ def class_warnings(config: PrepareConfig, labels: Mapping[str, Collection[str]],
 
 
 def _unlisted_classes(config: PrepareJob, source: Source, facts: ListedFacts) -> dict[str, set[str]]:
-    """Returns target -> class names. Contains only targets with one class per example, without those whose class names
-    an option lists."""
+    """Returns the class names of each target with one class per example, by name. Targets whose class names an option
+    lists are omitted."""
     listed = {name for name in source.targets if config.source.names_of(name) or name in config.source.first_label_names}
     targets = [feature for feature in source.features if feature.name in source.targets and feature.name not in listed]
     return {

@@ -55,7 +55,8 @@ def choose_roles(
 def names_of_fields(
     labels: tuple[Column, ...], features: tuple[Column, ...], source: SourceConfig, class_names: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
-    """Returns feature -> class names, given field -> class names. Labels are omitted if an option lists their classes."""
+    """Converts the class names of fields to class names of features. Labels whose class names an option lists are
+    omitted."""
     columns = (*(label for label in labels if not source.names_of(label.name)), *features)
     return {
         column.name: class_names[column.names[0]]

@@ -60,7 +60,7 @@ def coarse_column(images: ImageSet) -> tuple[Column, ...]:
 
 
 def name_files(images: ImageSet) -> dict[str, str]:
-    """Returns column -> the path where a file with its class names is expected."""
+    """Returns a mapping from columns to the paths where files with their class names are expected."""
     names = _NAMES_100 if COARSE in images.columns else _NAMES_10
     folder = os.path.dirname(images.name)
     return {column: f"{folder}/{name}".lstrip("/") for column, name in names.items()}

@@ -69,7 +69,8 @@ def label_of(folders: Sequence[str], depth: str | None) -> str | None:
 
 
 def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[str, set[str]]:
-    """Returns split folder -> the subfolders that contain files. If there are no split folders, the only key is "".
+    """Returns a mapping from split folders to the subfolders that contain files. Without split folders, the only key is
+    "".
 
     To limit the time, only a part of a large tree is read. After the complete listing, the folders are checked again.
     """

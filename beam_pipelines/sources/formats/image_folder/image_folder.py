@@ -169,7 +169,7 @@ class ImageFolder(Source):
             unexpected_files.without_files[empty[folder]] = folder
 
     def _find_splits(self, top: Level) -> dict[str, str | None]:
-        """Returns top-level folder -> its split, or None. Raises `UserError` if the splits are ambiguous."""
+        """Returns a mapping from top-level folders to splits or None. Raises `UserError` if the splits are ambiguous."""
         folders = sorted([*top.folders, *top.links])
         if top.has_files and not self.has_labels:
             if self._config.split_folders:

@@ -55,8 +55,8 @@ class RecordDirectory(NamedTuple):
 
 
 def read_shards(folder: str) -> Mapping[str, str] | None:
-    """Returns shard name -> split of a dataset with records of any kind, or None if the folder has no metadata. Raises
-    `UserError` if the metadata is invalid."""
+    """Returns a mapping from the shards of a dataset to their splits, or None if the folder has no metadata. Raises
+    `UserError` if the metadata is invalid. The records in the shards may be of any kind."""
     if files_at(folder).exists(f"{folder}/{MANIFEST}"):
         return _shards_of_manifest(folder, _open_manifest(folder))
     if files_at(folder).exists(f"{folder}/{DATASET_INFO}"):

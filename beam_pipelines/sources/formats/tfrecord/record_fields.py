@@ -101,12 +101,7 @@ class ObjectsReader:
         num_objects = len(sides[0])
         labels = example.values(self._label)
         flags = {ours: tuple(example.values(theirs)) for ours, theirs in self._flags.items()}
-        for name, values in (
-            (self._boxes[-1], sides[-1]),
-            *zip(self._boxes, sides),
-            (self._label, labels),
-            *flags.items(),
-        ):
+        for name, values in ((self._boxes[-1], sides[-1]), *zip(self._boxes, sides), (self._label, labels), *flags.items()):
             if len(values) != num_objects:
                 raise BadExampleError(f"{len(values)} values for {num_objects} objects in feature {name!r}")
         if not all(isinstance(value, float) and math.isfinite(value) for side in sides for value in side):

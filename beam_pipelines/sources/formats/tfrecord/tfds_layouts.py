@@ -67,9 +67,7 @@ def _supervised_items(info: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _only(tfds_features: Mapping[str, tuple[str, dict[str, Any]]], wanted: str, supervised: set[str]) -> str | None:
     names = [name for name, (kind, _) in tfds_features.items() if kind == wanted]
-    preferred = (
-        [name for name in names if name in supervised] or [name for name in names if name in ("image", LABEL)] or names
-    )
+    preferred = [name for name in names if name in supervised] or [name for name in names if name in ("image", LABEL)] or names
     return preferred[0] if len(preferred) == 1 else None
 
 

@@ -21,12 +21,8 @@ _READ_BYTES = 1 << 20
 _MAX_SIZE = 1 << 62
 
 _FILES = (b"\0", b"0", b"7")
-_HEADERS = (
-    b"x",
-    b"g",
-    b"L",
-    b"K",
-)  # pax headers for the next member and for all members, a long name, the target of a link
+# Pax headers for the next member and for all members, a long name, the target of a link.
+_HEADERS = (b"x", b"g", b"L", b"K")
 _WITHOUT_DATA = {b"1": "a link", b"2": "a link", b"3": "a device", b"4": "a device", b"5": "a folder", b"6": "a pipe"}
 FILE, FOLDER = "a file", "a folder"
 

@@ -64,7 +64,7 @@ class TarSample:
             raise InvalidInput("bad_value", f".{extension} is not valid UTF-8") from None
 
     def is_readable(self) -> bool:
-        """Returns whether the sample is not rejected, and its JSON is valid."""
+        """Returns whether the sample has valid JSON and is not rejected."""
         try:
             self.fields()
         except InvalidInput:
