@@ -21,7 +21,7 @@ def draw_points(points: Sequence[tuple[float, float]], height: int, width: int) 
 
 
 def find_points(pixels: np.ndarray) -> list[tuple[float, float] | None]:
-    """Returns the center of the square of each color, in pixels from the corner of the image; None without a square."""
+    """Returns the center of the square of each color, in pixels, or None if an image has no square of the color."""
     found: list[tuple[float, float] | None] = []
     for channel in range(len(COLORS)):
         weights = pixels[..., channel].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Tests that `prepare` stores keypoints of tables relative to their upright image."""
+"""Tests that `prepare` stores the keypoints in tables as fractions of the upright image."""
 
 import json
 import pathlib
@@ -30,7 +30,7 @@ def write_images(root: pathlib.Path, num: int = NUM) -> pathlib.Path:
 
 
 def read_points(root: pathlib.Path, name: str = "pose") -> dict[str, list[float]]:
-    """Returns the stored numbers of each key."""
+    """Returns the stored numbers of each example, by key."""
     points = {}
     for record in tf.data.TFRecordDataset(sorted(map(str, (root / "out").glob("*.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
@@ -52,7 +52,7 @@ def warnings_of(root: pathlib.Path) -> list[str]:
 
 
 def fractions(points: Sequence[Sequence[float]]) -> list[float]:
-    """Returns x and y in pixels as fractions in float32, and the visibility unchanged."""
+    """Converts x and y from pixels to fractions (float32), and keeps the visibility."""
     sides = (WIDTH, HEIGHT, 1)
     return [float(np.float32(value / side)) for point in points for value, side in zip(point, sides)]
 

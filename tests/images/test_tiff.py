@@ -1,4 +1,4 @@
-"""Tests that TIFF images of all kinds are decoded without loss, and that corrupt and hostile ones are rejected."""
+"""Tests that TIFF images of all kinds are decoded without loss, and that corrupt and hostile files are rejected."""
 
 import io
 import itertools
@@ -46,7 +46,7 @@ def encode(image: Image.Image, **options) -> bytes:
 
 
 def stored_pixels(data: bytes, images: ImageConfig = ImageConfig()) -> np.ndarray:
-    """Returns the stored pixels as TensorFlow decodes them, in their own depth."""
+    """Returns the stored pixels as TensorFlow decodes them, with their stored bit depth."""
     checked = check_image(data, "strict", images=images)
     png = read_png(checked.encoded, checksums=True)
     png.check_rows()

@@ -1,7 +1,7 @@
 """Tests that each registered source format conforms to the rules for sources, on the same pictures for each format.
 
-`made_sources.CASES` contains the formats. `test_source_tasks` tests the values of the examples, `test_source_engines`
-the bytes with several runners and object stores.
+`made_sources.CASES` contains the formats. `test_source_tasks` tests the values of examples, and `test_source_engines`
+tests that all runners and object stores write the same bytes.
 """
 
 import pathlib

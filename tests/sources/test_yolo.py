@@ -198,7 +198,7 @@ def test_label_file_as_input_is_rejected_with_advice(tmp_path):
 
 
 def parse_independently(text: str, width: int, height: int) -> list[tuple[int, float, float, float, float]]:
-    """Returns the class id and the (left, top, right, bottom) in pixels of each line."""
+    """Returns the class id and the box, (left, top, right, bottom) in pixels, of each line in a label file."""
     result = []
     for line in text.split("\n"):
         if not line.strip():

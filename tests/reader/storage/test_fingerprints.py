@@ -16,7 +16,7 @@ from tf_input.storage.fingerprints import ReplacedShardError
 from tf_input.storage.open_files import open_files
 from tf_input.storage.store import Store
 
-# All records have the same length, so that the index of one dataset fits the shards of another one.
+# All records have the same length, so that the index of one dataset also fits the shards of another dataset.
 COUNT = 40
 
 
