@@ -123,7 +123,7 @@ def test_parse_example_with_the_schema_matches_tf_input(prepared):
 
 def test_schema_domains_match_the_classes(prepared):
     domains = tft.tf_metadata.schema_utils.schema_as_feature_spec(read_schema(prepared)).domains
-    classes = {feature.name: len(feature.label_names) for feature in read_manifest(prepared).schema if feature.label_names}
+    classes = {feature.name: len(feature.label_names) for feature in read_manifest(prepared).schema if feature.kind == "class_label"}
     assert {name: (domain.min, domain.max) for name, domain in domains.items() if hasattr(domain, "is_categorical")} == {
         name: (0, num_classes - 1) for name, num_classes in classes.items()
     }

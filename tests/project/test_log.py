@@ -50,7 +50,8 @@ def prepare_arguments(source: pathlib.Path, output: pathlib.Path, *options: str)
 
 def test_log_has_first_and_last_line_with_time_run_and_stage(source, tmp_path, capsys):
     assert main(prepare_arguments(source, tmp_path / "out", "--log_format=text")) == 0
-    first, *_, last = capsys.readouterr().err.splitlines()
+    detected, first, *_, last = capsys.readouterr().err.splitlines()
+    assert "--source=image_folder" in detected
     run_id = json.loads((tmp_path / "out/run.json").read_text())["run_id"]
     assert LINE.fullmatch(first).groups()[1:3] == (run_id[:8], "list") and f"run {run_id} to {tmp_path}/out on DirectRunner" in first
     assert LINE.fullmatch(last).groups()[1:3] == (run_id[:8], "done") and re.search(r"done after \d+ s: ", last)
@@ -61,16 +62,17 @@ def test_json_log_has_one_object_per_line_with_the_options_first(source, tmp_pat
     assert main(prepare_arguments(source, tmp_path / "out", "--log_format=json", "--seed=7")) == 0
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert all({"time", "run_id", "stage", "level", "message"} <= set(line) for line in lines)
-    assert lines[0]["options"]["seed"] == 7 and len({line["run_id"] for line in lines}) == 1
+    assert "--source=image_folder" in lines[0]["message"]
+    assert lines[1]["options"]["seed"] == 7 and len({line["run_id"] for line in lines[1:]}) == 1
     assert main(prepare_arguments(source, tmp_path / "out", "--log_format=json")) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    error = json.loads(line)
+    error = json.loads(capsys.readouterr().err.splitlines()[-1])
     assert (error["level"], error["kind"], error["stage"]) == ("error", "usage", "start") and "out" in error["message"]
 
 
-def test_default_run_logs_nothing(source, tmp_path, capsys):
+def test_default_run_logs_only_the_detected_source(source, tmp_path, capsys):
     assert main(prepare_arguments(source, tmp_path / "out")) == 0
-    assert capsys.readouterr().err == ""
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("recordmill: --source=image_folder")
 
 
 def test_progress_is_logged_at_intervals_without_a_terminal(tmp_path, monkeypatch, capsys):
@@ -219,7 +221,8 @@ def test_error_json_has_the_reported_failure(source, tmp_path, monkeypatch, caps
     assert main([*command, "--error_json", "error.json"]) == exit_code
     actual = json.loads((tmp_path / "error.json").read_text())
     assert (actual["kind"], actual["stage"], actual["exit_code"], actual["retryable"]) == (kind, stage, exit_code, False), actual
-    assert capsys.readouterr().err == f"recordmill: {actual['message']}\n"
+    lines = [line for line in capsys.readouterr().err.splitlines(keepends=True) if not line.startswith("recordmill: --source=")]
+    assert "".join(lines) == f"recordmill: {actual['message']}\n"
 
 
 def test_error_json_is_removed_after_success(source, tmp_path, monkeypatch, capsys):

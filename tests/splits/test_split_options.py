@@ -98,7 +98,7 @@ def test_conflicting_options_are_rejected_in_one_line(case, inputs, monkeypatch,
     name, options, message = CASES[case]
     assert main(["prepare", "--input", name, "--output", "out", "--estimate", *options]) == 2
     reported = capsys.readouterr().err
-    assert message in reported and reported.count("\n") == 1 + reported.count("detected from the names in"), reported
+    assert message in reported and reported.count("\n") == 1 + reported.count("recordmill: --source="), reported
 
 
 @pytest.mark.slow(2)
