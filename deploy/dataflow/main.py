@@ -12,9 +12,12 @@ from beam_pipelines.errors import UserError
 # Options of `recordmill prepare` that the template does not offer, because a launch neither waits nor only estimates,
 # and has no local paths and no terminal.
 NO_PARAMETERS = ("error_json", "estimate", "follow_links", "log_format", "progress", "quiet", "shared_filesystem", "wait")
-SWITCHES = ("exact_only", "keep_depth", "masks", "no_report", "overwrite", "restart", "resume")
+SWITCHES = ("exact_only", "keep_depth", "masks", "no_report", "overwrite", "restart", "resume", "search_images")
 # Option -> separator of its values.
-LISTS = {"about": ";", "default": ";", "describe": ";", "feature": ";", "ignore": ",", "label": ";", "label_names": ";"}
+LISTS = {
+    **dict.fromkeys(("about", "default", "describe", "feature", "image_root", "label", "label_names"), ";"),
+    "ignore": ",",
+}
 
 
 def to_options(parameters: list[str], image: str) -> list[str]:

@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 # Values of options that are valid on the command line for each field of `SourceConfig`.
 VALUES = {
     **{"has_images": "none", "divide": "train", "labels": "label", "features": "other", "defaults": "label=x"},
+    **{"mask_suffix": "_m", "mask_colors": "colors.csv", "mask_values": "255=1"},
     **{"has_masks": None, "search_images": None, "bad_boxes": "clip", "drawn_on": "upright", "box_format": "xyxy", "box_unit": "relative"},
     **{"record_layout": "image:uint8[3]", "header_bytes": "1", "footer_bytes": "1", "skip_lines": "1", "comment": "#"},
     **{"image_root": ".", "image_suffix": ".png", "column_names": "a,b", "class_folder_depth": "1", "layout": "slim"},
