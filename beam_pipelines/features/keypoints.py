@@ -23,7 +23,7 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.features.feature_kind import FeatureKind, Mark, Placement, SourceUnits, ToPixels
 from tf_input.dataset_format import Feature
 
-_MAX_POINTS = 10_000  # of one value; more points are probably not keypoints
+_MAX_POINTS = 10_000  # maximum number of points in one value
 _NOT_LABELED, _VISIBLE = 0.0, 2.0
 _NUM_POSITION = 2  # x and y
 _BAD = "bad_keypoints"

@@ -156,9 +156,7 @@ def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = Fa
         else:
             paths.append(listed_file.path)
     if not paths:
-        raise UserError(
-            f"--input={path}: contains no file{name_first(dead_letters)}. Name a folder with files of arrays."
-        )
+        raise UserError(f"--input={path}: contains no file{name_first(dead_letters)}. Name a folder with files of arrays.")
     return InputFiles(root, sorted(paths), "", sorted(dead_letters), listing.num_ignored)
 
 

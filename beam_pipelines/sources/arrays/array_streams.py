@@ -113,9 +113,7 @@ def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
         while len(data) < num_bytes and (more := file.read(num_bytes - len(data))):
             data += more
     if len(data) < num_bytes:
-        raise UserError(
-            f"{stream.name}: ends {num_bytes - len(data)} bytes too early. Download or create the file again."
-        )
+        raise UserError(f"{stream.name}: ends {num_bytes - len(data)} bytes too early. Download or create the file again.")
     return data
 
 

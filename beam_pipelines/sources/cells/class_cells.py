@@ -17,7 +17,7 @@ _MAX_CLASS_CHARACTERS = 256
 _CLASS = f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer of at least 0"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _BOOLEANS = {"False": "0", "True": "1"}  # class name of a boolean -> index
-_WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas: integers in a column with missing cells
+_WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # as pandas writes integers in a column with missing cells
 
 
 @functools.lru_cache(1 << 16)

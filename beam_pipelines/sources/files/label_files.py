@@ -66,7 +66,7 @@ _JSON_KEYS = [
     ({"filename", "regions"}, VIA, _READ_VIA),
     ({"annotations", "data"}, LABEL_STUDIO, _READ_LABEL_STUDIO),
     ({"result", "completed_by"}, LABEL_STUDIO, _READ_LABEL_STUDIO),
-    ({"annotator", "id"}, LABEL_STUDIO, _READ_LABEL_STUDIO),  # JSON-MIN
+    ({"annotator", "id"}, LABEL_STUDIO, _READ_LABEL_STUDIO),  # the JSON-MIN export
     ({"imgHeight", "objects"}, "Cityscapes labels", _CONVERT),
     ({"classTitle", "objects"}, "Supervisely labels", _CONVERT),
     ({"image", "annotations"}, "CreateML labels", _CONVERT),
@@ -135,7 +135,7 @@ def _by_content(name: str, head: bytes) -> tuple[str, str] | None:
             return tuple(known)
     if _PICKLE.match(head) and not name.endswith(TABLE_ENDINGS):
         return next(known for ends, known in _ENDS.items() if ".pkl" in ends)
-    if (image_format := identify(head)) not in (None, "bmp"):  # two letters are not enough to recognise a BMP
+    if (image_format := identify(head)) not in (None, "bmp"):  # A BMP starts with only two letters, which is not enough evidence.
         return f"{image_format.upper()} images", f"Rename them to .{_IMAGE_ENDS.get(image_format, image_format)}."
     text = head.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
     if text.startswith("<?xml") or name.endswith(".xml"):
@@ -198,7 +198,7 @@ def _table_advice(path: str, head: bytes) -> str:
     """Returns a command that reads a table, including options for the image column and the image folder."""
     try:
         images = _find_images(path, head.decode())
-    except (OSError, ValueError, StopIteration, csv.Error):  # another kind of table, or text cut within a character
+    except (OSError, ValueError, StopIteration, csv.Error):  # not a CSV file, or a head that ends within a character
         images = None
     options = images or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN"
     return f"Read it with --input={printable(path)} {options}."

@@ -56,9 +56,7 @@ def split_of(folder: str) -> str:
 
 def no_split_folders(path: str, contents: str) -> UserError:
     """Returns the error for `--split_folders=yes` with an input that has no split folders."""
-    return UserError(
-        f"--split_folders=yes: {printable(path)} {contents}, and has no split folders. Omit --split_folders."
-    )
+    return UserError(f"--split_folders=yes: {printable(path)} {contents}, and has no split folders. Omit --split_folders.")
 
 
 def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:

@@ -180,9 +180,7 @@ class UnexpectedFiles:
             raise UserError(f"--input={printable(root)}: {' Also, '.join(problems)}")
         if not self.labels:
             where = " in class folders" if self.layout else ""
-            raise UserError(
-                f"--input={root}: contains no image. Images are files named {', '.join(IMAGE_EXTENSIONS)}{where}."
-            )
+            raise UserError(f"--input={root}: contains no image. Images are files named {', '.join(IMAGE_EXTENSIONS)}{where}.")
 
     def _describe_unknown(self, root: str) -> str:
         patterns = sorted(self.unknown)

@@ -106,9 +106,7 @@ def _as_regex(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile("".join(map(_segment_as_regex, _GLOB.split(pattern))))
     except re.error as error:
-        raise UserError(
-            f"--input=…{pattern}: invalid pattern ({error}). Use shell syntax, such as [a-z]*.csv."
-        ) from None
+        raise UserError(f"--input=…{pattern}: invalid pattern ({error}). Use shell syntax, such as [a-z]*.csv.") from None
 
 
 def _segment_as_regex(segment: str) -> str:

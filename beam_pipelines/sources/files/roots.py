@@ -54,9 +54,7 @@ class Root:
         if is_outside or "\0" in name or not _is_text(name):
             raise self._outside(path)
         if not self._is_remote and not self.follows_links and not self._stays_inside(name):
-            raise OutsideError(
-                f"{printable(path)!r} is a link to a target outside {self.path} (use --follow_links to follow it)"
-            )
+            raise OutsideError(f"{printable(path)!r} is a link to a target outside {self.path} (use --follow_links to follow it)")
         return name
 
     def is_loop(self, path: str) -> bool:

@@ -18,7 +18,7 @@ from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import listing_error, size_on_disk
 
 _NUM_THREADS = 32
-_RANGE_NAMES = 1000  # the size of a page
+_RANGE_NAMES = 1000  # the number of names in a response of an object store
 # Limits memory: each waiting image takes about 500 bytes, plus its boxes and features.
 _BATCH = 16_384
 

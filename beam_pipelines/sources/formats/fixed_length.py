@@ -62,7 +62,7 @@ class FixedLength(Source):
         self.root = self._root.path
         self._dtype = parse_record_type(config.source.record_layout)
         image = config.source.image_column or "image"
-        is_open = config.source.image_column is None and bool(config.source.features)  # then an image is optional
+        is_open = config.source.image_column is None and bool(config.source.features)  # whether an image is optional
         self.has_images = config.source.has_images and (image in self._dtype.names or not is_open)
         if self.has_images and image not in self._dtype.names:
             raise UserError(

@@ -20,7 +20,7 @@ from beam_pipelines.sources.rows.table_files import TableFile
 _FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", "": "text"}
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, _FORMATS))})(\.gz)?$", re.IGNORECASE)
 _TEXT, _FILE = "text", "file"
-_PATHS = ("tensor", "array", "mask", "image")  # kinds for which a line would have to be a path
+_PATHS = ("tensor", "array", "mask", "image")  # kinds whose values are stored in files
 
 
 class TextLines(RowFiles):

@@ -58,9 +58,7 @@ class StrataReader:
                     f"{some[0].upper()}{some[1:]}."
                 )
             if name not in fit:
-                raise UserError(
-                    f"--stratify={name}: is of kind {by_name[name].kind}. Choose a class, an integer or a text."
-                )
+                raise UserError(f"--stratify={name}: is of kind {by_name[name].kind}. Choose a class, an integer or a text.")
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
 
     def read(self, images: Sequence[InputRecord], facts: ListedFacts) -> list[str]:

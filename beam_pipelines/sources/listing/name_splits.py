@@ -39,9 +39,7 @@ def _name_divided(config: PrepareJob, given: set[str], is_open: bool) -> tuple[s
             known = f"They name {names}." if given else "They name no splits: omit --divide."
             raise UserError(f"{option}: no input names a split {split!r}{did_you_mean(split, given) or '.'} {known}")
     if is_open and REST not in divide:
-        raise UserError(
-            f"{option}: some inputs name no split. Use --divide {','.join(divide)},{REST} to divide them too."
-        )
+        raise UserError(f"{option}: some inputs name no split. Use --divide {','.join(divide)},{REST} to divide them too.")
     if not is_open and not given.intersection(divide):
         raise UserError(f"{option}: every input names its split. Choose one of them to divide: {names}.")
     fixed, shares = given.difference(divide), config.shares

@@ -112,9 +112,7 @@ class _Finder:
                 stems = [_SHARD.sub("", os.path.basename(path).split(".")[0]) for path in paths]
         if not paths:
             wanted = f"{', '.join(self._metadata)}, or files" if self._metadata else "files"
-            raise UserError(
-                f"--input={self._config.input}: contains no table. Tables are {wanted} named {self._extensions}."
-            )
+            raise UserError(f"--input={self._config.input}: contains no table. Tables are {wanted} named {self._extensions}.")
         splits = self._no_splits() if paths[0] in self._metadata else self._name_splits(stems)
         return self._input, [self._make_file(path, split) for path, split in zip(paths, splits)]
 

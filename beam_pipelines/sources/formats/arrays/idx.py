@@ -46,9 +46,7 @@ def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
         match = _NAME.fullmatch(os.path.basename(path))
         split, dataset = ("test", match["of"][:-4]) if match["of"].endswith("t10k") else take_split(match["of"])
         set_name = f"{os.path.dirname(path)}/{dataset.rstrip('-_.')}"
-        arrays.append(
-            NamedArray(set_name, split, match["name"].lower(), path, functools.partial(_open_idx, root.path, path))
-        )
+        arrays.append(NamedArray(set_name, split, match["name"].lower(), path, functools.partial(_open_idx, root.path, path)))
     return arrays
 
 

@@ -120,9 +120,7 @@ def _start_of_data(file: BinaryIO, info: zipfile.ZipInfo, name: str, num_file_by
     start = info.header_offset + _LOCAL_HEADER.size + num_name + num_extra
     if info.compress_size != info.file_size or start + info.file_size > num_file_bytes:
         left = max(num_file_bytes - start, 0)
-        raise UserError(
-            f"{name}: has {left} bytes, but the archive states {info.file_size}. Download or create the file again."
-        )
+        raise UserError(f"{name}: has {left} bytes, but the archive states {info.file_size}. Download or create the file again.")
     return start
 
 
@@ -148,17 +146,13 @@ def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
             f"{name}: an array of Python objects is a pickle, and pickles are never opened. Save numbers, or text with x.astype(str)."
         )
     if base.kind not in "biufUS" or (base.kind in "iuf" and base.itemsize > 8):
-        raise UserError(
-            f"{name}: an array of {base.name} is not supported. Save numbers of at most 64 bits, or text."
-        )
+        raise UserError(f"{name}: an array of {base.name} is not supported. Save numbers of at most 64 bits, or text.")
     if is_fortran and len(shape) > 1:
         raise UserError(
             f"{name}: is in Fortran order, in which images are not contiguous. Save numpy.ascontiguousarray(x) instead."
         )
     if not shape or 0 in shape or not base.itemsize:
-        raise UserError(
-            f"{name}: an array of {base.name}{list(shape)}. It must have one or more values for each image."
-        )
+        raise UserError(f"{name}: an array of {base.name}{list(shape)}. It must have one or more values for each image.")
     if math.prod(shape[1:]) * base.itemsize > MAX_FILE_BYTES:
         raise UserError(
             f"{name}: an array of {base.name}{list(shape)}. It must have at most {MAX_FILE_BYTES} bytes for each image."

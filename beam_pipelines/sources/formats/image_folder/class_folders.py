@@ -35,7 +35,7 @@ _MASK_WORDS = {
 }
 _MASK_END = re.compile("[ _-](?:masks?|gt|seg|segmentation|label)$", re.IGNORECASE)
 _MAX_LETTERS = 3  # maximum number of letters, besides the class name, in the name of a folder that subdivides a class
-_MAX_ROLES = 8  # maximum number of folders to compare as images and masks; more folders are classes
+_MAX_ROLES = 8  # maximum number of folders that may be images and masks; more folders are read as classes
 # Two of at most 4 class folders are images and their masks if 3 pairs of files have equal names, and the masks have at
 # most 32 distinct values.
 _MAX_PAIRED, _MIN_PAIRS, _MAX_VALUES = 4, 3, 32

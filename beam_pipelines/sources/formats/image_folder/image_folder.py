@@ -20,15 +20,7 @@ from beam_pipelines.sources.formats.image_folder.class_folders import (
     words_of,
 )
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.file_listing import (
-    LINK_TO_FOLDER,
-    FileListing,
-    FolderPart,
-    ListedFile,
-    Level,
-    is_utf8,
-    join,
-)
+from beam_pipelines.sources.files.file_listing import LINK_TO_FOLDER, FileListing, FolderPart, ListedFile, Level, is_utf8, join
 from beam_pipelines.sources.files.label_files import recognise, reject_other_format
 from beam_pipelines.sources.files.layouts import CHOOSE_SPLIT_FOLDERS, given_already, name_splits, split_of
 from beam_pipelines.sources.files.other_files import UnexpectedFiles
@@ -67,9 +59,7 @@ class ImageFolder(Source):
         self.targets = (LABEL,) if self.has_labels else ()
         if not is_remote(config.input) and not os.path.isdir(config.input):
             reject_other_format(config.input)
-            raise UserError(
-                f"--input={config.input}: is not a folder. Name a folder that contains class folders with images."
-            )
+            raise UserError(f"--input={config.input}: is not a folder. Name a folder that contains class folders with images.")
         self._root = Root(config.input, config.follow_links)
         self.root = self._root.path
         self._config = config
@@ -111,9 +101,7 @@ class ImageFolder(Source):
         for name in sorted(others, key=lambda name: (not words_of(name) & {"train", "training"}, bool(words_of(name) & _WITHOUT_LABELS))):
             path = join(folder, name)
             if known := recognise(f"{self.root}/{path}"):
-                raise UserError(
-                    f"--input={printable(self.root)}: {printable(path)!r} looks like {known.name}. {known.advice}"
-                )
+                raise UserError(f"--input={printable(self.root)}: {printable(path)!r} looks like {known.name}. {known.advice}")
 
     def _list_top_folders(self, listing: FileListing) -> tuple[Level, bool]:
         """Returns the top-level folders, and whether these folders are splits."""

@@ -54,7 +54,7 @@ class ForeignFiles:
                 files = find_containers(config, is_record_file, "files of TFRecords, such as train.tfrecord-00000-of-00010")
                 self.root, self.splits = files.root, {name: files.splits.get(name, "") for name in files.names}
                 _warn(path, files.dead_letters)
-        except UserError as error:  # the message has the option of `prepare`
+        except UserError as error:  # The message names an option of `prepare`, which other commands lack.
             raise UserError(str(error).replace("--input=", "", 1).replace(" as --input", "")) from None
 
     def records(self, name: str) -> Iterator[Record | BadRecord]:

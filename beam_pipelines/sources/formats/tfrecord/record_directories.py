@@ -74,9 +74,7 @@ def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
         return _read_tfds(folder)
     if layout in ("recordmill", "tfds"):
         expected = MANIFEST if layout == "recordmill" else DATASET_INFO
-        raise UserError(
-            f"--layout={layout}: {folder} has no {expected}. Omit --layout, or name another folder as --input."
-        )
+        raise UserError(f"--layout={layout}: {folder} has no {expected}. Omit --layout, or name another folder as --input.")
     return None
 
 
@@ -200,9 +198,7 @@ def _read_json(folder: str, name: str) -> dict[str, Any]:
 def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[str, str]]:
     file_format = info.get("fileFormat") or "tfrecord"
     if file_format not in _FILE_FORMATS:
-        raise UserError(
-            f"{DATASET_INFO}: fileFormat {file_format!r:.80} is not supported. Use {' or '.join(_FILE_FORMATS)}."
-        )
+        raise UserError(f"{DATASET_INFO}: fileFormat {file_format!r:.80} is not supported. Use {' or '.join(_FILE_FORMATS)}.")
     num_shards = len(split["shardLengths"])
     for shard in range(num_shards):
         suffix = shard_suffix(shard, num_shards)

@@ -47,9 +47,7 @@ def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
         raise BadExampleError(f"{len(spans)} images in feature {layout.image!r}; it must have one")
     offset, num_bytes = spans[0]
     if not 0 < num_bytes <= MAX_FILE_BYTES:
-        raise BadExampleError(
-            f"an image of {num_bytes} bytes in feature {layout.image!r}; it must have 1 to {MAX_FILE_BYTES}"
-        )
+        raise BadExampleError(f"an image of {num_bytes} bytes in feature {layout.image!r}; it must have 1 to {MAX_FILE_BYTES}")
     raw = layout.raw or _read_raw(example, layout, num_bytes)
     if raw and raw.num_bytes != num_bytes:
         raise BadExampleError(wrong_size(layout.image, num_bytes, raw[:3], np.dtype(raw.dtype).name))

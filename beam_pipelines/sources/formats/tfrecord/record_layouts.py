@@ -173,9 +173,7 @@ def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, FieldValues], 
     has_objects = any(len(seen[name].values) for name in stated.box_names if name in seen)
     if label is None or has_objects and not seen.get(label.name, FieldValues()).values:
         names = "" if label is None else f" in {label.name}"
-        raise UserError(
-            f"{message_start} boxes without classes{names}. Use --label none to keep only the images."
-        )
+        raise UserError(f"{message_start} boxes without classes{names}. Use --label none to keep only the images.")
     others = {name.removeprefix(f"{OBJECTS}/"): item.name for name, item in stated.items.items() if name.startswith(f"{OBJECTS}/")}
     flags = {name: theirs for name, theirs in others.items() if not name.startswith("bbox") and name != LABEL}
     return ObjectsLayout(stated.box_names, label.name, flags)
@@ -214,9 +212,7 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
     neither of them specifies the labels, or nothing is kept."""
     labels = layout.labels if source.labels is None else source.labels
     if labels is None:
-        raise UserError(
-            "The dataset has no class label, or several. Pass --label with one of its features, or --label none."
-        )
+        raise UserError("The dataset has no class label, or several. Pass --label with one of its features, or --label none.")
     if source.labels is None and not labels and layout.name == record_layouts.VALUES:
         raise UserError(f"The records have no {LABEL!r}. Pass --label with one of their features, or --label none.")
     labels = tuple(_resolve_list(column, layout.counts.get(column.names[0], ()), source) for column in labels)

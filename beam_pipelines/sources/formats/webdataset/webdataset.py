@@ -255,9 +255,7 @@ def _default_labels(first: TarSample) -> tuple[Column, ...]:
     name = "cls" if "cls" in first.members else usual
     if name is None:
         field_names = describe_names({*first.members, *fields})
-        raise UserError(
-            f"The first sample has no label, but {field_names}. Pass --label with one of them, or --label none."
-        )
+        raise UserError(f"The first sample has no label, but {field_names}. Pass --label with one of them, or --label none.")
     return (Column(LABEL if name != OBJECTS else OBJECTS, (name,)),)
 
 
