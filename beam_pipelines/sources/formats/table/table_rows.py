@@ -22,15 +22,6 @@ from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.file_listing import is_utf8
 from beam_pipelines.sources.rows.lines import MAX_LINE, Lines, LongLineError, full_lines, open_lines
-from beam_pipelines.sources.formats.table.parquet_rows import (
-    class_names,
-    has_bytes,
-    is_list,
-    is_struct,
-    open_parquet,
-    parquet_rows,
-    struct_fields,
-)
 from beam_pipelines.sources.rows.table_files import TableFile, format_of
 from tf_input.dataset_format import OBJECTS
 
@@ -100,16 +91,18 @@ def _csv_head(file: TableFile, lines: Lines, config: SourceConfig) -> TableHead:
 
 
 def _parquet_head(file: TableFile) -> TableHead:
-    with open_parquet(file.path, file.name) as parquet:
+    from beam_pipelines.sources.formats.table import parquet_rows  # PyArrow takes a tenth of a second to import
+
+    with parquet_rows.open_parquet(file.path, file.name) as parquet:
         schema = parquet.schema_arrow
         _check_unique(file, schema.names)
         return TableHead(
             columns=tuple(schema.names),
-            lists=frozenset(field.name for field in schema if is_list(field.type)),
-            structs=frozenset(field.name for field in schema if is_struct(field.type)),
-            has_bytes=frozenset(field.name for field in schema if has_bytes(field.type)),
-            object_fields=struct_fields(schema, OBJECTS),
-            class_names=class_names(schema),
+            lists=frozenset(field.name for field in schema if parquet_rows.is_list(field.type)),
+            structs=frozenset(field.name for field in schema if parquet_rows.is_struct(field.type)),
+            has_bytes=frozenset(field.name for field in schema if parquet_rows.has_bytes(field.type)),
+            object_fields=parquet_rows.struct_fields(schema, OBJECTS),
+            class_names=parquet_rows.class_names(schema),
         )
 
 
@@ -173,9 +166,11 @@ def read_rows(
 def _parquet_rows(
     file: TableFile, columns: tuple[str, ...] | None, names: Mapping[str, tuple[str, ...]], unused_fields: UnusedFields | None
 ) -> Iterator[Row]:
-    with open_parquet(file.path, file.name) as parquet:
+    from beam_pipelines.sources.formats.table import parquet_rows  # PyArrow takes a tenth of a second to import
+
+    with parquet_rows.open_parquet(file.path, file.name) as parquet:
         needed = _check_columns(file, parquet.schema_arrow.names, columns, unused_fields)
-        names_by_column = class_names(parquet.schema_arrow)
+        names_by_column = parquet_rows.class_names(parquet.schema_arrow)
         for name, expected in names.items():
             if names_by_column.get(name, ()) != expected:
                 problem = f"integers in {printable(name)!r} stand for {show_columns(names_by_column.get(name, ()))}, but for"
@@ -183,7 +178,7 @@ def _parquet_rows(
                     f"{printable(file.name)}: {problem} {show_columns(expected)} in the first table. Make the tables "
                     "agree, or use --label_names if the column is a label."
                 )
-        for index, row in enumerate(parquet_rows(parquet, file.path, list(needed))):
+        for index, row in enumerate(parquet_rows.parquet_rows(parquet, file.path, list(needed))):
             yield index + 1, row
 
 
