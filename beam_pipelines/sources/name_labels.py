@@ -106,9 +106,9 @@ class NameLabels(Source):
 
 
 def without_name_labels(config: PrepareConfig) -> PrepareConfig:
-    """Returns the options with which to open the source whose keys contain the labels.
+    """Returns the options for opening the source, without the labels that the pattern finds.
 
-    Masks and boxes of the source remain its targets. Classes of the source, such as class folders, are not read.
+    Masks and boxes of the source remain targets. Its classes, such as the names of folders, are not read.
     """
     kind, source = config.source.kind, config.source
     pattern = KeyPattern(config.label_pattern or "", _OPTION)
@@ -123,10 +123,10 @@ def without_name_labels(config: PrepareConfig) -> PrepareConfig:
 
 
 def _columns_of_names(config: PrepareConfig, pattern: KeyPattern) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """Returns the labels and the features that are groups of the pattern.
+    """Returns the labels and the features that the named groups of the pattern contain.
 
     Raises:
-        UserError: A label is not a group of the pattern, or has a kind that is not a text in a name.
+        UserError: A label is not a group of the pattern, or its kind cannot be read from a name.
     """
     source, groups = config.source, pattern.names or (LABEL,)
     labels = tuple(column for column in source.labels or () if set(column.names) <= set(groups))

@@ -1,4 +1,4 @@
-"""Reads arrays, images and masks from cells, which can contain nested lists, bytes, a file name or a location."""
+"""Reads arrays, images and masks from cells with nested lists, bytes, a file name, or the location of a file."""
 
 import dataclasses
 from typing import Any, Callable, Iterable, Mapping
@@ -66,8 +66,8 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
 
 
 def find_array_shapes(columns: Iterable[Column], resolve: Callable[[Column], Column]) -> tuple[Column, ...]:
-    """Completes columns whose shape or dtype is unknown. `resolve` completes a column from the first row. If it raises
-    `InvalidInput`, this function raises `UserError`."""
+    """Completes columns whose shape or dtype is unknown by means of `resolve`. Raises `UserError` if `resolve` raises
+    `InvalidInput`."""
     return tuple(column if column.is_resolved else _resolve(column, resolve) for column in columns)
 
 
@@ -80,7 +80,7 @@ def _resolve(column: Column, resolve: Callable[[Column], Column]) -> Column:
 
 
 def describe_resolved(column: Column) -> str:
-    """Returns an example of an option value that states the shape and dtype of a column, for a message."""
+    """Formats the shape and dtype of a column as an option value, for a message."""
     name = printable(column.names[0])
     if column.kind in KINDS:
         return f"{name}:{column.kind}[N], or {name}:{column.kind}[N,3]"
@@ -98,7 +98,7 @@ def resolve_by_cell(row: Mapping[str, Any], root: Root, column: Column) -> Colum
     try:
         return resolve_array(column, read_start(root.path, name, _HEADER_BYTES))
     except OSError as error:
-        describe_fact(error, path)  # raises RunError for errors that are not about the file itself
+        describe_fact(error, path)  # raises RunError if the cause is not the file, for example a lost connection
         raise InvalidInput("missing", f"{printable(path)}: {error.strerror or error}") from None
     except InvalidInput as error:
         raise InvalidInput(error.reason, f"{printable(path)}: {error}") from None

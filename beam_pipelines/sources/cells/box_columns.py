@@ -3,7 +3,7 @@
 import re
 from typing import Mapping, NamedTuple, Sequence
 
-# Columns that together form one box, by lower-case names without punctuation and without a prefix such as `bbox_`.
+# Names of the four columns of a box, in lower case, without punctuation and without a prefix such as `bbox_`.
 _BOXES = {
     "xyxy": (
         *(("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("x0", "y0", "x1", "y1"), ("left", "top", "right", "bottom")),
@@ -37,9 +37,9 @@ class BoxColumns(NamedTuple):
         box: Four columns with the numbers of a box, in the order of the format; or one column with all four numbers.
         box_format: The format that the column names state, one of `BOX_FORMATS`. Empty for one column.
         box_unit: The unit that the column names state, one of `BOX_UNITS`. Empty if unknown.
-        label: The column with the class of a box. None means that all boxes are of one class.
-        flags: Column -> feature name after `objects/`, such as `IsGroupOf` -> `is_group_of`.
-        size: The columns with the height and the width of the image, or empty.
+        label: The column with the class of a box; None if all boxes have the same class.
+        flags: Column -> feature name without the prefix `objects/`, such as `IsGroupOf` -> `is_group_of`.
+        size: The columns with the height and the width of the image; empty if unknown.
     """
 
     box: tuple[str, ...]
@@ -56,7 +56,7 @@ class BoxColumns(NamedTuple):
 
 
 def find_box_columns(columns: Sequence[str], image: str | None = None) -> BoxColumns | None:
-    """Returns the columns of boxes if the names show that each row is a box, or None. The column `image` is skipped."""
+    """Returns the columns of boxes, or None if no names show that each row is a box. Skips the column `image`."""
     box, box_format = _find_box([name for name in columns if name != image])
     if not box:
         return None

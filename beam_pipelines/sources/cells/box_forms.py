@@ -1,4 +1,4 @@
-"""Checks the format and unit of boxes in tables and tar files, which do not declare them."""
+"""Checks the format and unit of boxes in tables and tar files, which do not state them."""
 
 import dataclasses
 from typing import Iterator
@@ -30,7 +30,7 @@ def box_sides(box: Box, box_format: str) -> Box:
 
 @dataclasses.dataclass
 class BoxForms(Mergeable):
-    """Counts of boxes that show whether the boxes have the format and unit that the options specify.
+    """Counts of boxes, to check whether the boxes have the format and unit that the options specify.
 
     Attributes:
         num: The number of boxes.

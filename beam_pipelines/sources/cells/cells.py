@@ -54,13 +54,13 @@ def read_float(cell: Any) -> float:
 
 
 def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, separator: str | None = None) -> tuple[Any, ...]:
-    """Reads several values from a list, or from a string with brackets or separators.
+    """Reads the values in a list, or in a string with brackets or separators.
 
     Args:
         cell: The cell.
         read: A function that reads one value.
         num_values: The required number of values; None allows any number.
-        separator: The separator in strings without brackets; None means blanks or commas between numbers.
+        separator: The separator in strings without brackets. If it is None, blanks or commas separate numbers.
 
     Raises:
         InvalidInput: A value is invalid, or the number of values is wrong.
@@ -84,7 +84,7 @@ def _split_list(text: str, separator: str | None) -> list[Any] | None:
     """Splits a string into values. Returns None if the string has brackets but is not a valid list."""
     if is_bracketed(text):
         items = parse_list(text)
-        if items is None and separator is None:  # NumPy writes no commas
+        if items is None and separator is None:  # as NumPy writes arrays, without commas
             return text.strip()[1:-1].split()
         return items
     if separator is not None:
@@ -125,7 +125,7 @@ def _parse_nested(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        if "[" not in (inner := text.strip()[1:-1]):  # NumPy writes no commas
+        if "[" not in (inner := text.strip()[1:-1]):  # as NumPy writes arrays, without commas
             return _split_list(inner, None)
         raise bad_cell("bad_value", text, "a list of numbers, or a list of such lists, in JSON") from None
 
@@ -139,8 +139,8 @@ def read_weight(cell: Any) -> float:
 
 
 def read_integer(cell: Any) -> int:
-    """Converts a number without a fraction, or a boolean, to a 64-bit integer. 2.0 is valid, because pandas writes 2 in
-    this form if the column has missing values. Raises `InvalidInput` if the cell does not contain such a number."""
+    """Converts a boolean or a number without a fraction to a 64-bit integer. Accepts 2.0, because pandas writes integers
+    as floats in columns with missing values. Raises `InvalidInput` for other cells."""
     value = cell = plain(cell, "bad_value")
     if isinstance(cell, str) and len(cell) <= 40 and (digits := re.fullmatch(r"\s*([+-]?[0-9]{1,20})(?:\.0*)?\s*", cell)):
         value = int(digits[1])
@@ -150,7 +150,7 @@ def read_integer(cell: Any) -> int:
 
 
 def read_flag(cell: Any) -> bool:
-    """Converts a cell with 0, 1, false, true or nothing (false) to a boolean. Raises `InvalidInput` for other values."""
+    """Converts 0, 1, false or true to a boolean, and an empty cell to False. Raises `InvalidInput` for other cells."""
     cell = plain(cell, "bad_label")
     if isinstance(cell, (int, float)) and cell in (0, 1):
         return bool(cell)
@@ -173,8 +173,8 @@ def read_text(cell: Any) -> str:
 
 
 def read_name(reason: str, cell: Any) -> str:
-    """Reads a key or a group name, in NFC. A number becomes its digits. Raises `InvalidInput` with the given reason if
-    the name is empty, too long, or has control characters."""
+    """Reads a key or a group name, in NFC. Numbers become strings. Raises `InvalidInput` with the reason `reason` if the
+    name is empty, too long, or has control characters."""
     name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
     if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
         raise bad_cell(reason, cell, f"text on one line, of at most {_MAX_NAME_CHARACTERS} characters")
@@ -182,8 +182,8 @@ def read_name(reason: str, cell: Any) -> str:
 
 
 def read_path(cell: Any, root: Root) -> str:
-    """Reads the path of a file and returns it relative to the root. Raises `InvalidInput` if the cell is not a path, or
-    the path leads outside the root."""
+    """Reads the path of a file, and returns it relative to the root. Raises `InvalidInput` if the cell is not a path, or
+    the path is outside the root."""
     if type(cell) is not str:
         cell = plain(cell, "bad_value")
     if not isinstance(cell, str) or not 0 < len(cell) <= _MAX_NAME_CHARACTERS or not is_utf8(cell):
@@ -203,8 +203,8 @@ def without_caption_number(cell: Any) -> Any:
 
 
 def read_image_path(cell: Any, root: Root, suffix: str) -> str:
-    """Reads the path of an image with `read_path`. The cell can also be a dictionary with the path, as Hugging Face's
-    libraries write it. `suffix` is appended to paths that do not end with it."""
+    """Reads the path of an image with `read_path`, also from a dictionary that Hugging Face's libraries wrote. Appends
+    `suffix` to paths that do not end with it."""
     path = cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else cell
     if suffix:
         path = plain(path, "bad_value")
@@ -220,8 +220,8 @@ def embedded_bytes(cell: Any) -> bytes | None:
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
-    """Converts a cell to Python types, and decodes bytes. Unless `keeps_lists` is true, the value in a list of one value
-    replaces the list."""
+    """Converts a cell to Python types, and decodes bytes. Unless `keeps_lists` is true, a list of one value becomes this
+    value."""
     if isinstance(cell, (np.ndarray, np.generic)):
         cell = cell.tolist()
     if isinstance(cell, tuple):

@@ -17,7 +17,7 @@ _MAX_CLASS_CHARACTERS = 256
 _CLASS = f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer of at least 0"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _BOOLEANS = {"False": "0", "True": "1"}  # class name of a boolean -> index
-_WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # as pandas writes integers in a column with missing cells
+_WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas writes integers in this form if the column has missing cells
 
 
 @functools.lru_cache(1 << 16)
@@ -33,8 +33,8 @@ def class_name(text: str) -> str:
 
 
 def read_class(cell: Any) -> str:
-    """Returns the class name in a cell. Integers become their digits, and booleans become `True` or `False`, as in CSV
-    files from pandas. Raises `InvalidInput` if the cell does not contain a class name."""
+    """Returns the class name in a cell. Integers and booleans become strings such as `7` and `True`. Raises `InvalidInput`
+    if the cell does not contain a class name."""
     if type(cell) is str:  # fast path for the most common type
         return class_name(cell)
     cell = plain(cell, "bad_label")
@@ -48,12 +48,10 @@ def read_class(cell: Any) -> str:
 
 
 def known(name: str, label_names: Collection[str]) -> str:
-    """Returns the element of `label_names` to which a cell refers by name or by index. An empty `label_names` allows all
-    names.
+    """Returns the class name to which a cell refers by name or by index. If `label_names` is empty, all names are allowed.
 
-    `2.0` is read as `2` unless it is a class name. `False` and `True` are read as 0 and 1 unless they are class names.
-    Integers are indices into a tuple of class names if no class name is an integer. Raises `InvalidInput` if the name is
-    not one of the label names.
+    Unless they are class names, `2.0` is read as 2, and `False` and `True` as 0 and 1. Integers are indices if
+    `label_names` is a tuple without integers. Raises `InvalidInput` if the class name is not in `label_names`.
     """
     if label_names and name in label_names:
         return name
@@ -81,8 +79,8 @@ def name_integers(cell: Any, names: Sequence[str]) -> Any:
 
 
 def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
-    """Reads a cell with a single class name. Raises `InvalidInput` if the cell does not contain an allowed class. Its
-    message suggests column kinds that can read the cell."""
+    """Reads a cell with a single class name. Raises `InvalidInput` if the cell does not contain an allowed class, with
+    advice on column kinds that can read the cell."""
     try:
         return known(read_class(cell), label_names)
     except InvalidInput as error:
@@ -117,10 +115,11 @@ def read_classes(
         cell: The cell of a column, or the values of a field.
         label_names: The class names that are allowed; empty allows all names.
         separator: The separator between class names in a string.
-        are_numbers: Whether 0 and 1 are known to be class indices. If not, a list of 0 and 1 for each class is rejected.
+        are_numbers: Whether 0 and 1 are known to be class indices. Otherwise a list of 0 and 1 is rejected if it may
+            have one number for each class.
 
     Raises:
-        InvalidInput: A name is invalid, or the list seems to have a 0 or 1 for each class.
+        InvalidInput: A name is invalid, or the list may have a 0 or 1 for each class.
     """
     cells = _items(cell, separator)
     if is_one_flag_each(cells, 0 if are_numbers else len(label_names)):
@@ -135,7 +134,7 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
     """Returns the classes whose flag is 1, given a list or string of flags. Raises `InvalidInput` if the cell does not
     have a 0 or 1 for each class."""
     value = plain(cell, "bad_label", keeps_lists=True)
-    # NumPy separates numbers by blanks, and writes 1. for 1.0.
+    # NumPy separates numbers by blanks, and writes 1.0 as `1.`.
     flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value
     if isinstance(flags, (int, float)):
         flags = [flags]
@@ -154,8 +153,8 @@ def read_one_hot(cell: Any, label_names: Sequence[str]) -> str:
 
 
 def read_only_flag(flags: Mapping[str, bool]) -> str:
-    """Returns the class of a one-hot row, which is the name of the only column with a 1. Raises `InvalidInput` if the
-    number of columns with a 1 is not one."""
+    """Returns the name of the only column with a 1, which is the class of a row with a column for each class. Raises
+    `InvalidInput` if no column or several columns have a 1."""
     names = [name for name, flag in flags.items() if flag]
     if len(names) != 1:
         problem = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"

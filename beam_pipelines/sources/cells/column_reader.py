@@ -1,4 +1,4 @@
-"""Makes functions that read the value of a feature from the cells of a row."""
+"""Creates functions that read the value of a feature from the cells of a row."""
 
 import math
 from typing import Any, Callable, Collection, Mapping
@@ -43,9 +43,9 @@ def column_reader(
         column: The columns from which the feature is made.
         source: The options for separators and for the suffix of image paths.
         root: The root of the files that cells name; None if cells contain locations instead of file names.
-        allowed: The allowed class names of a label; empty allows all names. If no name in a tuple is a number, integers
-            in cells are indices into the tuple.
-        names: The class names that integers in cells are indices into, if the source states them.
+        allowed: The allowed class names of a label; empty allows all names. In a tuple without integers, cells can also
+            refer to class names by index.
+        names: The class names for class indices in cells, if the source states them.
 
     Raises:
         UserError: A label has a column for each class, and the name of a column is not a valid class name.
@@ -68,7 +68,7 @@ def column_reader(
 
 
 def _reader_of_numbers(column: Column) -> _Reader:
-    """Returns a function that reads positions, such as keypoints, from the numbers in one or several cells."""
+    """Returns a function that reads positions, such as keypoints, from one or several cells with numbers."""
     kind, shape = KINDS[column.kind], column.shape
     if len(column.names) == 1:
         return _reader_of_one(column.names[0], lambda cell: kind.read(read_numbers(cell), shape))

@@ -14,7 +14,7 @@ def fill_row(row: Mapping[str, Any], defaults: Mapping[str, str]) -> Mapping[str
 
 
 def is_missing(cell: Any) -> bool:
-    """Returns whether a cell is empty, blank or NaN, which pandas writes for missing cells."""
+    """Returns whether a cell is empty, blank, or NaN as pandas writes it for missing cells."""
     if isinstance(cell, (str, bytes)):
         return not cell.strip()
     return cell is None or isinstance(cell, (float, np.floating)) and cell != cell

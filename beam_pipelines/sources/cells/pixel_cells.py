@@ -23,7 +23,7 @@ class PixelColumns(NamedTuple):
     """The columns with the pixels of images.
 
     Attributes:
-        names: One column for each pixel, row by row; or the only column, whose cells contain all pixels of an image.
+        names: One column for each pixel, row by row; or a single column, whose cells contain all pixels of an image.
         shape: The height, the width and optionally the number of channels of each image.
     """
 
@@ -59,8 +59,8 @@ def _split(cell: Any) -> Any:
 
 
 def find_pixel_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Returns the columns that are named like pixels, such as `pixel0` or `28x28`, in the order of the pixels, and the
-    shape of the image, which is empty unless the names state it."""
+    """Returns the columns with names of pixels, such as `pixel0` or `28x28`, in the order of the pixels; and the shape of
+    the image, or an empty shape if the names do not show it."""
     numbered = sorted((int(match[1]), name) for name in columns if (match := _NUMBERED.fullmatch(name)))
     first = numbered[0][0] if numbered else 0
     if len(numbered) >= _MIN_PIXELS and first in (0, 1) and [number for number, _ in numbered] == [*range(first, first + len(numbered))]:
@@ -79,7 +79,7 @@ def num_pixels(cell: Any) -> int:
         return len(_split(cell)) if _NUMBERS.fullmatch(cell) else 0
     try:
         values = np.array(cell) if isinstance(cell, list) else np.array([])
-    except ValueError:  # lists of different lengths
+    except ValueError:  # nested lists of different lengths
         return 0
     return values.size if values.size >= _MIN_PIXELS and values.dtype.kind in "iufb" else 0
 

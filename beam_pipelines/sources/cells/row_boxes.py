@@ -20,12 +20,12 @@ _FLAGS = {"0": 0, "1": 1, "-1": -1, "false": 0, "true": 1}
 
 
 class RowBoxes:
-    """Reads the objects of each image from the rows that belong to the image.
+    """Reads the objects of an image from the rows that name the image.
 
     Args:
         columns: The columns with the boxes, classes and flags.
         source: The options for class names and boxes.
-        class_names: The class names that integers in the class column are indices into; empty if unknown.
+        class_names: The class names for class indices in the class column; empty if unknown.
 
     Attributes:
         features: The features of the objects: boxes, classes and flags.
@@ -45,8 +45,8 @@ class RowBoxes:
         self.features = object_features(dict.fromkeys(sorted(columns.flags.values()), "integer"))
 
     def read(self, row: Mapping[str, Any]) -> Objects:
-        """Reads the boxes of an image from the numbered table rows in `row["objects"]`. A table row whose box cells are
-        all empty has no box. Raises `InvalidInput` if a cell is invalid."""
+        """Reads the boxes of an image from the numbered table rows in `row["objects"]`. Skips table rows without a box,
+        whose box cells are all empty. Raises `InvalidInput` if a cell is invalid."""
         objects = []
         for number, box_row in row[OBJECTS]:
             try:

@@ -22,7 +22,7 @@ class RowRoles(NamedTuple):
         group: The column with the group, or None. All examples of a group stay in the same split.
         weight: The column with the weight, or None.
         may_omit_split: Whether rows without a split are allowed. Otherwise, they are rejected.
-        may_omit_group: Whether rows without a group are allowed and form their own groups. Otherwise, they are rejected.
+        may_omit_group: Whether rows without a group are allowed. If so, each of them is its own group.
     """
 
     key: tuple[str, ...] = ()

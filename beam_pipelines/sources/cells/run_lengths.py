@@ -1,4 +1,4 @@
-"""Reads masks that a table stores as run lengths, in the form of Kaggle or of COCO."""
+"""Reads masks that a table stores as run lengths, in Kaggle's or COCO's format."""
 
 import re
 from typing import Any, Callable, Collection, Mapping, Sequence
@@ -19,12 +19,12 @@ _EXPECTED = 'run lengths such as "1 3 10 5" (start and length, from 1), or {"siz
 def run_length_reader(column: Column, label_names: Collection[str]) -> Callable[[Mapping[str, Any]], Regions]:
     """Returns a function from a row to a mask.
 
-    The first column contains run lengths. The second column, if there is one, contains the class of each region, which
-    is the value of its pixels; otherwise the value is 1. A missing cell or -1 has no region. In rows that are grouped by
-    image, each cell is a list.
+    The first column contains the run lengths of a region; a missing cell or -1 means no region. The second column
+    contains the class of the region, which determines the value of its pixels. Without a second column, the value is 1.
+    If rows are grouped by image, each cell is a list.
 
     Args:
-        column: The columns.
+        column: The one or two columns.
         label_names: The class names of the mask, in the order of the pixel values; empty if classes are integers.
     """
     runs, *classes = column.names
@@ -49,7 +49,7 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _read_runs(cell: Any) -> str | dict[str, Any]:
-    """Returns a text of pairs of start and length, or COCO's run lengths.
+    """Returns a string with pairs of start and length, or COCO's run lengths.
 
     Raises:
         InvalidInput: `bad_mask`: the cell contains neither.
@@ -77,7 +77,7 @@ def _read_runs(cell: Any) -> str | dict[str, Any]:
 
 
 def _read_value(cell: Any, label_names: Sequence[str]) -> int:
-    """Returns the pixel value of a class: the integer in a cell, or the index of a class name."""
+    """Returns the pixel value of a class: the integer in the cell, or the index of the class name in the cell."""
     if label_names:
         return label_names.index(known(read_class(cell), label_names))
     try:

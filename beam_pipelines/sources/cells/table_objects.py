@@ -16,7 +16,7 @@ from tf_input.dataset_format import OBJECTS, Feature
 
 _BOXES = ("bbox", "bboxes", "boxes")
 _CATEGORIES = ("category", "categories", "label", "labels")
-_FLAGS = ("is_crowd", "is_difficult", "is_truncated", "difficult", "truncated")  # flags that other formats of boxes have
+_FLAGS = ("is_crowd", "is_difficult", "is_truncated", "difficult", "truncated")  # flags that datasets of other formats also have
 
 
 class ObjectsColumn:
@@ -25,7 +25,7 @@ class ObjectsColumn:
     Args:
         fields: The names of the fields that the objects have.
         source: The options for class names and boxes.
-        names: Field of the objects -> class names that its integers are indices into, if the source states them.
+        names: Field of the objects -> class names for its class indices, if the source states them.
         first_cells: The cells of the first rows, which determine the number of keypoints.
 
     Attributes:
@@ -58,9 +58,8 @@ class ObjectsColumn:
         return in_column(OBJECTS, self._read_cell, row.get(OBJECTS))
 
     def _read_cell(self, cell: Any) -> Objects:
-        """Reads objects such as `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list of such objects with
-        one box each. Raises `InvalidInput` if the cell has another form, has a class that is not allowed, or sets a flag
-        that the first objects do not have."""
+        """Reads `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list of dictionaries with one box each.
+        Raises `InvalidInput` for other values, a class that is not allowed, or a flag that the first objects lack."""
         if cell is None:
             cell = []
         several = isinstance(cell, list) and all(isinstance(item, dict) for item in cell)

@@ -14,7 +14,7 @@ class UnusedFields:
     """The names of the columns and fields that are not stored in the dataset.
 
     Attributes:
-        names: Printable names. If there are too many, the first in sorted order are kept.
+        names: The names, as shown in messages. If there are too many, the first names in sorted order are kept.
     """
 
     names: set[str] = dataclasses.field(default_factory=set)

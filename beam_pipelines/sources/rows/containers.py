@@ -3,8 +3,8 @@
     input                        files
     a file                       that file
     data/train-*.tfrecord        the files that match the pattern; `**/` matches any folders
-    data/shard-{000..010}.tar    eleven names; {a,b} is a choice
-    a folder                     the files with a suitable extension, in the folder and below
+    data/shard-{000..010}.tar    the eleven files from 000 to 010; `{a,b}` matches a or b
+    a folder                     the files with a suitable extension, in the folder and its subfolders
 
 A file belongs to a split if its name, or the name of its folder, contains `train`, `val`, `test` or a similar word. With
 `--split_folders=yes`, shards such as `fold0-000000.tar` belong to the split `fold0`.
@@ -38,7 +38,7 @@ class Containers(NamedTuple):
 
     Attributes:
         root: The root folder of the files.
-        names: The paths of the files relative to the root, in ascending order; never empty.
+        names: The paths of the files relative to the root, in ascending order; at least one.
         splits: File -> its split. Empty if the names contain no splits.
         dead_letters: The files and folders that cannot be read.
         num_ignored: The number of files that were ignored.
@@ -56,11 +56,11 @@ def find_containers(config: PrepareConfig, is_container: Callable[[str], bool], 
 
     Args:
         config: The options of the source.
-        is_container: A function that returns whether a name in an input folder has a suitable extension.
-        expected: The expected names, for a message.
+        is_container: Returns whether a file name has a suitable extension.
+        expected: The expected file names, for a message.
 
     Raises:
-        UserError: There are no files, or splits are requested or likely, but a file is not named like a split.
+        UserError: There are no files; or splits are requested or probable, but a file is not named like a split.
     """
     wanted = split_input(config.input)
     root = Root(wanted.folder, config.follow_links)
@@ -91,7 +91,7 @@ def find_containers(config: PrepareConfig, is_container: Callable[[str], bool], 
 
 
 def _check_exists(path: str, root: Root, names: set[str]) -> None:
-    for name in names if len(names) == 1 else ():  # of many files, a missing file is reported when it is opened
+    for name in names if len(names) == 1 else ():  # if there are many files, a missing file is reported when it is opened
         if not files_at(root.path).exists(f"{root.path}/{name}"):
             near = did_you_mean_path(path) or "."
             raise UserError(f"--input={path}: no such file or folder{near} Name a file, a folder, or a pattern of names.")
@@ -118,7 +118,7 @@ def _name_splits(config: PrepareConfig, names: list[str]) -> dict[str, str]:
             )
         return {}
     if config.asks_for_shares and not config.source.divide and len(set(splits.values())) == 1:
-        return {}  # the option divides the only split
+        return {}  # `--splits` or `--folds` divides the only split
     return splits
 
 
@@ -151,7 +151,7 @@ class ContainerSource(Source):
 
     @contextlib.contextmanager
     def _open_file(self, name: str) -> Iterator[BinaryIO]:
-        """Opens a file. Failures to open the file, or to read it in the `with` block, raise `UserError`."""
+        """Context manager that opens a file. Failures to open or read the file raise `UserError`."""
         path = f"{self.root}/{self._files.root.relative(name)}"
         try:
             with open_file(path) as file:
@@ -161,8 +161,8 @@ class ContainerSource(Source):
 
 
 def split_in_name(path: str) -> str | None:
-    """Returns the split that a path such as `flowers-train.tfrecord-00000-of-00016` or `val/7.tar` names, or None. The
-    file name takes precedence over folder names."""
+    """Returns the split in a path such as `flowers-train.tfrecord-00000-of-00016` or `val/7.tar`, or None. The file name
+    takes precedence over folder names."""
     for part in reversed(path.split("/")):
         named = [SPLIT_FOLDERS[word.lower()] for word in _WORD.findall(part) if word.lower() in SPLIT_FOLDERS]
         if named:

@@ -15,9 +15,7 @@ _ROLES = ("key", "split", "group", "weight")
 def choose_roles(
     source: SourceConfig, labels: tuple[Column, ...], features: tuple[Column, ...], found_names: Collection[str], place: str
 ) -> RowRoles:
-    """Returns the fields with the key, the split, the group and the weight, after checking the names of all fields.
-
-    If an option is not given, the field with the usual name is used, if it exists.
+    """Chooses the fields with the key, the split, the group and the weight by options, or else by usual names.
 
     Args:
         source: The options that name the fields.
@@ -27,7 +25,7 @@ def choose_roles(
         place: A description of the searched data for messages, such as `the first 1,000 records`.
 
     Raises:
-        UserError: A requested field does not exist.
+        UserError: A field that an option names does not exist.
     """
 
     def check(option: str, name: str) -> str:
@@ -55,8 +53,7 @@ def choose_roles(
 def names_of_fields(
     labels: tuple[Column, ...], features: tuple[Column, ...], source: SourceConfig, class_names: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
-    """Converts the class names of fields to class names of features. Labels whose class names an option lists are
-    omitted."""
+    """Converts field -> class names to feature -> class names. Omits labels whose class names an option lists."""
     columns = (*(label for label in labels if not source.names_of(label.name)), *features)
     return {
         column.name: class_names[column.names[0]]
@@ -77,7 +74,7 @@ _MAX_SEARCHED = 1_000
 
 
 def search_names(names_of_records: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
-    """Reads records until all wanted field names are found. Returns the field names, and the number of read records."""
+    """Reads records until all wanted field names are found. Returns the names found, and the number of records read."""
     names: set[str] = set()
     num_searched = 0
     for some in itertools.islice(names_of_records, _MAX_SEARCHED):

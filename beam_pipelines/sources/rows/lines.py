@@ -1,4 +1,4 @@
-"""Reads the lines of text files, and limits the length of a line to bound memory."""
+"""Reads the lines of text files. The length of a line is limited, to limit the use of memory."""
 
 import contextlib
 import gzip
@@ -31,7 +31,7 @@ class Lines:
     Attributes:
         number: The number of the last returned line, starting at 1.
         row_start: The number of the line in which the current row starts.
-        is_row_start: Whether the next line starts a row, so that it may be a comment. Set by the caller.
+        is_row_start: Whether the next line starts a row, and can therefore be a comment. The caller sets it.
     """
 
     def __init__(self, file: io.TextIOBase, config: SourceConfig) -> None:
@@ -66,7 +66,7 @@ class Lines:
         return line
 
     def _finish(self, line: str) -> bool:
-        """Reads the rest of a line. Returns whether there was a rest."""
+        """Skips the rest of a line. Returns whether the line had a rest."""
         rest = line
         while len(rest) == MAX_LINE and rest[-1] not in "\r\n":
             rest = self._readline(MAX_LINE)
@@ -75,8 +75,8 @@ class Lines:
 
 @contextlib.contextmanager
 def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
-    """Opens a UTF-8 text file, with or without a byte order mark, for reading lines. Bytes that are not UTF-8 become
-    lone surrogates. Raises `UserError` if the file cannot be read, or ends in `.gz` but is not a gzip file."""
+    """Opens a UTF-8 file, with or without a byte order mark. Bytes that are not UTF-8 become lone surrogates. Raises
+    `UserError` if the file cannot be read, or ends in `.gz` but is not a gzip file."""
     try:
         with open_file(path) as file, _decompressed(path, file) as data:
             yield Lines(io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline=""), config)
@@ -86,7 +86,7 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
 
 
 def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int, str | InvalidInput]]:
-    """Opens a file with `open_lines` and yields its `full_lines`."""
+    """Yields the `full_lines` of the file at `path`."""
     with open_lines(path, name, config) as lines:
         yield from full_lines(lines)
 

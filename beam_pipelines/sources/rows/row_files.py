@@ -55,8 +55,8 @@ class RowFiles(Source):
 
         Args:
             file: The file with the rows.
-            rows: Row numbers and rows. An `InvalidInput` stands for a row that cannot be read.
-            read: A function from row number and row to the input. Raises `InvalidInput` for an invalid row.
+            rows: Row numbers and rows. An `InvalidInput` replaces a row that cannot be read.
+            read: Converts a row number and a row to an input. Raises `InvalidInput` for an invalid row.
         """
         ignore = self._config.ignore
         for number, row in rows:

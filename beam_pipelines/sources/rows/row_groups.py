@@ -1,7 +1,7 @@
-"""Groups the rows of a file by a key, such as the name of an image, in bounded memory.
+"""Groups the rows of a file by a key, such as the name of an image, in limited memory.
 
-Rows with the same key need not be adjacent. Rows are kept in memory as pickles. If all rows take more than `MAX_MEMORY`,
-they are distributed to temporary files by a hash of their key, and the rows of one file at a time are grouped.
+Rows with the same key need not be adjacent. Rows are kept in memory as pickles. If they take more than `MAX_MEMORY`, they
+are distributed to temporary files by a hash of their key. Then the rows of one temporary file at a time are grouped.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from beam_pipelines.errors import InvalidInput, RunError
 from beam_pipelines.storage.files import is_remote, make_folder
 
 MAX_MEMORY = 128 << 20
-_ROW_BYTES = 100  # overhead per row of the bytes object, the list and the key
+_ROW_BYTES = 100  # memory of a row in addition to its pickle
 _NUM_FILES = 64
 
 NumberedRow = tuple[int, Mapping[str, Any]]
@@ -34,15 +34,16 @@ def group_rows(
     Args:
         rows: The key, the number and the cells of each row. An error replaces the cells of an invalid row.
         columns: The columns to keep.
-        directory: The folder for temporary files. The system's temporary folder replaces None and object stores.
+        directory: The folder for temporary files. If it is None or in an object store, the system's temporary folder
+            is used instead.
         max_bytes: The approximate memory limit in bytes.
 
     Yields:
-        The number of the first row of a key, and all its numbered rows, or an error if they do not fit in memory.
-        Rows with an error are yielded separately.
+        The number of the first row of a key, and all its numbered rows, or an error if these rows do not fit in memory.
+        An invalid row is yielded separately, as its number and error.
 
     Raises:
-        RunError: Temporary files could not be written.
+        RunError: Temporary files cannot be written.
     """
     items = (
         ("", (number, row)) if isinstance(row, InvalidInput) else (key, pickle.dumps((number, *map(row.get, columns)), 5))
@@ -60,7 +61,7 @@ def group_rows(
             yield numbered[0][0], numbered
 
 
-_TOO_MANY = pickle.dumps((0,), 5)  # the last row of a key whose other rows are omitted
+_TOO_MANY = pickle.dumps((0,), 5)  # marks that all rows of a key except the first are omitted, for lack of memory
 
 
 def _group(
@@ -92,7 +93,7 @@ def _group(
 def _group_in_files(
     groups: dict[str, list[bytes]], items: Iterator[_Item], directory: str | None, max_bytes: int, level: int
 ) -> Iterator[list[bytes] | Rejected]:
-    """Distributes the rows in memory and all further rows to files, and groups the rows of each file."""
+    """Distributes the rows in `groups` and all further rows to temporary files, and groups the rows of each file."""
     with contextlib.ExitStack() as stack:
         too_many = {key: group for key, group in groups.items() if group[-1] is _TOO_MANY}
         kept = ((key, data) for key, group in groups.items() if key not in too_many for data in group)

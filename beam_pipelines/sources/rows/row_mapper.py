@@ -1,4 +1,4 @@
-"""Maps the cells of rows to the labels, the values and the roles of inputs."""
+"""Maps the cells of rows to inputs: their labels, features, key, split, group and weight."""
 
 from typing import Any, Callable, Mapping, Protocol
 
@@ -14,7 +14,7 @@ from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.files.roots import Root
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
-_PARTS = ("mask", "image", "array", "tensor")  # kinds whose cells may be the location of a file or of an array
+_PARTS = ("mask", "image", "array", "tensor")  # kinds whose cells may contain the location of a file or of an array
 
 
 class ObjectsOfRow(Protocol):
@@ -22,7 +22,7 @@ class ObjectsOfRow(Protocol):
 
     Attributes:
         features: The features of the objects.
-        class_names: The class names of the objects, in order, if the source has them; else empty.
+        class_names: The class names of the objects, in order; empty if the source does not state them.
     """
 
     features: tuple[Feature, ...]
@@ -33,8 +33,8 @@ class ObjectsOfRow(Protocol):
 
 
 class RowMapper:
-    """Maps rows to inputs. A row maps the names of columns to cells, which can be strings, numbers, lists, bytes, or the
-    location of a file or of an array (`FilePart`, `ArrayPart`).
+    """Maps rows to inputs. A row is a dictionary from column names to cells. A cell can be a string, a number, a list,
+    bytes, or the location of a file or of an array (`FilePart`, `ArrayPart`).
 
     Args:
         labels: The columns that a model predicts, except objects.
@@ -43,7 +43,7 @@ class RowMapper:
         root: The root of the files that cells name; None if cells contain locations instead of file names.
         roles: The columns with the key, the split, the group and the weight.
         objects: The reader of objects; None if no objects are kept.
-        class_names: Feature -> class names, if the integers in its column are class indices.
+        class_names: Feature -> class names, for features whose columns contain class indices.
 
     Attributes:
         features: The features of the columns, the objects and the weight, without class names.
@@ -54,7 +54,8 @@ class RowMapper:
         label_names: Feature -> class names that are known before any row is read.
 
     Raises:
-        UserError: Two features have the same name, or one of several columns of a label is not a valid class name.
+        UserError: Two features have the same name; or a label has a column for each class, and a column name is not a
+            valid class name.
     """
 
     def __init__(
@@ -98,8 +99,8 @@ class RowMapper:
         return fill_row(row, self._defaults) if self._defaults else row
 
     def read(self, row: Mapping[str, Any], record: InputRecord) -> InputRecord:
-        """Adds the label, the values, the key, the split, the group and the weight of a row to an input. Images and masks
-        that are stored in a cell are added as bytes. Raises `InvalidInput` if a cell is invalid for its column."""
+        """Adds the values and roles in a row to an input. Images and masks in cells are added as bytes. Raises
+        `InvalidInput` if a cell is invalid for its column."""
         row = self.fill(row)
         label = self._read_label(row) if self._read_label else ""
         values = {name: read(row) for name, read in self._readers} or None

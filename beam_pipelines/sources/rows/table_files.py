@@ -1,4 +1,4 @@
-"""Finds the files of a table, or of a list of images in text files. Paths in a file are relative to its folder."""
+"""Finds the files with the rows of an input: tables or lists of images. Paths in a file are relative to its folder."""
 
 import os
 import re
@@ -14,17 +14,17 @@ from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-_SHARD = re.compile(r"-\d+(?:-of-\d+)?$")  # after the split, in the name of one of several files
+_SHARD = re.compile(r"-\d+(?:-of-\d+)?$")  # the end of a name such as train-00000-of-00002
 
 
 class TableFile(NamedTuple):
     """One file of rows.
 
     Attributes:
-        path: The path of the file, or its URL.
-        name: The path of the file below the input's folder, for messages and parts.
+        path: The path or URL of the file.
+        name: The path of the file relative to the input's folder, for messages and parts.
         format: The format, one of the values of `formats`.
-        folder: The folder below the root that paths in the rows are relative to. Empty, or with a trailing "/".
+        folder: The folder, relative to the root, to which paths in the rows are relative. Empty, or with a trailing "/".
         split: The split of all rows; None if unknown.
     """
 
@@ -36,7 +36,7 @@ class TableFile(NamedTuple):
 
 
 def open_root(path: str, folder: str, follows_links: bool = False) -> Root:
-    """Returns the root folder for paths that are relative to `folder`. The folder is "" or has a trailing "/"."""
+    """Returns the root `path` for paths that are relative to its subfolder `folder`, which is "" or ends in "/"."""
     return _FolderRoot(path, folder, follows_links) if folder else Root(path, follows_links)
 
 
@@ -57,12 +57,12 @@ def find_table_files(
 
     Args:
         config: The options of the source.
-        formats: Extension -> format. "" has the format of files with other extensions, which are read only if the
-            input names them.
-        metadata: The names of files that take precedence over all other files.
+        formats: Extension -> format. The extension "" stands for all other extensions. Files with other extensions are
+            read only if the input names them.
+        metadata: The names of files to read instead of all other files, if they exist.
 
     Raises:
-        UserError: There are no files, or the choice is ambiguous.
+        UserError: There are no tables, or it is unclear which tables to read.
     """
     finder = _Finder(config, formats, metadata)
     return finder.find_one() if finder.is_file() else finder.find_fitting() if finder.is_pattern() else finder.find_all()
@@ -139,8 +139,7 @@ class _Finder:
         return TableFile(f"{self._input}/{name}", name, format_of(name, self._formats) or self._formats.get("", ""), folder, split)
 
     def _tables_in(self, folder: str) -> list[str]:
-        """Returns the paths of the tables directly in a folder. If there is a file in `metadata`, the folder is not
-        listed."""
+        """Returns the paths of the tables directly in a folder, or only the path of a file in `metadata` if it exists."""
         path = f"{self._input}/{folder}".rstrip("/")
         table_names = [name for name in self._metadata if self._files.exists(f"{path}/{name}")]
         if not table_names:

@@ -1,20 +1,17 @@
-"""Source `coco`: boxes, and optionally masks, from JSON files in the format of COCO's instances.
+"""Source `coco`: boxes, keypoints, captions and masks from JSON files in COCO's formats.
 
-With `--masks`, the outlines become a mask. 0 is the background, and the class with label `i` has the value `i + 1`.
-Small regions are drawn over large regions.
+With `--masks`, the outlines of the objects are drawn as a mask. 0 is the background, and the class with label `i` has
+the value `i + 1`. Small regions are drawn over large regions.
 
-Each COCO file is read once, as a stream. The annotations of a file are stored in columns (see `coco_annotations`). To
-limit the memory, each machine reads only one large file at a time. Each image takes about 300 bytes of memory, or 500
-bytes if an object store is asked for the size of the image. Half of COCO's `train2017` (59,000 images, 430,000
-annotations) takes 70 MB of memory. If outlines are requested, they take as much memory as their JSON text. An annotation
-with keypoints takes 24 bytes for each point.
+In a panoptic file, the segments of an image become objects. With `--masks`, the colors of the segments in the PNG are
+converted to class values, and pixels without a segment become 0.
 
-In a panoptic file, the segments of an image become objects, and `--masks` converts the colors of its PNG. Pixels without a
-segment are 0, as in masks that are drawn.
+The captions of `captions_NAME.json` become the feature `captions`, a list for each image. The keypoints of
+`person_keypoints_NAME.json` become `objects/keypoints`, with the names of the points and the skeleton.
 
-The captions of `captions_NAME.json` become the feature `captions`, a list for each image.
-
-The keypoints of `person_keypoints_NAME.json` become `objects/keypoints`, with the names of the points and the skeleton.
+Each COCO file is read once, as a stream. To limit the memory, each machine reads only one large file at a time. An image
+takes about 300 bytes of memory, or 500 bytes if its size comes from an object store. Half of COCO's `train2017` (59,000
+images, 430,000 annotations) takes 70 MB. See `coco_annotations` and `coco_keypoints` for outlines and keypoints.
 """
 
 import contextlib
@@ -110,7 +107,7 @@ class Coco(Source):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises JSON files, Roboflow's files in folders of images, and JSON files in a folder of annotations."""
+        """Recognises a COCO file, a folder called `annotations` with COCO files, and Roboflow's folders of images."""
         if not names.is_folder:
             if names.find("*.json"):
                 reject_other_format(names.path)
@@ -131,13 +128,13 @@ class Coco(Source):
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns the category names of the COCO file that was listed last, in the order of the category ids.
 
-        Category names in `group_names` are classes only if annotations use these categories.
+        Supercategories are classes only if annotations use them.
         """
         return {_LABEL: self._config.source.names_of(_LABEL) or self._category_names} if self._kind == OBJECTS else {}
 
     def parts(self) -> list[str]:
-        """Returns one JSON string for each COCO file, which contains the path and the split of the file. Raises
-        `UserError` if there are no files, or only some of them are splits."""
+        """Returns a JSON string with the path and the split of each COCO file. Raises `UserError` if there are no files,
+        or only some file names contain a split."""
         if self._is_file and self._config.split_folders:
             raise no_split_folders(self._config.input, "is one JSON file")
         if self._is_file:
@@ -164,7 +161,7 @@ class Coco(Source):
         if self._kind == OBJECTS:
             self.found_features = frozenset(filter(None, [file.keypoints.feature()]))
             self.group_names = frozenset() if source.names_of(_LABEL) else file.group_names()
-        if self._kind:  # every annotation has an id, and nothing refers to it
+        if self._kind:  # annotation ids are never reported as unused, because nothing refers to them
             self.unused_fields.add(file.unused_fields.names - {"id"})
         yield from file.dead_letters
         place = self._find_place(relative, file)
@@ -184,9 +181,8 @@ class Coco(Source):
                 yield listed._replace(num_bytes=sizes.get(listed.path, 0))
 
     def _find_place(self, path: str, file: CocoFile) -> ImagePlace:
-        """Returns the first of several possible folders that contains at least one of the first five images in the
-        file. Raises `UserError` if no candidate contains an image, and the entries have links, which are not
-        downloaded."""
+        """Returns the first possible image folder that contains one of the first five images in the file. Raises
+        `UserError` if there is no such folder and the entries have links to images, which are not downloaded."""
         folders = [""] if self._config.source.image_root else image_folders(path)
         first = [image.file_name for image in itertools.islice(file.images(), NUM_PROBED)]
         if place := find_images(self._root, folders, first):
@@ -220,7 +216,7 @@ class Coco(Source):
     def _list_image(
         self, image: CocoImage, objects: ImageObjects | tuple[str, ...], place: ImagePlace, segments: str, split: str | None
     ) -> InputRecord | DeadLetter | None:
-        """Returns a reference to an image, a dead letter if the image is rejected, or None if the image is ignored."""
+        """Returns the input for an image, a dead letter if the image is rejected, or None if it is ignored."""
         try:
             path = self._path(image, place)
             if matches(path, self._config.ignore):
@@ -276,8 +272,8 @@ class Coco(Source):
 
 
 def _absolute(path: str) -> str:
-    """Returns the absolute path of a file. Links in the path of the parent folder are resolved. If the file itself is a
-    link, it is not resolved."""
+    """Returns the absolute path of a file. Resolves links in the path of its folder, but not a link in place of the
+    file."""
     if is_remote(path):
         return path
     folder, name = os.path.split(os.path.abspath(path))

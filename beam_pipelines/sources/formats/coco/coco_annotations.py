@@ -1,7 +1,7 @@
 """Stores the annotations of a COCO file in columns and groups them by image.
 
-A COCO file lists annotations in any order, before or after the images. Columns need less memory than Python objects.
-Each annotation takes about 60 bytes in columns. If outlines are requested, they take as much memory as their JSON text.
+A COCO file lists annotations in any order, before or after the images. In columns, an annotation takes about 60 bytes,
+which is less than as a Python object. If outlines are requested, they take as much memory as their JSON text.
 """
 
 import array
@@ -17,9 +17,9 @@ from beam_pipelines.sources.formats.coco.coco_captions import AnnotatedImages
 from beam_pipelines.sources.formats.coco.coco_ids import read_id, shown
 from beam_pipelines.sources.formats.coco.coco_keypoints import FIELDS, CocoKeypoints
 
-_NUMBERS = 5  # a box and an area
+_NUMBERS = 5  # of an annotation: the four numbers of a box, and an area
 PANOPTIC_FIELDS = ("segments_info", "file_name")
-_MAX_RELATIVE = 1.000001  # with the rounding errors of x + width
+_MAX_RELATIVE = 1.000001  # 1 and the rounding error of x + width
 
 
 class ImageObjects(NamedTuple):
@@ -32,8 +32,8 @@ class ImageObjects(NamedTuple):
         areas: The area of each object, in pixels.
         outlines: The outline of each object: a list of polygons, or a run-length encoding. Empty if not requested.
         keypoints: The keypoints of each object. Empty if the file has no keypoints.
-        segment_file: The name of the PNG whose colors are the ids of the objects. The outline of an object is then a list
-            with its id. Empty if outlines are polygons or run lengths.
+        segment_file: The name of the PNG whose colors are segment ids. The outline of an object is then a list with its
+            segment id. Empty if outlines are polygons or run lengths.
     """
 
     boxes: tuple[tuple[float, float, float, float], ...] = ()
@@ -68,7 +68,7 @@ class Annotations(AnnotatedImages):
         self._categories: dict[int | str, int] = {}  # id -> index in order of first use
         self._segment_files: dict[int, str] = {}  # by image index
         self._has_empty_outlines = False
-        # Columns:
+        # One element for each object:
         self._image = array.array("q")
         self._category = array.array("q")
         self._numbers = array.array("d")
@@ -77,7 +77,7 @@ class Annotations(AnnotatedImages):
         self._outline_ends = array.array("q")
 
     def add(self, position: int, entry: Mapping[str, Any]) -> None:
-        """Adds an entry of `annotations`. If an entry is invalid, its image is rejected. Raises `InvalidInput` if the
+        """Adds an entry of `annotations`, or rejects its image if the entry is invalid. Raises `InvalidInput` if the
         entry has no valid image id."""
         index = self.index_of(position, entry)
         try:
@@ -148,7 +148,7 @@ class Annotations(AnnotatedImages):
         self._category_ids = list(self._categories)
 
     def lack_outlines(self) -> bool:
-        """Returns whether no object has an outline, although outlines are requested and there are objects."""
+        """Returns whether outlines are requested and there are objects, but no object has an outline."""
         return self._has_empty_outlines and not self._outlines
 
     def segment_files(self) -> list[str]:
@@ -194,7 +194,7 @@ class Annotations(AnnotatedImages):
 
 
 def _read_text(text: str) -> Any:
-    """Reads an outline that is written as JSON in a text. Returns None if the text is not JSON."""
+    """Reads an outline from a string that contains JSON. Returns None if the string is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

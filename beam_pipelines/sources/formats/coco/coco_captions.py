@@ -1,4 +1,4 @@
-"""Groups the captions in a COCO file by image."""
+"""Groups the annotations in a COCO file, such as captions, by image."""
 
 import array
 from typing import Any, Container, Iterator, Mapping
@@ -8,7 +8,7 @@ from beam_pipelines.sources.formats.coco.coco_ids import read_id, shown
 
 
 class AnnotatedImages:
-    """The image ids that annotations use, in order of first use."""
+    """The ids of the images that have annotations, in the order of their first annotation."""
 
     def __init__(self) -> None:
         self._images: dict[int | str, int] = {}  # id -> index
@@ -28,7 +28,7 @@ class AnnotatedImages:
         return index
 
     def reject(self, index: int, position: int, error: InvalidInput) -> None:
-        """Rejects the image of an invalid annotation."""
+        """Stores the error of an invalid annotation, because of which its image is rejected."""
         self._bad.setdefault(index, InvalidInput(error.reason, f"annotation {position}: {error}"))
 
     def find(self, image_id: int | str) -> int | None:
@@ -40,8 +40,7 @@ class AnnotatedImages:
         return index
 
     def of_unknown_images(self, image_ids: Container[int | str]) -> Iterator[tuple[int, InvalidInput]]:
-        """Yields an error for each image id that annotations use but `image_ids` lacks, and the position of the first
-        such annotation."""
+        """Yields the position of the first annotation and an error for each image id that is not in `image_ids`."""
         for image_id, index in self._images.items():
             if image_id not in image_ids:
                 message = f"'image_id' is {shown(image_id)}, which is not the id of any entry in 'images'"
@@ -58,7 +57,7 @@ class Captions(AnnotatedImages):
         self._captions: dict[int, list[str]] = {}
 
     def add(self, position: int, entry: Mapping[str, Any]) -> None:
-        """Adds an entry of `annotations`. If a caption is invalid, its image is rejected. Raises `InvalidInput` if the
+        """Adds an entry of `annotations`, or rejects its image if the caption is invalid. Raises `InvalidInput` if the
         entry has no valid image id."""
         index, caption = self.index_of(position, entry), entry.get("caption")
         if isinstance(caption, str) and caption.strip():
@@ -78,6 +77,6 @@ class Captions(AnnotatedImages):
         return frozenset()
 
     def of(self, image_id: int | str, category_names: Mapping[int | str, str]) -> tuple[str, ...]:
-        """Returns the captions of one image, in the order of the file. Raises `InvalidInput` if one of them is invalid."""
+        """Returns the captions of one image, in the order of the file. Raises `InvalidInput` if a caption is invalid."""
         index = self.find(image_id)
         return () if index is None else tuple(self._captions[index])

@@ -1,4 +1,4 @@
-"""Reads a JSON file in COCO's format for object detection (https://cocodataset.org/#format-data) as a stream."""
+"""Reads a JSON file in one of COCO's formats (https://cocodataset.org/#format-data) as a stream."""
 
 import posixpath
 import unicodedata
@@ -51,7 +51,7 @@ class CocoFile:
         path: The path of the file.
         name: The name of the file in messages and dead letters.
         has_outlines: Whether to keep the outlines of the objects.
-        kind: The kind of annotations: `objects`, `captions`, or "" if they are not needed.
+        kind: The kind of annotations to read: `objects`, `captions`, or "" for none.
 
     Attributes:
         dead_letters: The dead letters of invalid entries, and of annotations whose image is missing.
@@ -99,7 +99,7 @@ class CocoFile:
     def category_names(self) -> tuple[str, ...]:
         """Returns the distinct category names, in the order of the category ids.
 
-        If a supercategory and a class have the same name, the id of the class determines the position of the name.
+        If a supercategory and a class have the same name, the name has the position of the class.
         """
         ids = sorted(self._categories, key=lambda category_id: (isinstance(category_id, str), category_id))
         groups = self.group_names()
@@ -112,8 +112,7 @@ class CocoFile:
     def group_names(self) -> frozenset[str]:
         """Returns the names of categories that are supercategories but not classes.
 
-        In COCO's own files, some categories such as `person` are their own supercategory. Categories that are their own
-        supercategory are classes.
+        A category that is its own supercategory, such as `person` in COCO's files, is a class.
         """
         classes = {name for category_id, name in self._categories.items() if not self._is_group(category_id)}
         return frozenset(set(self._categories.values()) - classes)
@@ -123,7 +122,7 @@ class CocoFile:
         return name in self._parents and self._supercategories.get(category_id) != name
 
     def _check_category_names(self) -> None:
-        """Raises UserError if annotations use two categories that have the same name."""
+        """Raises `UserError` if annotations use two categories that have the same name."""
         used: dict[str, int | str] = {}
         for category_id in self._categories.keys() & self._annotations.category_ids():
             other = used.setdefault(self._categories[category_id], category_id)
@@ -135,7 +134,7 @@ class CocoFile:
                 )
 
     def images(self) -> Iterator[CocoImage]:
-        """Returns an iterator over the valid images, in the order of the file."""
+        """Yields the valid images, in the order of the file."""
         return (image for image in self._images.values() if image)
 
     def inputs(self) -> Iterator[tuple[CocoImage, ImageObjects | tuple[str, ...]] | DeadLetter]:
@@ -177,7 +176,7 @@ class CocoFile:
         first = self._images.get(image_id)
         is_known = image_id in self._images
         self._images[image_id] = None
-        if is_known:  # annotations with a repeated id cannot be assigned to an image
+        if is_known:  # the annotations of a repeated id cannot be assigned to one image
             error = InvalidInput("duplicate", f"another image also has the id {shown(image_id)}")
             if first:
                 self._reject("images", first.position, error)
@@ -210,7 +209,7 @@ class CocoFile:
 
 
 def _last_part(entry: Mapping[str, Any]) -> str | None:
-    """Returns the file name in the first link of an image, or None."""
+    """Returns the file name at the end of the first link of an image, or None."""
     links = (entry.get(field) for field in _LINK_FIELDS)
     link = next((link for link in links if isinstance(link, str) and link), None)
     try:

@@ -1,7 +1,7 @@
 """Stores the keypoints of the annotations in a COCO file.
 
-The categories name the points, and may follow the annotations in the file. Therefore the numbers of an annotation are
-checked when its image is listed. An annotation with keypoints takes 24 bytes for each point.
+The categories, which name the points, may follow the annotations in the file. Therefore the keypoints of an annotation
+are checked when its image is listed. Each point takes 24 bytes of memory.
 """
 
 import array
@@ -13,7 +13,7 @@ from beam_pipelines.features.feature_kind import Points, to_points
 from beam_pipelines.features.keypoints import Keypoints
 from tf_input.dataset_format import OBJECTS, Feature
 
-FIELDS = ("keypoints", "num_keypoints")  # of annotations; the number of labeled points is counted again
+FIELDS = ("keypoints", "num_keypoints")  # of annotations; `num_keypoints` is not used, because labeled points are counted
 CATEGORY_FIELDS = ("keypoints", "skeleton")
 NAME = "keypoints"  # of the feature, without the prefix `objects/`
 _NUM_NUMBERS = 3  # of a point: x, y and visibility
@@ -61,7 +61,7 @@ class CocoKeypoints:
         self._feature, self._first_category = feature, category
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Adds the keypoints of an annotation, or none if it has none.
+        """Adds the keypoints of an annotation, which may have none.
 
         Raises:
             InvalidInput: The keypoints are not a list of numbers.
@@ -77,7 +77,7 @@ class CocoKeypoints:
         self._ends.append(len(self._numbers))
 
     def feature(self) -> Feature | None:
-        """Returns the feature of the keypoints, or None if neither the categories nor the annotations have any."""
+        """Returns the feature of the keypoints, or None if neither categories nor annotations mention keypoints."""
         if self._feature is None and self._num_points:
             return Feature(f"{OBJECTS}/{NAME}", Keypoints.name, (None, self._num_points, _NUM_NUMBERS))
         return self._feature
@@ -86,7 +86,8 @@ class CocoKeypoints:
         """Returns the points of an annotation, given its index among the valid annotations.
 
         Raises:
-            InvalidInput: The annotation has another number of points, or a point is invalid.
+            InvalidInput: The number of points differs from that of the categories or the first annotation, or a point is
+                invalid.
         """
         start = self._ends[row - 1] if row else 0
         numbers = self._numbers[start : self._ends[row]].tolist()

@@ -18,7 +18,7 @@ CAPTIONS, PANOPTIC = "captions", "panoptic"
 ANNOTATION_FOLDERS = ("annotations", "annotation", "annos", "anno", "labels", "coco")
 _KINDS = ("instances", "person_keypoints", CAPTIONS, PANOPTIC, "image_info", "stuff")  # of COCO's own files
 _NAME = re.compile(rf"(?P<kind>{'|'.join(_KINDS)})_(?P<name>(?P<split>.+?)_?[0-9]*)\.json")
-NUM_PROBED, _MAX_DEPTH = 5, 12  # file names to look for, and folders in them to leave out
+NUM_PROBED, _MAX_DEPTH = 5, 12  # how many file names to look for, and how many of their first folders to remove at most
 
 
 class ImagePlace(NamedTuple):
@@ -26,7 +26,7 @@ class ImagePlace(NamedTuple):
 
     Attributes:
         folder: The folder to which file names are relative; relative to the root.
-        prefix: The start of the file names that is left out, because it is the folder of another machine.
+        prefix: The start of file names to remove, such as the path of a folder on another machine.
     """
 
     folder: str
@@ -34,13 +34,13 @@ class ImagePlace(NamedTuple):
 
 
 def kind_of_name(file: str) -> str:
-    """Returns the kind of a file of COCO, such as `instances`, or "" for any other name."""
+    """Returns the kind of a file that is named like one of COCO's files, such as `instances`, or ""."""
     match = _NAME.fullmatch(file)
     return match["kind"] if match else ""
 
 
 def name_of(file: str) -> tuple[str, str]:
-    """Parses a file name into the dataset's name and its possible split name, such as `train2017` and `train`."""
+    """Returns the dataset name in a file name, such as `train2017`, and the possible split, such as `train`."""
     match = _NAME.fullmatch(file)
     name = match["name"] if match else file.removesuffix(".json")
     split = match["split"].rstrip("_") if match else name
@@ -54,10 +54,10 @@ def find_files(root: Root, files: FileListing, kind: str) -> dict[str, str]:
     Args:
         root: The root of the source.
         files: The listing of the source's files.
-        kind: The kind of COCO's own files to prefer, such as `instances`.
+        kind: The kind of files to prefer, such as `instances`.
 
     Raises:
-        UserError: There are no such files, or several files with other names and without splits.
+        UserError: There are no COCO files, or several whose names contain neither the kind nor a split.
     """
     folders, _ = files.top_level()
     usual = [name for name in folders if name.lower() in ANNOTATION_FOLDERS]
@@ -80,7 +80,7 @@ def _files_in(root: Root, files: FileListing, folder: str, kind: str) -> dict[st
     kinds = ("instances", "person_keypoints") if kind == "instances" else (kind,)
     known = next((some for kind in kinds if (some := [name for name in names if kind_of_name(name) == kind])), [])
     known = known or [name for name in names if name == ROBOFLOW and kind == "instances"]
-    if not known:  # other names: only the content shows the format
+    if not known:  # no file has a usual name, so only the content shows the format
         known = [name for name in names if not kind_of_name(name) and "COCO" in format_of_content(name, read_head(f"{root.path}/{join(folder, name)}"))]
         if len(known) > 1 and not any(name_of(name)[1].lower() in SPLIT_FOLDERS for name in known):
             shown = ", ".join(map(printable, known[:3]))
@@ -105,8 +105,8 @@ def folder_around(path: str) -> str:
 
 
 def find_images(root: Root, folders: Iterable[str], file_names: Sequence[str]) -> ImagePlace | None:
-    """Returns the first place where one of the first images exists, or None. Complete names are looked for first, and
-    then names without their first folders."""
+    """Returns the first place where one of the first images exists, or None. Looks for complete names first, and then for
+    names without their first folders."""
     folders, first = list(folders), [portable(name) for name in file_names[:NUM_PROBED]]
     depth = min(max((name.count("/") for name in first), default=0), _MAX_DEPTH)
     for num in range(depth + 1):
@@ -118,7 +118,7 @@ def find_images(root: Root, folders: Iterable[str], file_names: Sequence[str]) -
 
 
 def portable(name: str) -> str:
-    """Returns a file name with slashes, if it is a path of Windows."""
+    """Replaces the backslashes in a Windows path by slashes."""
     return name.replace("\\", "/") if re.match(r"[A-Za-z]:[\\/]|\\\\", name) or "/" not in name else name
 
 

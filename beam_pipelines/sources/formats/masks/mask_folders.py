@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple, Sequence
 
-# Words in the names of folders, most specific first.
+# Words in the names of folders of images and of masks, most specific first.
 _IMAGE_WORDS = ("jpegimages", "images", "image", "imgs", "img", "leftimg8bit")
 _MASK_WORDS = (
     *("segmentationclass", "gtfine", "masks", "mask", "labels", "label", "annotations", "annotation", "annots", "annot"),
@@ -18,7 +18,8 @@ class NamedPair(NamedTuple):
     Attributes:
         images: The name of the folder of images.
         masks: The name of the folder of masks.
-        rest: The part that both names have in common, such as `train`; "" for folders such as `images` and `masks`.
+        rest: The names without the words for images and masks, such as `train` for `train_images` and `train_masks`;
+            "" for `images` and `masks`.
     """
 
     images: str
@@ -27,7 +28,7 @@ class NamedPair(NamedTuple):
 
 
 def pair_folders(names: Sequence[str]) -> list[NamedPair]:
-    """Returns the pairs among the folders in one place. If one pair has no common part, it is the only pair."""
+    """Returns the pairs of folders among the subfolders of a folder. Pairs with a rest are omitted if a pair has none."""
     by_name = {name.lower(): name for name in reversed(names)}
     images, masks = _rests(by_name, _IMAGE_WORDS), _rests(by_name, _MASK_WORDS)
     pairs = []
@@ -39,7 +40,7 @@ def pair_folders(names: Sequence[str]) -> list[NamedPair]:
 
 
 def images_without_masks(names: Sequence[str], pairs: Sequence[NamedPair]) -> dict[str, str]:
-    """Returns a mapping from the common part of a name, such as `test`, to a folder of images that is in no pair."""
+    """Returns a mapping from the rest of a name, such as `test`, to the folder of images, for folders without masks."""
     used = {name for pair in pairs for name in (pair.images, pair.masks)}
     by_name = {name.lower(): name for name in names if name not in used}
     images = _rests(by_name, _IMAGE_WORDS)
@@ -47,7 +48,7 @@ def images_without_masks(names: Sequence[str], pairs: Sequence[NamedPair]) -> di
 
 
 def _rests(names: Sequence[str], words: Sequence[str]) -> dict[str, str]:
-    """Returns a mapping from the rest of a name without the word to the name. Prefers the first word."""
+    """Maps the rest of a name without a word in `words` to the name. Earlier words take precedence."""
     found: dict[str, tuple[int, str]] = {}
     pattern = re.compile(rf"(?:(?P<before>.+?)[ ._-]?)??(?P<last>{'|'.join(words)})|(?P<first>{'|'.join(words)})[ ._-](?P<after>.+)")
     for name in sorted(names):

@@ -1,9 +1,8 @@
 """Source `masks`: images and masks with the same names, in two folders or in the same folder.
 
 The pixel values of a mask are class ids, unless a file with the classes of colors or values is given or found beside the
-masks. Only the first mask is read to open the source. The other masks are not checked during listing, but only when they
-are read. A part is a pair of folders. While an image folder is listed, the names of all masks in the corresponding mask
-folder are kept in memory.
+masks. Only the first mask is checked when the source is opened. A part is a pair of folders. While it is listed, the
+names of all its masks are in memory.
 """
 
 import dataclasses
@@ -39,15 +38,15 @@ SUFFIXES = ("_mask", "_masks", "_segmentation", "_seg", "_gt", "_label", "_label
 _ROBOFLOW, _ROBOFLOW_HEADER = "_classes.csv", b"pixel value"
 _NUM_SHOWN = 5
 
-# Folders in lower case that may be beside folders of images and masks, and a word that other formats use too.
+# Names in lower case of folders that VOC has beside its images and masks. Other formats also have `annotations`.
 _OTHERS = {"annotations", "imagesets", "segmentationobject"}
 
 
 class _Pair(NamedTuple):
-    images: str  # folders, relative to the root
-    masks: str | None  # equal to `images` if the masks are beside the images
+    images: str  # folder, relative to the root
+    masks: str | None  # folder; equal to `images` if the masks are beside the images; None if there are no masks
     split: str | None
-    lists: str | None  # the folder that contains the lists of splits
+    lists: str | None  # folder that contains `ImageSets`, the lists of the images in each split
 
 
 class Masks(Source):
@@ -74,7 +73,7 @@ class Masks(Source):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises folders of images beside folders of masks, also in split folders, and Roboflow's list of classes."""
+        """Recognises folders of images beside folders of masks, and Roboflow's list of classes."""
         for folder in (names, *names.below):
             if (name := folder.find(_ROBOFLOW)) and _ROBOFLOW_HEADER in folder.head(name)[:100].lower():
                 return Recognition(name, Certainty.MARKER)
@@ -99,11 +98,11 @@ class Masks(Source):
 
     @functools.cached_property
     def _found_classes(self) -> tuple[str, dict[str, str]] | None:
-        """The path of a file with the classes of colors or values, and these classes. They are empty if there is no such
-        file. None if an option gives the classes.
+        """The path of the file with the classes of colors or values, and its classes, which are empty if there is no such
+        file. None if `--mask_colors` is given.
 
         Raises:
-            UserError: There are different files, or the classes do not fit the first mask.
+            UserError: Several such files differ, or the classes do not fit the first mask.
         """
         if self._source.mask_colors is not None or not self._has_masks:
             return None
@@ -127,7 +126,7 @@ class Masks(Source):
         try:
             read_mask(read_in_any_form(files_at(self.root).read, self.root, first), MaskClasses(tuple(dict.fromkeys(classes.values())), classes))
         except OSError:
-            return  # becomes a dead letter
+            return  # the mask becomes a dead letter when it is read
         except InvalidInput as error:
             if not classes and "--mask_colors" in str(error):
                 raise UserError(f"--input={self.root}: {printable(first)}: {error}.") from None
@@ -144,8 +143,8 @@ class Masks(Source):
                 yield file
 
     def parts(self) -> list[str]:
-        """Returns one JSON string for each pair of an image folder and a mask folder. Raises `UserError` if there are
-        no pairs, a folder is a link, or the splits that options require are missing."""
+        """Returns a JSON string for each pair of an image folder and a mask folder. Raises `UserError` if there are no
+        pairs, a folder is a link, or the splits that options require are missing."""
         return [json.dumps(pair) for pair in self._pairs]
 
     @functools.cached_property
@@ -168,7 +167,7 @@ class Masks(Source):
         return pairs
 
     def _pairs_in(self, parent: str) -> list[_Pair]:
-        """Returns pairs of an image folder and a mask folder in `parent`, or `parent` itself if it contains both."""
+        """Returns the pairs of an image and a mask folder in `parent`, or `parent` itself if it has images and masks."""
         folders, names = self._files.top_level(parent)
         pairs = pair_folders(folders)
         if not pairs:
@@ -192,7 +191,7 @@ class Masks(Source):
         return self._files.take_folder(join(parent, name))
 
     def _plain_pair(self, parent: str, images: str, masks: str) -> list[_Pair]:
-        """Returns a pair of folders, or the pairs of split folders in them."""
+        """Returns the pair of an image folder and a mask folder, or the pairs of their split folders."""
         images, masks = self._take(parent, images), self._take(parent, masks)
         mask_folders, _ = self._files.top_level(masks)
         if inner := next((name for name in mask_folders if name.lower() in _INNER_MASK_FOLDERS), None):
@@ -222,7 +221,7 @@ class Masks(Source):
                 )
 
     def _suffixes(self, pair: _Pair) -> tuple[str, ...]:
-        """Returns the possible ends of the names of masks. They include "" if masks may have the names of images."""
+        """Returns the possible suffixes of mask names. "" means that a mask may have the name of its image."""
         if self._suffix:
             return (self._suffix,)
         if CITYSCAPES in pair.images.lower().split("/"):
@@ -230,8 +229,8 @@ class Masks(Source):
         return SUFFIXES if pair.images == pair.masks else ("", *SUFFIXES)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images of an image folder together with the masks from the corresponding mask folder. Raises
-        `UserError` if a folder or a list cannot be read."""
+        """Yields the images of a pair of folders with their masks. Raises `UserError` if a folder or a file in
+        `ImageSets` cannot be read."""
         pair = _Pair(*json.loads(part))
         sets = read_image_sets(self._root, self._files, pair.lists, "Segmentation") if pair.lists is not None else None
         num_ignored = self._files.num_ignored
@@ -296,11 +295,11 @@ class Masks(Source):
         return InputRecord(nfc(image_file.path), image_file.path, "", split, image_file.num_bytes, values=values)
 
     def _describe_missing(self, name: str, pair: _Pair, masks: Mapping[str, Sequence[str]]) -> str:
-        """Returns the message about an image without a mask, with a suffix that would fit."""
+        """Returns the message about an image without a mask. Advises a `--mask_suffix` if a mask starts with its name."""
         if pair.masks is None:
             return f"no folder has the masks of this split. Leave the images out with --ignore={pair.images!r}"
         message = f"no mask in {printable(pair.masks) or 'the folder'} has the same name"
-        if self._advised is None:  # looked for once, because there may be many masks
+        if self._advised is None:  # searched only once, because there may be many masks
             self._advised = next((mask.removeprefix(name) for mask in sorted(masks) if mask.startswith(name) and not mask[len(name)].isalnum()), "")
         return f"{message}. If the end of its name is {self._advised!r}, pass --mask_suffix={self._advised}" if self._advised else message
 
@@ -313,7 +312,7 @@ def _has_inner_masks(parent: InputNames, folder: str) -> bool:
 
 
 def _may_be_masks(folder: InputNames) -> bool:
-    """Returns whether a folder contains images, directly or in its first subfolder, or a usual folder of masks."""
+    """Returns whether a folder, or its first subfolder, contains images or a subfolder with a usual name for masks."""
     if folder.has_images or any(map(folder.folder, _INNER_MASK_FOLDERS)):
         return True
     return not folder.files and bool(folder.folders) and _may_be_masks(folder.folder(folder.folders[0].lower()))
@@ -324,7 +323,7 @@ def _is_image(name: str) -> bool:
 
 
 def _without_camera(name: str) -> str:
-    """Returns the name of an image without the end that Cityscapes uses only for images."""
+    """Removes the suffix that Cityscapes adds to the names of images but not of masks."""
     return name.removesuffix("_leftImg8bit")
 
 

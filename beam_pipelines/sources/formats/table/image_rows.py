@@ -1,4 +1,4 @@
-"""Groups the rows of a table by image, and combines the rows of an image into one row."""
+"""Combines the rows of a table that belong to the same image into one row."""
 
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
@@ -20,8 +20,8 @@ class ImageRows:
         any other column                                          the value that all rows of the image share
 
     Args:
-        columns: The columns that have a meaning.
-        kept: The labels and features.
+        columns: The columns with the image, the key and so on.
+        kept: The columns that become labels or features.
         names: The names of all columns to read.
         defaults: The values that replace missing cells, by column.
     """

@@ -14,18 +14,18 @@ from beam_pipelines.sources.formats.table.parquet_sizes import MAX_LIST_BYTES, R
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 
-# Rows in memory at a time. Rows with images have some hundred kilobytes each.
+# The maximum number of rows in memory at a time. A row with an image takes some hundred kilobytes.
 _BATCH_ROWS = 1024
 _BATCH_IMAGES = 32
 
-# Arrow bytes to convert to Python objects at a time. For a list of float32, the objects take eight times as much.
+# Size of the Arrow data to convert to Python objects at a time. A list of float32 takes eight times as much in Python.
 _READ_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
 def open_parquet(path: str, name: str) -> Iterator[pa.parquet.ParquetFile]:
-    """Context manager that opens a Parquet file. Raises `UserError` if the file cannot be read, or is not a Parquet
-    file. Reads in the block may also raise it."""
+    """Context manager that opens a Parquet file. Entering it and reading in its block raise `UserError` if the file
+    cannot be read, or is not a Parquet file."""
     try:
         with open_file(path) as file, pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
             yield parquet
@@ -81,15 +81,14 @@ def _names(feature: Any) -> Any:
 
 
 def _without_lists(feature: Any) -> Any:
-    """Returns the element type of a list feature, for all metadata formats that the library has used."""
+    """Returns the element type of a list feature, in any metadata format that the library has used."""
     while isinstance(feature, list) or feature.get("_type") in ("List", "LargeList", "Sequence"):
         feature = feature[0] if isinstance(feature, list) else feature["feature"]
     return feature
 
 
 def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str]) -> Iterator[Mapping[str, Any] | InvalidInput]:
-    """Yields the rows of a file. Instead of a row that is too large or contains invalid UTF-8, an `InvalidInput` is
-    yielded."""
+    """Yields the rows of a file, and an `InvalidInput` for each row that is too large or contains invalid UTF-8."""
     fields = [parquet.schema_arrow.field(name) for name in columns]
     most = _BATCH_IMAGES if any(has_bytes(field.type) for field in fields) else _BATCH_ROWS
     lists = [field.name for field in fields if is_list(field.type)]
@@ -121,8 +120,7 @@ def _too_large(list_bytes: int) -> InvalidInput:
 
 
 def _exact(column: pa.Array) -> pa.Array:
-    """Converts times in nanoseconds to text, because Python's time types have only microsecond precision. Keeps all
-    other columns."""
+    """Converts times in nanoseconds to strings, because Python's time types have only microsecond precision."""
     if not ((pa.types.is_timestamp(column.type) or pa.types.is_time(column.type)) and column.type.unit == "ns"):
         return column
     return pc.replace_substring_regex(column.cast(pa.string()), r"(?:\.0{9}|0{3})(Z|[+-][0-9]{4})?$", r"\1")

@@ -1,6 +1,6 @@
 """Estimates how much memory the rows of a Parquet file take after decoding.
 
-A column with many equal values can be a million times as large after decoding as in the file.
+A column with many equal values can be a million times larger in memory than in the file.
 """
 
 import re
@@ -10,18 +10,18 @@ import pyarrow.parquet
 
 from beam_pipelines.storage.files import open_file
 
-_BATCH_BYTES = 128 << 20  # decoded at a time, unless a single row is larger
+_BATCH_BYTES = 128 << 20  # the size of the rows to decode at a time, unless a single row is larger
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
 # The header of a dictionary page in Thrift's compact protocol: its type (2) and its uncompressed size.
 _PAGE_HEADER = re.compile(rb"\x15\x04\x15([\x80-\xff]*[\x00-\x7f])", re.DOTALL)
 
-# Numbers in lists become Python objects, which are eight times as large.
+# The maximum size of a list of numbers in a row. As Python objects, the numbers are eight times as large.
 MAX_LIST_BYTES = 32 << 20
 
 
 class RowSizes:
-    """Estimates the size of the rows of each row group after decoding.
+    """Estimates the size of decoded rows for each row group of a file.
 
     Args:
         parquet: The open file.
@@ -41,7 +41,7 @@ class RowSizes:
         return max(1, min(most, _BATCH_BYTES // max(row_bytes, 1)))
 
     def list_bytes(self, group: int) -> int:
-        """Returns the mean size per row of the numbers in the largest column of a row group, in bytes."""
+        """Returns the mean bytes per row in the largest column of numbers of a row group."""
         return max((self._number_bytes(group, at) for at in self._stored), default=0)
 
     def _number_bytes(self, group: int, at: int) -> int:

@@ -1,4 +1,4 @@
-"""Source `table`: one row per example, or one row per box, in CSV, TSV, JSON Lines or Parquet.
+"""Source `table`: rows of CSV, TSV, JSON Lines or Parquet files. A row is an example, a box, or a value of an image.
 
 The memory use does not depend on the number of rows, unless rows are grouped by image.
 """
@@ -40,12 +40,12 @@ from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import IMAGE, OBJECTS
 
-_FILES = ("image", "mask")  # kinds whose bytes may be in the table itself, like the example's image
+_FILES = ("image", "mask")  # kinds of columns whose cells may contain the bytes of a file
 
-# The memory for rows that are grouped by image, as a multiple of the size of the text file.
+# The memory for rows that are grouped by image, divided by the size of the text file.
 _GROUPED_SHARE = 4
 
-# Extensions of CSV files that are requested by name or pattern. In a folder, such files are not tables.
+# Extensions of CSV files that the input names directly or by a pattern. In a folder, such files are not read.
 _TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
 
 Listed = InputRecord | DeadLetter
@@ -119,7 +119,7 @@ class Table(RowFiles):
         check_defaults(source.defaults, self._needed)
 
     def _name_classes(self, source: SourceConfig, head: TableHead) -> None:
-        """Finds the class names that integers in columns stand for. Later tables must have the same class names."""
+        """Reads the class names of integer columns from the first table. Later tables must have the same class names."""
         columns = self._columns
         unnamed = [label for label in columns.labels if not source.names_of(label.name)]
         names = [name for column in (*columns.labels, *source.features) for name in column.names]
@@ -140,7 +140,7 @@ class Table(RowFiles):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises `metadata` files and Parquet files, and folders with tables only or with tables beside images."""
+        """Recognises files called `metadata`, Parquet files, and folders of tables with or without images."""
         if not names.is_folder:
             table = names.find(*_TABLES)
             return Recognition(table, Certainty.MARKER) if table else None
@@ -199,8 +199,8 @@ class Table(RowFiles):
         return self._read_rows(file, grouped, lambda number, some: read(number, of_images.combine(some)))
 
     def memory_bytes(self, part: str) -> int:
-        """Returns the estimated memory in bytes for grouping the rows of a file. Rows that are not grouped take a
-        constant amount of memory. Raises `UserError` if the file does not exist or cannot be read."""
+        """Returns the estimated memory in bytes for grouping the rows of a file. Raises `UserError` if the file cannot be
+        read."""
         file = self._files[part]
         if not self._columns.are_grouped:
             return 0
@@ -238,8 +238,7 @@ class Table(RowFiles):
 
 
 def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, TableHead]:
-    """Returns the first file that has columns, together with the `TableHead` of this file. JSON Lines files without
-    lines are skipped, because they have no columns."""
+    """Returns the first file that has columns, and its columns. Skips JSON Lines files without lines."""
     heads = ((file, read_head(file, source)) for file in files)
     return next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
 
@@ -255,7 +254,7 @@ def _check_format(file: TableFile, head: TableHead, source: SourceConfig) -> Non
 
 
 def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
-    """Raises `UserError` if a column seems to contain images, but does not have a usual name."""
+    """Raises `UserError` if a column seems to contain images, but is not recognized because of its name."""
     for name, cell in row.items():
         cell_value = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
         if isinstance(cell_value, bytes) or isinstance(cell_value, str) and cell_value.lower().endswith(tuple(IMAGE_EXTENSIONS)):
@@ -271,5 +270,5 @@ def _describes_tars(files: Sequence[str]) -> bool:
 
 
 def _has_only_tables(names: InputNames) -> bool:
-    """Returns whether a folder has tables, but no images or arrays. Tables beside images may be notes."""
+    """Returns whether a folder has tables, but no images or arrays. Otherwise, the tables may be only notes."""
     return not names.has_images and not names.find("*.npy") and bool(names.find(*_TABLES))

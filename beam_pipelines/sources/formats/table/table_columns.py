@@ -16,18 +16,17 @@ from beam_pipelines.sources.formats.table.table_rows import TableHead, find_repe
 from tf_input.dataset_format import LABEL, OBJECTS
 
 IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
-# If several rows belong to an image, the column that they share.
+# Usual names of the column with the image in a table where several rows belong to an image.
 _SHARED_IMAGE_COLUMNS = (*IMAGE_COLUMNS, "image_name", "image_filename", "imagename", "img_path", "img", "image_id", "imageid")
 LABEL_COLUMNS = ("label", "labels", "class", "category")
 
-# Numbers are never column names, but cells of a row.
+# A number is never a column name. It shows that the first line is not a header.
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table that contain the image, the labels, the key and so on. An attribute is None if the table
-    has no column for it.
+    """The columns of a table that contain the image, the labels, the key and so on. None: the table has no such column.
 
     Attributes:
         image: The column with image paths, or with image bytes in Parquet; None if examples have no image.
@@ -36,7 +35,7 @@ class TableColumns:
         pixels: The columns with the pixels of an image.
         boxes: The columns of a table in which each row is a box.
         labels: The columns that a model predicts, without objects.
-        rows: The meaning of a row, one of `ROWS`.
+        rows: What a row describes, one of `ROWS`.
     """
 
     image: str | None
@@ -73,7 +72,7 @@ def choose_columns(head: TableHead, config: SourceConfig, file: TableFile) -> Ta
     """Determines the columns with the image, the labels, the key and so on from the first rows of a table.
 
     Args:
-        head: The existing columns.
+        head: The columns of the table.
         config: The options of the source.
         file: The table, for messages.
 
@@ -136,7 +135,7 @@ def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
 
 
 def _choose_rows(head: TableHead, config: SourceConfig, chooser: "_Chooser", file: TableFile) -> str:
-    """Returns the meaning of a row, one of `ROWS`."""
+    """Determines what a row describes, one of `ROWS`."""
     if config.rows:
         return config.rows
     image = chooser.choose("--image_column", config.image_column, _SHARED_IMAGE_COLUMNS) if config.has_images else None
@@ -182,8 +181,8 @@ def _choose_pixels(chooser: "_Chooser", config: SourceConfig, image: str | None,
 
 
 def _choose_boxes(chooser: "_Chooser", config: SourceConfig, image: str | None) -> BoxColumns:
-    """Returns the columns of a box. A label named `objects`, or the only class label, names the column with classes.
-    Raises `UserError` if there are no columns with usual names, or it is unclear which label is the class of a box."""
+    """Returns the columns of a box. Its class is the label called `objects`, or else the only label with classes. Raises
+    `UserError` if no columns have usual names of boxes, or several labels have classes."""
     boxes = find_box_columns(chooser.columns, image)
     if boxes is None:
         names = "--skip_lines 1 --column_names NAME,…, with the names xmin, ymin, xmax, ymax or x, y, width, height"
@@ -205,16 +204,16 @@ def _choose_boxes(chooser: "_Chooser", config: SourceConfig, image: str | None) 
 
 
 def describe_rows(columns: TableColumns, source: SourceConfig, head: TableHead, file: TableFile) -> str:
-    """Returns a message about the meaning of the rows, or an empty string if each row clearly is an image.
+    """Returns a message that says what a row describes, or an empty string if each row clearly describes an image.
 
     Args:
         columns: The columns of the table.
         source: The options, including the detected format and unit of boxes.
-        head: The existing columns.
+        head: The columns of the table.
         file: The table, for the message.
 
     Raises:
-        UserError: Images are in several rows of a table of boxes, and each row would be read as an image.
+        UserError: Each row would be read as an image, but an image occurs in several rows and the table has boxes.
     """
     name, boxes = printable(file.name), columns.boxes
     if columns.pixels:
@@ -249,7 +248,7 @@ def _means_objects(column: Column, head: TableHead) -> bool:
 
 
 def names_of_integers(columns: Iterable[Column], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Returns feature -> class names. The integers in the feature's column are indices into the class names."""
+    """Returns feature -> class names for features whose columns contain class indices."""
     return {column.name: class_names[column.names[0]] for column in columns if has_names(column) and class_names.get(column.names[0])}
 
 
@@ -274,8 +273,7 @@ class _Chooser:
         return next((name if name in self.columns else by_name[name] for name in usual if name in by_name), None)
 
     def choose_key(self, given: str | None) -> tuple[str, ...]:
-        """Returns the columns of the key. A key can consist of several columns, which are separated by commas in the
-        option."""
+        """Returns the columns that form the key. The option separates several columns by commas."""
         names = [given] if given is None or given in self.columns else given.split(",")
         chosen = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
         return tuple(name for name in chosen if name)

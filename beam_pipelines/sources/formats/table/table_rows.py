@@ -3,10 +3,9 @@
 The memory use is constant, because the length of lines is limited, and Parquet files are read page by page.
 
 CSV files must be encoded in UTF-8, have the format of RFC 4180, and start with a header unless `--column_names` is
-given. Commas separate cells. If the first line contains no commas, cells can be separated by tabs, semicolons or `|`,
-with blanks around `|`. In a `.tsv` file, tabs separate cells. With `--column_names`, the separator is chosen so that the
-number of cells equals the number of names. `--delimiter` takes precedence. A row can span several lines if it contains quotes. If a row with quotes is malformed, a quote is
-probably missing, and an unknown number of rows is lost. Therefore the run fails.
+given. The delimiter is detected from the first line, unless the file ends in `.tsv` or `--delimiter` is given. A quoted
+cell can span several lines. If a row with quotes is malformed, the run fails: a quote is probably missing, and an
+unknown number of rows would be lost.
 """
 
 import collections
@@ -28,7 +27,7 @@ from tf_input.dataset_format import OBJECTS
 FORMATS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
 
-# The row number (in Parquet from 1; otherwise the number of its first line), and the cells by column name.
+# The row number (the number of the first line, or in Parquet the index plus 1), and the cells by column name.
 Row = tuple[int, Mapping[str, Any] | InvalidInput]
 
 
@@ -37,12 +36,11 @@ class TableHead(NamedTuple):
 
     Attributes:
         columns: The names of the columns: from a CSV header, a Parquet schema, or the first objects of JSON Lines.
-        lists: The columns that contain lists, in a format with types.
-        structs: The columns that contain objects, or lists of objects.
-        has_bytes: The columns that contain bytes, directly or in an object.
+        lists: The columns that contain lists. Always empty for CSV.
+        structs: The columns that contain dictionaries, or lists of dictionaries.
+        has_bytes: The columns that contain bytes, directly or in a dictionary.
         object_fields: The fields of the objects in the column `objects`, such as `bbox` and `category`.
-        class_names: Integer column -> class names, if the file has them. A field of objects is named
-            `objects/category`.
+        class_names: Integer column -> class names, if the file has them. Fields have names such as `objects/category`.
     """
 
     columns: tuple[str, ...]
@@ -123,7 +121,7 @@ def first_cells(file: TableFile, config: SourceConfig, column: str) -> Iterator[
 
 
 def find_repeated(file: TableFile, config: SourceConfig, column: str) -> str | None:
-    """Returns the first text that occurs at least twice in a column of the first rows, or None."""
+    """Returns the first string that occurs at least twice in a column of the first rows, or None."""
     seen: set[str] = set()
     with contextlib.closing(read_rows(file, config, (column,))) as rows:
         for _, row in itertools.islice(rows, _NUM_REPEAT_ROWS):
@@ -218,15 +216,15 @@ def _csv_rows(
 
 
 _DELIMITERS = ",\t;|"
-_BY_PRECEDENCE = "\t,;|"  # Tabs first, because texts seldom contain tabs.
+_BY_PRECEDENCE = "\t,;|"  # tabs first, because strings seldom contain tabs
 
 
 def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Any, list[str]]:
     """Returns a CSV reader of all rows below the header, and the column names.
 
-    If the file has no header, the reader returns all rows, and the names are the given names.
+    If the file has no header, the reader returns all rows, and the column names come from `--column_names`.
     """
-    csv.field_size_limit(MAX_LINE)  # a limit of this process; the default is 131,072 characters
+    csv.field_size_limit(MAX_LINE)  # for the whole process; the default is 131,072 characters
     try:
         first = next((line for line in _first_of_rows(lines) if line.strip()), "")
         reader = csv.reader(itertools.chain(_again(first, lines), lines), strict=True, delimiter=_find_delimiter(file, first, config))
@@ -247,8 +245,8 @@ def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[A
 
 
 def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
-    """Returns the delimiter of a CSV file, according to the file name, the number of column names, or the first
-    line."""
+    """Returns the delimiter of a CSV file. It is determined from the file name, the number of given column names, or the
+    first line."""
     if config.delimiter:
         return config.delimiter
     if format_of(file.name, {".tsv": "tabs"}):
@@ -261,7 +259,7 @@ def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
 
 
 def _again(first: str, lines: Lines) -> Iterator[str]:
-    """Yields the first line again."""
+    """Yields `first`, which was already read from `lines`, and then the remaining lines."""
     lines.is_row_start = False
     yield first
 
@@ -283,8 +281,7 @@ def _first_of_rows(lines: Lines) -> Iterator[str]:
 def _checked_json_rows(
     file: TableFile, lines: Lines, columns: tuple[str, ...] | None, unused_fields: UnusedFields | None
 ) -> Iterator[Row]:
-    """Yields the rows. After the last row, `UserError` is raised if no row contained a requested column. Single objects
-    may lack columns."""
+    """Yields the rows, which may lack columns. At the end, raises `UserError` if no row had a requested column."""
     needed = frozenset(columns or ())
     missing = set(columns or ())
     found_columns: dict[str, None] = {}  # a dict, to keep their order
@@ -316,8 +313,8 @@ def _parse_object(line: str) -> Mapping[str, Any] | InvalidInput:
 def _check_columns(
     file: TableFile, found_columns: Sequence[str], columns: tuple[str, ...] | None, unused_fields: UnusedFields | None
 ) -> tuple[str, ...]:
-    """Returns the columns to read. Adds all columns that are not read to `unused_fields`. Raises UserError if a
-    column is missing."""
+    """Returns the columns to read, and adds all other columns to `unused_fields`. Raises `UserError` if a column is
+    missing."""
     if unused_fields is not None and columns is not None:
         unused_fields.add(name for name in found_columns if name not in columns)
     for name in columns or ():

@@ -17,7 +17,7 @@ from beam_pipelines.sources.input_names import Certainty, InputNames, Recognitio
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import OBJECTS
 
-_MAX_DEPTH = 3  # folders to open to find an annotation, such as Annotations/CLS-LOC/train/n01440764
+_MAX_DEPTH = 3  # levels of folders to open to find an annotation, such as Annotations/CLS-LOC/train/n01440764
 
 
 class Voc(PairedSource):
@@ -42,7 +42,7 @@ class Voc(PairedSource):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a folder of annotations with XML files, or XML files beside images, also in split folders."""
+        """Recognises XML files in a folder with a usual name such as `Annotations`, or beside images."""
         annotations = names.folder(*cls.names.annotation_folders)
         for folder in (*_folders_in(annotations, cls.names.annotation_folders), names, *names.below):
             if name := folder.find("*.xml") or _without_extension(folder, folder in (names, *names.below)):
@@ -84,7 +84,7 @@ def _common_folder(*paths: str) -> str:
 
 
 def _folders_in(folder: InputNames | None, usual: Sequence[str]) -> Iterator[InputNames]:
-    """Yields a folder, its subfolder with a usual name or else its first subfolder, and so on."""
+    """Yields a folder and, level by level, its subfolder with a usual name or else its first subfolder."""
     for _ in range(_MAX_DEPTH + 1):
         if folder is None:
             return
@@ -93,6 +93,6 @@ def _folders_in(folder: InputNames | None, usual: Sequence[str]) -> Iterator[Inp
 
 
 def _without_extension(folder: InputNames, is_image_folder: bool) -> str:
-    """Returns the first file of a folder of annotations if it has no extension and starts like an annotation."""
+    """Returns the first file of an annotation folder if it has no extension and starts like an annotation, or ""."""
     name = "" if is_image_folder else next(iter(folder.files), "")
     return name if name and "." not in name and folder.head(name).lstrip()[:11].lower() == b"<annotation" else ""

@@ -1,7 +1,7 @@
 """Parses one Pascal VOC XML file, and rejects DTDs, entities and external content.
 
-The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Coordinates are returned unchanged,
-as in TensorFlow Datasets, including fractions.
+The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. As in TensorFlow Datasets, 1 is not
+subtracted from coordinates, and fractions are kept.
 """
 
 import math
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?
 _MAX_NUMBER_CHARACTERS = 64
 _FLAGS = {"": 0, "0": 0, "false": 0, "unspecified": 0, "1": 1, "true": 1}
 _SIDES = ("ymin", "xmin", "ymax", "xmax")
-_OTHER_SHAPES = ("robndbox", "polygon", "segmentation", "ellipse", "circle")  # of roLabelImg and other tools
+_OTHER_SHAPES = ("robndbox", "polygon", "segmentation", "ellipse", "circle")  # fields for other shapes than boxes
 _KEPT = ("name", "bndbox", "difficult", "truncated")
 
 
@@ -30,7 +30,7 @@ class VocAnnotation(NamedTuple):
     Attributes:
         file_name: The name of the image file, as in the XML file; may be empty.
         objects: The objects of the image, in the order of the file.
-        others: The names of the object fields that are not kept.
+        others: The names of fields of objects that are not kept.
     """
 
     file_name: str
@@ -76,7 +76,7 @@ def _parse(data: bytes) -> Any:
 def _only(parent: Any, tag: str, name: str) -> Any:
     """Returns the child element with a given tag, or None if there is no such element.
 
-    Raises `InvalidInput` if several child elements have the same tag, because two objects may have been merged.
+    Raises `InvalidInput` if several child elements have this tag, because an editor may have merged two objects.
     """
     elements = parent.findall(tag)
     if len(elements) > 1:
@@ -85,7 +85,7 @@ def _only(parent: Any, tag: str, name: str) -> Any:
 
 
 def _text(parent: Any, tag: str, name: str) -> str:
-    """Returns the stripped text of the child element with a given tag, or an empty text if there is no such element."""
+    """Returns the stripped text of the child element with a given tag, or "" if there is no such element."""
     child = _only(parent, tag, name)
     return "" if child is None else (child.text or "").strip()
 
@@ -122,7 +122,7 @@ def _read_flag(element: Any, tag: str, name: str) -> int:
 
 
 def _read_size(element: Any) -> tuple[int, int] | None:
-    """Returns the height and width. The result is None if the element is missing, or if a side is empty or 0."""
+    """Returns the (height, width) in pixels, or None if the element is missing or a side is empty or 0."""
     if element is None:
         return None
     height, width = (
