@@ -1,1 +1,1 @@
-"""Annotations of images that several formats share."""
+"""Base classes and functions for the source formats in which files annotate images."""

@@ -19,11 +19,11 @@ class Annotation(NamedTuple):
     """The annotation of an image.
 
     Attributes:
-        file_name: The name of the image file, as in the annotation; may be empty.
-        values: The values of the features, as in `InputRecord`. None if the examples have no values.
+        file_name: The name of the image file, as written in the annotation; may be empty.
+        values: The values of the features, as in `InputRecord`. None if the dataset has no such features.
         label: The class name, if the dataset has a single-class feature `label`. Otherwise empty.
-        others: The names of the fields that are not kept.
-        image: The bytes of the image, if the annotation contains the image. Otherwise empty.
+        others: The names of the fields that are not stored.
+        image: The bytes of the image file that is embedded in the annotation, or empty bytes.
     """
 
     file_name: str
@@ -40,9 +40,9 @@ class AnnotationSource(Source):
     has such classes, and `--label objects` selects the objects again.
 
     Attributes:
-        flags: The additional features of each object: a mapping from name to kind.
-        is_relative: Whether annotations state shares of the sides of the image instead of pixels.
-        class_fields: The fields with classes of entire images that `--label` may name. None allows any name.
+        flags: A mapping from the name of each additional feature of objects to its kind.
+        is_relative: Whether coordinates are fractions of the image size instead of pixels.
+        class_fields: The fields with classes of entire images that `--label` may select. None allows any field.
     """
 
     flags: ClassVar[Mapping[str, str]] = {}
@@ -66,23 +66,23 @@ class AnnotationSource(Source):
         self._set_targets(self._find_labels())
 
     def _find_labels(self) -> Sequence[Column] | None:
-        """Returns the values of `--label`. None selects the objects."""
+        """Returns the label columns from `--label`. None selects the objects."""
         return self._config.source.labels
 
     def _note(self, warning: str, num: int = 1) -> None:
-        """Counts files or parts of files for a warning, which begins with the count."""
+        """Adds to the count of a warning. The count of files, lines or regions is printed before the text of the warning."""
         self.noted[warning] = self.noted.get(warning, 0) + num
 
     def _root_path(self) -> str:
-        """Returns the folder to which the paths of images are relative."""
+        """Returns the folder that image paths are relative to."""
         return self._config.source.image_root or self._image_root(self._config.input)
 
     def _image_root(self, path: str) -> str:
-        """Returns the folder of the images if `--image_root` is not given."""
+        """Returns the folder that image paths are relative to by default, given the path of the input."""
         return path
 
     def _set_targets(self, labels: Sequence[Column] | None) -> None:
-        """Sets the features and the targets for the values of `--label`. None selects the objects."""
+        """Sets the features and targets, given the label columns from `--label`. None selects the objects."""
         self._has_objects = labels is None or any(_is_objects(column) for column in labels)
         self._class_columns = [column for column in labels or () if not _is_objects(column)]
         for column in self._class_columns:
@@ -112,15 +112,15 @@ class AnnotationSource(Source):
         """Creates the annotation of an image.
 
         Args:
-            file_name: The name of the image file, as in the annotation.
+            file_name: The name of the image file, as written in the annotation.
             shapes: The objects.
-            image_size: The (height, width) that the annotation states. None if it states no size.
-            classes: A mapping from each field that `--label` may name to the classes of the entire image.
-            others: The names of the fields that are not kept.
-            image: The bytes of the image, if the annotation contains the image.
+            image_size: The (height, width) of the image in pixels, as written in the annotation; None if missing.
+            classes: A mapping from each field with classes of the entire image to these classes.
+            others: The names of the fields that are not stored.
+            image: The bytes of the image file, if it is embedded in the annotation.
 
         Raises:
-            InvalidInput: A class is invalid, or the image has no single class.
+            InvalidInput: A class is invalid, or an image that needs exactly one class has no class or several classes.
         """
         values: dict[str, Any] = {}
         label = ""
@@ -135,7 +135,7 @@ class AnnotationSource(Source):
         return Annotation(file_name, values or None, label, frozenset(others), image)
 
     def _read_classes(self, column: Column, classes: Sequence[Any]) -> str | tuple[str, ...]:
-        """Returns the class of an image, or all its classes if the kind of the column is `multi_label`."""
+        """Returns the only class of an image, or all classes of the image if the column has the kind `multi_label`."""
         names, field = self._config.source.names_of(column.name), printable(column.names[0])
         try:
             found = sorted({known(read_class(item), names) for item in classes})

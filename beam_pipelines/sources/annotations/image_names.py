@@ -1,4 +1,4 @@
-"""Finds the images that an annotation file names."""
+"""Finds images by the names in annotation files."""
 
 import posixpath
 from typing import Sequence
@@ -11,23 +11,23 @@ _MAX_SHOWN = 3
 
 
 class ImageNames:
-    """The images below a folder, by name. Each image takes about 300 bytes of memory."""
+    """An index of the images below a folder by file name. Each image takes about 300 bytes of memory."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, list[ListedFile]] = {}
 
     def add(self, image: ListedFile) -> None:
-        """Adds an image."""
+        """Adds an image to the index."""
         self._by_name.setdefault(nfc(posixpath.basename(image.path)), []).append(image)
 
     def find(self, names: Sequence[str]) -> ListedFile:
         """Returns the only image whose path ends with one of the names.
 
         Args:
-            names: The possible names, with or without folders. The first name that fits an image is used.
+            names: The possible names, with or without folders. The first name that matches an image is used.
 
         Raises:
-            InvalidInput: No image or several images have such a name, or a name leads outside its folder.
+            InvalidInput: No image or several images match, or a name contains `..`.
         """
         for name in names:
             path = nfc(name.replace("\\", "/")).removeprefix("./").lstrip("/")

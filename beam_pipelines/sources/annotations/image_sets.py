@@ -1,8 +1,8 @@
 """Reads Pascal VOC's `ImageSets` lists, which assign images to splits.
 
-Each line of a list contains the name of an image without its extension. `train.txt`, `val.txt` and `test.txt` are
-splits. `trainval.txt` replaces a missing `train.txt`. Images that are not in any list are ignored, because VOC 2012 has
-lists for several tasks with the same images.
+Each line of a list contains the name of an image without its extension. The lists `train.txt`, `val.txt` and `test.txt`
+define splits. If there is no `train.txt`, `trainval.txt` defines the training split. Images that are not in any list
+are ignored, because VOC 2012 contains images for several tasks, and each task has lists of its own images.
 """
 
 from typing import Container, Iterator, NamedTuple
@@ -20,11 +20,11 @@ FOLDER = "ImageSets"
 
 
 class ListedImage(NamedTuple):
-    """The split of an image, and the line of the `ImageSets` list that names the image.
+    """An entry of an `ImageSets` list.
 
     Attributes:
-        split: The split of the list.
-        line: The list and the line number, such as `ImageSets/Main/train.txt:17`.
+        split: The split of the image.
+        line: The path of the list and the line number, such as `ImageSets/Main/train.txt:17`.
     """
 
     split: str
@@ -32,10 +32,10 @@ class ListedImage(NamedTuple):
 
 
 class ImageSets(NamedTuple):
-    """The lists of one task.
+    """The lists of one task, such as classification or segmentation.
 
     Attributes:
-        members: Image name without extension -> its split and line.
+        members: A mapping from the name of an image, without its extension, to its entry.
         dead_letters: Images that are listed twice.
     """
 
@@ -43,7 +43,7 @@ class ImageSets(NamedTuple):
     dead_letters: list[DeadLetter]
 
     def missing(self, found_names: Container[str], expected: str) -> Iterator[DeadLetter]:
-        """Yields a dead letter for each image that a list names but whose file was not found."""
+        """Yields a dead letter for each listed image whose file was not found."""
         for name, member in self.members.items():
             if name not in found_names:
                 yield DeadLetter(
@@ -52,17 +52,16 @@ class ImageSets(NamedTuple):
 
 
 def read_image_sets(root: Root, files: FileListing, folder: str, task: str) -> ImageSets | None:
-    """Reads the `ImageSets` lists of a task into memory. Returns None if there are no `ImageSets` lists or all lists
-    are empty.
+    """Reads the `ImageSets` lists of a task into memory. Returns None if there are no lists, or if all lists are empty.
 
     Args:
         root: The root of the source.
         files: The listing of the source's files.
         folder: The folder that contains `ImageSets`.
-        task: The name of the folder with the lists, such as `Main`.
+        task: The name of the task's folder in `ImageSets`, such as `Main`.
 
     Raises:
-        UserError: A list cannot be read, or is behind a link that is not followed.
+        UserError: A list cannot be read, or its path contains a link that is not followed.
     """
     if FOLDER not in files.top_level(folder)[0] or task not in files.top_level(join(folder, FOLDER))[0]:
         return None

@@ -1,4 +1,4 @@
-"""Parses large JSON files as streams of events, with limits for the nesting."""
+"""Parses large JSON files as streams of events, with a limit for the nesting depth."""
 
 import contextlib
 from typing import Any, BinaryIO, Container, Iterator
@@ -8,19 +8,18 @@ import ijson
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.input_errors import listing_error
 
-_BUFFER_BYTES = 1 << 16  # all events of a buffer are in memory together
+_BUFFER_BYTES = 1 << 16  # The events of a whole buffer are in memory.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Events = Iterator[tuple[str, Any]]
 
 
 class RepeatedField(Exception):
-    """Raised if a JSON object contains the same field twice. The error message is the printable name of the repeated
-    field."""
+    """Raised if a JSON object contains a field twice. The error message is the printable name of the field."""
 
 
 def json_events(file: BinaryIO) -> Events:
-    """Returns the parser events of a JSON file that is open at its start. A byte order mark is skipped."""
+    """Returns the parser events of an open JSON file. The file must be at its start. A byte order mark is skipped."""
     if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
         file.seek(0)
     return ijson.basic_parse(file, use_float=True, buf_size=_BUFFER_BYTES)
@@ -28,7 +27,7 @@ def json_events(file: BinaryIO) -> Events:
 
 @contextlib.contextmanager
 def json_errors(path: str) -> Iterator[None]:
-    """Context manager that converts the errors of the parser and of reads to a `UserError` or a `StorageError`.
+    """Context manager that converts parse and read errors to `UserError` or `StorageError`.
 
     Args:
         path: The path of the file, for messages.
@@ -58,7 +57,7 @@ def check_new(field: str, entry: Container[str]) -> None:
 
 
 def read_value(events: Events, event: str, value: Any, depth: int) -> Any:
-    """Returns the value that starts with `event`. Values nested more than `depth` levels deep become None."""
+    """Returns the value that starts with `event`. Values at more than `depth` levels of nesting become None."""
     if event not in ("start_array", "start_map"):
         return value
     if depth == 0:
@@ -105,7 +104,7 @@ def read_list_or_map(events: Events, event: str, depth: int) -> Iterator[tuple[s
         depth: The maximum number of nested levels of an entry.
 
     Yields:
-        (name, entry). The name is the key in an object, or the index in a list, as a string.
+        Pairs (name, entry). The name is the key in an object, or the index in a list as a string.
     """
     position = 0
     for entry_event, value in events:

@@ -1,4 +1,4 @@
-"""Streams the lists of a large JSON object and keeps only one list entry in memory at a time."""
+"""Reads the lists in a large JSON object as streams. Only one list entry is in memory at a time."""
 
 import itertools
 from typing import Any, BinaryIO, Container, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.annotations.json_events import Events, RepeatedField, check_new, json_errors, json_events, read_value, skip_value
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 
-_MAX_DEPTH = 4  # levels of lists and objects within a field; the outlines of an object have three
+_MAX_DEPTH = 4  # The nesting depth of a field. The outlines of an object have three levels.
 
 
 def read_sections(
@@ -18,22 +18,23 @@ def read_sections(
     optional: Container[str] = (),
     advice: str = "",
 ) -> Iterator[tuple[str, int, dict[str, Any] | None]]:
-    """Yields the list entries of the requested sections, in the order of the file.
+    """Yields the list entries of the requested sections, in the order of the file. A section is a field of the JSON
+    object whose value is a list.
 
     Args:
         path: The path of the file, for messages.
         file: The file, open at its start.
-        fields: Section -> the fields to read from each entry.
-        others: Section -> a collector for the names of all other fields.
+        fields: A mapping from section to the fields to read from each entry.
+        others: A mapping from section to a collector for the names of all other fields.
         optional: The sections that may be missing.
-        advice: Advice to add to the message about a missing section.
+        advice: Advice to append to the message about a missing section.
 
     Yields:
-        (section, index in the section, entry). An entry that is not an object becomes None. A value that is nested too
-        deeply also becomes None.
+        Tuples (section, index in the section, entry). Entries that are not objects and values that are nested too
+        deeply become None.
 
     Raises:
-        UserError: The file is not UTF-8 or not a JSON object of this form; a section is missing; a section or a
+        UserError: The file is not UTF-8 or not a JSON object with lists, a section is missing, or a section or a
             requested field occurs twice.
     """
     missing = dict.fromkeys(fields)
@@ -60,14 +61,14 @@ def read_sections(
 def _read(
     path: str, events: Events, fields: Mapping[str, Sequence[str]], others: Mapping[str, UnusedFields]
 ) -> Iterator[tuple[str, int | None, Any]]:
-    """Yields the entries for `read_sections`. At the start of each section, `(section, None, None)` is also yielded."""
+    """Yields the tuples of `read_sections`, and additionally `(section, None, None)` at the start of each section."""
     if next(events)[0] != "start_map":
         raise UserError(
             f"{printable(path)}: not a JSON object. The file must be an object with the lists {', '.join(fields)}."
         )
     for event, section in events:
         if event == "end_map":
-            continue  # keep reading: any data after the object is an error
+            continue  # Continue, because the parser raises an error if data follows the object.
         event, _ = next(events)
         if section not in fields:
             skip_value(events, event)

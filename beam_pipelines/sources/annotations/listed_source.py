@@ -1,6 +1,6 @@
 """Defines the base class of source formats in which one annotation file describes many images.
 
-The names of all images below the folder of an annotation file are kept in memory while the file is read as a stream.
+An annotation file is read as a stream. The names of all images below its folder are in memory at that time.
 """
 
 import abc
@@ -31,8 +31,8 @@ class AnnotatedImage(NamedTuple):
 
     Attributes:
         names: The possible names of the image file, the most likely name first.
-        annotation: The annotation, or the reason why it is invalid.
-        split: The split that the file states. None if it states no split.
+        annotation: The annotation, or the error if the annotation is invalid.
+        split: The split that the annotation file assigns to the image; None if it assigns no split.
     """
 
     names: Sequence[str]
@@ -44,7 +44,7 @@ class _Part(NamedTuple):
     path: str  # path of the annotation file, including its root
     folder: str  # folder of the images, relative to the root
     split: str | None
-    is_first: bool  # whether the part reports the dead letters of the folder
+    is_first: bool  # Only the first part of a folder reports the dead letters of the folder.
 
 
 class ListedSource(AnnotationSource):
@@ -52,7 +52,7 @@ class ListedSource(AnnotationSource):
 
     Attributes:
         extensions: The extensions of annotation files, in lower case.
-        file_format: The name of the format in `label_files`.
+        file_format: The name of the format, one of the constants in `label_files`.
     """
 
     extensions: ClassVar[tuple[str, ...]]
@@ -67,7 +67,7 @@ class ListedSource(AnnotationSource):
             name: The name of the file in messages.
 
         Raises:
-            UserError: The file as a whole is invalid.
+            UserError: The whole file is invalid.
         """
 
     def parts(self) -> list[str]:
@@ -98,7 +98,7 @@ class ListedSource(AnnotationSource):
                 yield _Part(f"{root}/{path}", images, splits[folder], path == found[folder][0])
 
     def _find_files(self, files: FileListing, root: str, folder: str) -> list[str]:
-        """Returns the annotation files in a folder, or else in a folder of annotations in this folder."""
+        """Returns the annotation files in a folder. If there are none, searches a subfolder for annotations."""
         folders, _ = files.top_level(folder)
         inner = find_folder(folders, ANNOTATION_FOLDERS)
         for place in (folder, *([files.take_folder(join(folder, inner))] if inner else [])):
@@ -148,7 +148,7 @@ class ListedSource(AnnotationSource):
         return InputRecord(nfc(file.path), file.path, annotation.label, split, file.num_bytes, values=annotation.values)
 
     def memory_bytes(self, part: str) -> int:
-        """Returns the estimated memory for the names of the images that an annotation file describes, in bytes."""
+        """Returns the estimated size of the image names that are in memory while a part is listed, in bytes."""
         path = _Part(*json.loads(part)).path
         try:
             return files_at(path).size(path) // 4
@@ -157,7 +157,7 @@ class ListedSource(AnnotationSource):
 
 
 def _absolute(path: str) -> str:
-    """Returns the absolute path of a file. Links in the path of its folder are resolved."""
+    """Returns the absolute path of a file, in which links of the parent folders are resolved."""
     if is_remote(path):
         return path
     folder, name = os.path.split(os.path.abspath(path))

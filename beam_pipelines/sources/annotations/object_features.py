@@ -1,4 +1,4 @@
-"""The features of the objects in an image."""
+"""Defines the features of the objects in an image."""
 
 from typing import Mapping
 
@@ -12,7 +12,7 @@ def object_features(flags: Mapping[str, str], has_masks: bool = False) -> tuple[
 
     Args:
         flags: A mapping from the name of each additional feature to its kind.
-        has_masks: Whether a mask is drawn from the outlines.
+        has_masks: Whether to add a mask, which is drawn from the outlines of the objects.
     """
     return (
         Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),

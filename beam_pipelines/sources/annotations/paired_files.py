@@ -1,4 +1,4 @@
-"""Finds folders of images and of annotation files, and pairs annotation files with images by their names."""
+"""Finds image and annotation folders, and matches annotation files with images of the same names."""
 
 import posixpath
 from typing import Iterator, Mapping, NamedTuple
@@ -15,14 +15,14 @@ from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 
 
 class PairedNames(NamedTuple):
-    """The usual names of a format with an annotation file for each image.
+    """The usual file and folder names of a format with an annotation file for each image.
 
     Attributes:
         extension: The extension of annotation files, in lower case.
         annotation_folders: The usual names of folders of annotation files, in lower case.
         image_folders: The usual names of folders of images, in lower case.
-        lists: The folder in `ImageSets` with the lists of splits. None if the format has no such lists.
-        may_lack_extension: Whether files without an extension in a folder of annotations are annotations.
+        lists: The name of the folder in `ImageSets` that contains split lists; None if the format has no split lists.
+        may_lack_extension: Whether annotation files in an annotation folder may have no extension.
     """
 
     extension: str
@@ -33,15 +33,15 @@ class PairedNames(NamedTuple):
 
 
 class PairedFolders(NamedTuple):
-    """A group of annotation and image folders. All paths are relative to the root, which is represented by "".
+    """An annotation folder and the corresponding image folder. All paths are relative to the root ("").
 
     Attributes:
-        folder: The parent folder, which may also contain lists of splits.
-        annotations: The folder with the annotation files.
-        images: The folder with the images. It can be the annotation folder or its parent.
-        split: The split that the folder is; None if the folder is not a split.
-        has_lists: Whether to use lists of splits.
-        splits: A mapping from folders in `annotations` to splits, if the images of all splits are in one folder.
+        folder: The parent folder, which may also contain split lists (`ImageSets`).
+        annotations: The annotation folder.
+        images: The image folder. It can be the annotation folder or its parent.
+        split: The split of all files in the group; None if the group is not a split.
+        has_lists: Whether split lists may assign images to splits.
+        splits: A mapping from subfolders of `annotations` to splits, if the images of all splits are in one folder.
     """
 
     folder: str
@@ -59,7 +59,7 @@ class Pair(NamedTuple):
         annotation: The path of the annotation file.
         image: The path of the image.
         num_bytes: The size of the image in bytes; 0 if unknown.
-        split: The split of the pair, from a list or from its group; None if neither defines a split.
+        split: The split of the pair, from a split list or its group; None if it has no split.
     """
 
     annotation: str
@@ -73,11 +73,11 @@ class Matched(NamedTuple):
 
     Attributes:
         group: The folders that contain the files.
-        pairs: Annotations with the only image of the same name.
-        annotations: (path, split) of annotations that do not have exactly one image of the same name.
-        images: (path, bytes, split) of images that are in no pair.
-        dead_letters: Files that were rejected.
-        num_ignored: The number of files that are neither images nor annotations, or in no list.
+        pairs: Pairs of an annotation and the only image of the same name.
+        annotations: The (path, split) of each annotation that has no image, or several images, of the same name.
+        images: The (path, size in bytes, split) of each image that is not in a pair.
+        dead_letters: Rejected files.
+        num_ignored: The number of other files, and of images and annotations that no split list contains.
     """
 
     group: PairedFolders
@@ -91,12 +91,12 @@ class Matched(NamedTuple):
 def find_groups(
     root: Root, files: FileListing, names: PairedNames, split_folders: bool | None
 ) -> tuple[list[PairedFolders], list[str]]:
-    """Returns the groups below a root, and the folders beside the groups that have no annotations.
+    """Returns the groups below a root, and the folders without annotations that are not part of a group.
 
-    If no folder has a usual name for annotations, annotation files and images are expected in the same folder.
+    If no folder has a usual name of annotation folders, annotation files are expected beside the images.
 
     Raises:
-        UserError: Only some folders are splits, a folder is a link, or the splits that options require do not exist.
+        UserError: Only some folders are splits, a folder is a link, or required splits are missing.
     """
     has_lists = names.lists is not None and split_folders is not False
     folders, top_files = files.top_level()
@@ -122,11 +122,11 @@ def find_groups(
 def split_group(
     root: Root, files: FileListing, names: PairedNames, group: PairedFolders, split_folders: bool | None
 ) -> tuple[list[PairedFolders], list[str]]:
-    """Divides a group if its folder of annotations contains only folders with names of splits. These can be below one other
-    folder, such as `Annotations/CLS-LOC/train`. Lists of splits have priority.
+    """Divides a group into splits if all subfolders of its annotation folder have names of splits. There may be a
+    folder in between, as in `Annotations/CLS-LOC/train`. If there are split lists, the group is not divided.
 
     Returns:
-        The groups, and the folders of images beside these groups.
+        The groups, and the image folders without annotations.
     """
     annotations, images = group.annotations, group.images
     folders, has_files = _level(files, annotations)
@@ -171,8 +171,8 @@ def find_images(files: FileListing, names: PairedNames, folder: str) -> PairedFo
 
 
 def match_files(root: Root, files: FileListing, names: PairedNames, group: PairedFolders) -> Matched:
-    """Lists the folders of images and annotations, and matches files by name. The file names are kept in memory. Raises
-    `UserError` if a folder or a list cannot be read."""
+    """Lists the image and annotation folders of a group, and matches files by name. The file names are kept in memory.
+    Raises `UserError` if a folder or a split list cannot be read."""
     num_ignored = files.num_ignored
     sets = read_image_sets(root, files, group.folder, names.lists) if group.has_lists and group.split is None else None
     matched = Matched(group, [], [], [], [*(sets.dead_letters if sets else ())], 0)
@@ -194,7 +194,7 @@ def match_files(root: Root, files: FileListing, names: PairedNames, group: Paire
         listed.add(name)
         if kind == "image":
             images.setdefault(name, []).append((*listed_file, split))
-        elif name in annotations:  # two names differ only in the case of the extension
+        elif name in annotations:  # The names of two annotation files differ only in the case of the extension.
             message = f"its image already has an annotation, {printable(annotations[name][0])}"
             matched.dead_letters.append(DeadLetter(listed_file.path, "list", "ambiguous", message))
         else:
@@ -242,6 +242,6 @@ def _inner_stem(path: str, folder: str, extension: str) -> str:
 
 
 def stem(path: str, annotation_extension: str) -> str:
-    """Returns a path in NFC without its extension, so that an image and its annotation have equal paths."""
+    """Returns a path without its extension, in Unicode form NFC, which is equal for an image and its annotation."""
     base, extension = posixpath.splitext(path)
     return nfc(base if extension.lower() in IMAGE_EXTENSIONS or extension.lower() == annotation_extension else path)

@@ -1,8 +1,8 @@
 """Defines the base class of source formats with an annotation file for each image.
 
-Names are compared without extensions. An image folder and its annotation folder must have the same subfolders. Workers
-list up to 500 images at a time, because an annotation file has to be opened for each image. From an object store, 32
-annotation files are read at a time. For each pair of folders, a separate task lists the files without a counterpart.
+Names are compared without extensions. An image folder and its annotation folder must have the same subfolders. Each
+listing task has up to 500 images, because the annotation file of each image has to be opened. From an object store, 32
+annotation files are read concurrently. For each pair of folders, a separate task lists the files without a counterpart.
 """
 
 import abc
@@ -36,15 +36,15 @@ class PairedSource(AnnotationSource):
 
     Attributes:
         names: The usual names of files and folders.
-        file_kind: The name of an annotation file in messages, such as `XML file`.
+        file_kind: The name of the kind of annotation file in messages, such as `XML file`.
         max_bytes: The maximum size of an annotation file, in bytes.
         image_name_field: The field of an annotation with the name of the image file. Empty if there is no such field.
-        may_embed: Whether an annotation file may contain its image.
+        may_embed: Whether an annotation file may contain the image itself.
     """
 
     names: ClassVar[PairedNames]
     file_kind: ClassVar[str]
-    max_bytes: ClassVar[int] = 4 << 20  # fits some ten thousand objects
+    max_bytes: ClassVar[int] = 4 << 20  # enough for tens of thousands of objects
     image_name_field: ClassVar[str] = ""
     may_embed: ClassVar[bool] = False
 
@@ -57,23 +57,18 @@ class PairedSource(AnnotationSource):
         """
 
     def decode_image(self, image: bytes) -> bytes:
-        """Returns the image in an annotation as the bytes of an image file.
-
-        Raises:
-            InvalidInput: The image is invalid.
-        """
+        """Converts `Annotation.image` to the bytes of an image file. Raises `InvalidInput` if it is invalid."""
         return image
 
     def parts(self) -> list[str]:
-        """Returns the listing tasks as JSON strings, which contain pairs of an annotation and an image, or folder
-        names.
+        """Returns listing tasks as JSON strings. A task contains pairs of annotation and image files, or folder names.
 
         Raises:
             UserError: There are no annotations.
         """
         files = self._list_files()
         groups, left_out = self._find_groups(files)
-        if not self.features:  # Images need no annotations.
+        if not self.features:  # Only images are read, so annotations may be missing.
             groups += [find_images(files, self.names, folder) for folder in left_out if folder.lower() in SPLIT_FOLDERS]
             left_out = [folder for folder in left_out if folder.lower() not in SPLIT_FOLDERS]
         parts: list[str] = []
@@ -81,7 +76,8 @@ class PairedSource(AnnotationSource):
         for group in groups:
             matched = match_files(self._root, files, self.names, group)
             num_annotations += len(matched.pairs) + len(matched.annotations)
-            # If there are no other files, no annotation needs their names, so that several tasks can list the group.
+            # Annotations without a paired image may name another image, so that they need a list of the other images. If
+            # there are no other images, the annotations can be divided among several tasks.
             if self.may_embed and not matched.images and not matched.dead_letters:
                 matched.pairs.extend(Pair(path, "", 0, split) for path, split in matched.annotations)
                 matched.annotations.clear()
@@ -99,11 +95,11 @@ class PairedSource(AnnotationSource):
         return parts
 
     def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
-        """Returns the folders of annotations and images, and the folders of images without annotations."""
+        """Returns the groups of annotation and image folders, and the image folders without annotations."""
         return find_groups(self._root, files, self.names, self._config.split_folders)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of one part."""
+        """Yields the inputs of one listing task from `parts`."""
         return spool_images(self._list_part(part), self._spool_directory)
 
     def _list_part(self, part: str) -> Iterator[InputRecord | DeadLetter | Embedded]:
@@ -125,10 +121,8 @@ class PairedSource(AnnotationSource):
         return FileListing(self._root, self._config.ignore, self._with_sizes)
 
     def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[InputRecord | DeadLetter | Embedded]:
-        """Yields the inputs for given pairs of an annotation file and an image file of the same name.
-
-        If an annotation names an existing image other than the paired image, the annotation becomes a dead letter.
-        """
+        """Yields the inputs for pairs of an annotation file and an image file of the same name. An annotation becomes a
+        dead letter if it names another image that exists."""
         if not self.features:
             yield from (self._make_image(Annotation(""), pair) for pair in pairs if pair.image)
             pairs = [pair for pair in pairs if not pair.image]
@@ -191,8 +185,8 @@ class PairedSource(AnnotationSource):
     def _find_image(
         self, annotation: Annotation, path: str, group: PairedFolders, by_stem: Mapping[str, Sequence[str]]
     ) -> str:
-        """Finds the image that belongs to an annotation, by the name in the annotation or by the name of the annotation
-        file, and returns its path. The path is empty if there is no such image but the annotation contains the image."""
+        """Returns the path of the image of an annotation, given by a name in the annotation or by the name of the
+        annotation file. The path is empty if only the image that is embedded in the annotation exists."""
         inner = path[len(group.annotations) :].lstrip("/")
         folders = [posixpath.join(group.images, posixpath.dirname(inner)), group.images]
         stated = [name for folder in self._stated_folders(path, folders) if (name := self._stated(annotation, folder))]
@@ -216,7 +210,7 @@ class PairedSource(AnnotationSource):
         return InvalidInput("missing", f"no image has the same name{called}")
 
     def _stated_folders(self, path: str, folders: Sequence[str]) -> Sequence[str]:
-        """Returns the folders to which the name of the image in an annotation may be relative.
+        """Returns the folders that the image name in an annotation may be relative to.
 
         Args:
             path: The path of the annotation file.
@@ -225,8 +219,8 @@ class PairedSource(AnnotationSource):
         return folders
 
     def _stated_others(self, annotation: Annotation, pair: Pair) -> Sequence[str]:
-        """Returns the possible paths of the image that an annotation names. Returns no paths if the name refers to the
-        image that is paired with the annotation."""
+        """Returns the possible paths of the image that an annotation names, or no paths if the annotation names the
+        image with which it is paired."""
         folders = self._stated_folders(pair.annotation, [posixpath.dirname(pair.image)])
         stated = [name for folder in folders if (name := self._stated(annotation, folder))]
         own = posixpath.basename(self._stem(pair.image))
@@ -249,17 +243,14 @@ class PairedSource(AnnotationSource):
 
     def _make_image(self, annotation: Annotation, pair: Pair) -> InputRecord:
         num_bytes = pair.num_bytes
-        if self._with_sizes and not num_bytes and not is_remote(self.root):  # the listing of a store has the size
+        if self._with_sizes and not num_bytes and not is_remote(self.root):  # Object stores list sizes.
             num_bytes = size_on_disk(f"{self.root}/{pair.image}") or 0
         self.unused_fields.add(annotation.others)
         return InputRecord(nfc(pair.image), pair.image, annotation.label, pair.split, num_bytes, values=annotation.values)
 
     def _make_embedded(self, annotation: Annotation, pair: Pair) -> Embedded:
-        """Returns the input of an annotation that contains its image. The key is the path of the annotation file.
-
-        Raises:
-            InvalidInput: The annotation does not contain an image.
-        """
+        """Returns the input for an annotation with an embedded image. Its key is the path of the annotation file.
+        Raises `InvalidInput` if the annotation contains no image."""
         if not annotation.image:
             raise self._missing(annotation)
         self.unused_fields.add(annotation.others)
@@ -268,8 +259,7 @@ class PairedSource(AnnotationSource):
         return Embedded(record, {IMAGE: data})
 
     def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | InvalidInput]:
-        """Reads annotation files and yields their contents in order. Files in an object store are requested in
-        parallel."""
+        """Yields the contents of annotation files in order. Files in an object store are read concurrently."""
         if is_remote(self.root):
             return read_ahead(
                 self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0

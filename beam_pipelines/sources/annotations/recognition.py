@@ -9,19 +9,20 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.label_files import format_of_content
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 
-_NUM_CHECKED = 5  # files of a folder, because the first files may be empty or of another program
+_NUM_CHECKED = 5  # number of files to check in a folder, because the first files may be empty or from another tool
 
 
 def recognise_content(names: InputNames, format_name: str, pattern: str, folders: tuple[str, ...] = ()) -> Recognition | None:
-    """Returns a recognition if one of the first matching files of a folder is of a format.
+    """Returns a recognition if the input contains a file of a format.
 
-    The input can be a file itself. Otherwise, its folders with usual names and its split folders are searched too.
+    In a folder, only the first files that match `pattern` are checked. Split folders, and subfolders with usual names
+    of annotation folders, are also searched.
 
     Args:
-        names: The names in the input.
-        format_name: The name of the format in `label_files`.
+        names: The file names in the input, which may be a single file.
+        format_name: The name of the format, one of the constants in `label_files`.
         pattern: The glob pattern of the file names, in lower case.
-        folders: The usual names of folders of annotation files, in lower case.
+        folders: The usual names of annotation folders, in lower case.
     """
     if not names.is_folder:
         is_recognised = names.find(pattern) and format_of_content(names.name, names.head()) == format_name
@@ -35,11 +36,8 @@ def recognise_content(names: InputNames, format_name: str, pattern: str, folders
 
 
 def recognise_paired(kind: SourceKind, names: InputNames, format_name: str, pattern: str, folders: tuple[str, ...]) -> Recognition | None:
-    """Recognises a folder of a format with an annotation file for each image.
-
-    Raises:
-        UserError: The input is the annotation file of one image.
-    """
+    """Recognises a folder in a format with an annotation file for each image. Raises `UserError` if the input is a
+    single annotation file."""
     recognition = recognise_content(names, format_name, pattern, folders)
     if recognition and not names.is_folder:
         path = printable(names.path)

@@ -1,6 +1,6 @@
-"""Builds the objects of an image from the shapes that annotation tools draw.
+"""Builds the objects of an image from the shapes that were drawn in an annotation tool.
 
-All coordinates are in pixels, with x to the right and y down. A box has the sides (ymin, xmin, ymax, xmax).
+All coordinates are in pixels. The x axis points right, and the y axis points down. A box is (ymin, xmin, ymax, xmax).
 """
 
 import math
@@ -16,7 +16,7 @@ from beam_pipelines.sources.cells.class_cells import known, read_class
 from tf_input.dataset_format import MASK, OBJECTS
 
 _MAX_COORDINATE = 1 << 31
-_MAX_CORNERS = 720  # of the polygon for an ellipse
+_MAX_CORNERS = 720  # of a polygon that approximates an ellipse
 
 Point = tuple[float, float]
 
@@ -36,12 +36,12 @@ class Outline(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """An object of an image.
+    """An object in an image.
 
     Attributes:
         label: The class name.
         outline: The geometry.
-        flags: A mapping from the name of each additional feature of objects to its value.
+        flags: A mapping from the name of each additional feature to its value.
     """
 
     label: str
@@ -54,11 +54,11 @@ def read_shapes(entries: Iterable[Any], read: Callable[[Any], Shape | None], nam
 
     Args:
         entries: The entries of the shapes in the annotation file.
-        read: A function that reads an entry. It returns None for shapes without an area, such as points.
-        name: The name of an entry in messages.
+        read: A function that converts an entry to a shape. It returns None for shapes without an area, such as points.
+        name: The noun for an entry in messages.
 
     Raises:
-        InvalidInput: An entry is invalid. The message contains the number of the entry, which starts at 1.
+        InvalidInput: An entry is invalid. The message contains the number of the entry, starting at 1.
     """
     shapes = []
     for number, entry in enumerate(entries, 1):
@@ -72,7 +72,7 @@ def read_shapes(entries: Iterable[Any], read: Callable[[Any], Shape | None], nam
 
 
 def read_label(value: Any, label_names: Sequence[str]) -> str:
-    """Returns the class name of a shape. Raises `InvalidInput` if it is not a class name, or not an allowed one."""
+    """Returns the class name of a shape. Raises `InvalidInput` if it is not a valid class name, or not in `label_names`."""
     try:
         return known(read_class(value), label_names)
     except InvalidInput as error:
@@ -80,11 +80,8 @@ def read_label(value: Any, label_names: Sequence[str]) -> str:
 
 
 def read_coordinate(value: Any, name: str) -> float:
-    """Converts a number, or a string with a number, to a finite float.
-
-    Raises:
-        InvalidInput: The value is not such a number.
-    """
+    """Converts a number, or a string with a number, to a float. Raises `InvalidInput` if the number is not finite or
+    too large, or if the value is not a number."""
     try:
         number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
@@ -95,11 +92,8 @@ def read_coordinate(value: Any, name: str) -> float:
 
 
 def read_points(value: Any, minimum: int) -> list[Point]:
-    """Converts a list of [x, y] pairs.
-
-    Raises:
-        InvalidInput: The value is not such a list, or has fewer points than `minimum`.
-    """
+    """Converts a list of [x, y] pairs to points. Raises `InvalidInput` if the value is not such a list, or has fewer
+    than `minimum` points."""
     if not isinstance(value, list) or not all(isinstance(point, (list, tuple)) and len(point) == 2 for point in value):
         raise InvalidInput("bad_box", f"has the points {shown(value)}; they must be a list of [x, y]")
     if len(value) < minimum:
@@ -108,11 +102,8 @@ def read_points(value: Any, minimum: int) -> list[Point]:
 
 
 def read_image_size(height: Any, width: Any) -> tuple[int, int] | None:
-    """Returns the (height, width) in pixels that an annotation states for its image. None if a side is missing or 0.
-
-    Raises:
-        InvalidInput: A side is not a number of pixels.
-    """
+    """Converts the image size in an annotation to (height, width) in pixels. Returns None if a side is missing or 0.
+    Raises `InvalidInput` if a side is not a number of pixels."""
     sides = [read_coordinate(side or 0, "an image side of") for side in (height, width)]
     if any(side < 0 or side % 1 for side in sides):
         raise InvalidInput("size_mismatch", f"image size {shown(width)} x {shown(height)}; it must be numbers of pixels")
@@ -127,18 +118,14 @@ def polygon(points: Sequence[Point]) -> Outline:
 
 
 def rectangle(x: float, y: float, width: float, height: float) -> Outline:
-    """Returns the outline of a rectangle with the top left corner (x, y).
-
-    Raises:
-        InvalidInput: A side is negative.
-    """
+    """Returns the outline of a rectangle with the top left corner (x, y). Raises `InvalidInput` if a side is negative."""
     if width < 0 or height < 0:
         raise InvalidInput("bad_box", f"is a box of {width:g} x {height:g} pixels; its sides must not be negative")
     return polygon([(x, y), (x + width, y), (x + width, y + height), (x, y + height)])
 
 
 def rotated(outline: Outline, degrees: float, center: Point) -> Outline:
-    """Returns the outline of a polygon that is rotated clockwise about a point."""
+    """Returns the outline of a polygon after clockwise rotation about a point."""
     if not degrees % 360:
         return outline
     sine, cosine = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
@@ -150,10 +137,8 @@ def rotated(outline: Outline, degrees: float, center: Point) -> Outline:
 def ellipse(center: Point, radius_x: float, radius_y: float, degrees: float = 0) -> Outline:
     """Returns the outline of an ellipse that is rotated clockwise about its center.
 
-    The region is a polygon whose corners are at most about one pixel apart, so far as `_MAX_CORNERS` allows.
-
-    Raises:
-        InvalidInput: A radius is negative.
+    The region is a polygon. Its corners are at most about one pixel apart, unless this needs more than `_MAX_CORNERS`
+    corners. Raises `InvalidInput` if a radius is negative.
     """
     if radius_x < 0 or radius_y < 0:
         raise InvalidInput("bad_box", f"has the radius {min(radius_x, radius_y):g}; it must not be negative")
@@ -167,7 +152,7 @@ def ellipse(center: Point, radius_x: float, radius_y: float, degrees: float = 0)
 
 
 def circle(center: Point, edge: Point) -> Outline:
-    """Returns the outline of a circle that is drawn from its center to a point on its edge."""
+    """Returns the outline of a circle, given its center and a point on its edge."""
     radius = math.dist(center, edge)
     return ellipse(center, radius, radius)
 
@@ -213,9 +198,9 @@ def object_values(
         shapes: The objects.
         image_size: The (height, width) in pixels of the image that the shapes refer to. None if unknown.
         flags: The names of the additional features of objects.
-        has_masks: Whether a mask is drawn from the outlines.
-        is_relative: Whether the annotation states shares of the sides of its image instead of pixels. Then boxes and
-            polygons remain correct if the annotation states the sides of the image before its EXIF rotation.
+        has_masks: Whether to draw a mask from the outlines.
+        is_relative: Whether the coordinates in the annotation file are fractions of the image size instead of pixels.
+            If so, boxes and polygons are correct even if the file contains the image size before EXIF rotation.
     """
     labels = tuple(shape.label for shape in shapes)
     columns = {name: tuple(shape.flags[name] for shape in shapes) for name in flags}
@@ -231,7 +216,7 @@ def object_values(
 
 
 def _divide(region: Any, height: int, width: int) -> Any:
-    """Divides the coordinates of polygons by the sides of the image. Run-length encodings are not changed."""
+    """Divides the coordinates of polygons by the image size. Run-length encodings are not changed."""
     if isinstance(region, dict):
         return region
     return [[value / (height if index % 2 else width) for index, value in enumerate(polygon)] for polygon in region]

@@ -1,6 +1,6 @@
-"""Source `cvat`: boxes, masks and classes from the XML files of CVAT for images 1.1.
+"""Source `cvat`: boxes, masks and classes from XML files in the format "CVAT for images 1.1".
 
-The format: https://docs.cvat.ai/docs/manual/advanced/xml_format/. A file is read as a stream, one image at a time.
+See https://docs.cvat.ai/docs/manual/advanced/xml_format/. The XML file is read as a stream, one image at a time.
 """
 
 import functools
@@ -40,7 +40,7 @@ from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 
 _MAX_DEPTH = 16
-_MAX_ELEMENTS = 1_000_000  # of an image
+_MAX_ELEMENTS = 1_000_000  # per image
 _TAGS = "tags"
 _FLAGS = {"": 0, "0": 0, "false": 0, "1": 1, "true": 1}
 _VIDEO = (
@@ -51,7 +51,7 @@ _RUNS = re.compile(r"\s*\d{1,10}(?:\s*,\s*\d{1,10})*\s*")
 
 
 class Cvat(ListedSource):
-    """Lists the images of CVAT's XML files with their objects."""
+    """Lists the images that CVAT's XML files name, with their objects."""
 
     kind = SourceKind(
         name="cvat",
@@ -66,7 +66,7 @@ class Cvat(ListedSource):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises an XML file of CVAT, or a folder with such a file."""
+        """Recognises an XML file of CVAT, or a folder that contains one."""
         return recognise_content(names, CVAT, "*.xml", ANNOTATION_FOLDERS)
 
     def read(self, path: str, name: str) -> Iterator[AnnotatedImage]:
@@ -76,7 +76,7 @@ class Cvat(ListedSource):
                     yield self._read_image(element)
         except DefusedXmlException as error:
             raise UserError(f"{printable(name)}: has a DTD or an entity ({type(error).__name__}). Remove it.") from None
-        except (ParseError, ValueError, LookupError) as error:  # the last two: invalid encodings
+        except (ParseError, ValueError, LookupError) as error:  # An invalid encoding raises ValueError or LookupError.
             raise UserError(f"{printable(name)}: not valid XML: {printable(str(error)[:200])}. Export it again.") from None
         except OSError as error:
             raise listing_error(error, path, f"{printable(name)} cannot be read: {error.strerror or error}") from error
@@ -120,8 +120,8 @@ class Cvat(ListedSource):
 
 
 def _image_elements(file: Any, name: str) -> Iterator[Element]:
-    """Yields each `<image>` element of a file, and releases its memory afterwards. Raises `UserError` if the file is
-    of another format, or is nested too deeply."""
+    """Yields the `<image>` elements of a file, each of which is freed before the next one is read. Raises `UserError`
+    if the file has another format or is nested too deeply."""
     root, depth, num_elements = None, 0, 0
     for event, element in ElementTree.iterparse(file, ("start", "end"), forbid_dtd=True):
         if event == "start":
@@ -163,7 +163,7 @@ def _read_ellipse(element: Element, _: Any) -> Outline:
 
 
 def _read_mask(element: Element, image_size: tuple[int, int] | None) -> Outline:
-    """Returns the outline of a mask: run lengths, row by row in a box, that start with the background."""
+    """Returns the outline of a mask. The run lengths cover a box row by row, and start with the background."""
     left, top, width, height = (_number(element, name) for name in ("left", "top", "width", "height"))
     text = element.get("rle") or ""
     if image_size is None or any(side % 1 for side in (left, top, width, height)) or not _RUNS.fullmatch(text):

@@ -1,7 +1,7 @@
 """Source `kitti`: boxes from KITTI's label files, with one text file per image.
 
-Each line has 15 columns, or 16 columns with a score: the class, truncation, occlusion, an angle, the sides of the box
-in pixels, and the dimensions, location and rotation of the object in space.
+Each line has 15 columns: the class, truncation, occlusion, observation angle, the sides of the box in pixels, and the
+dimensions, location and rotation of the object in space. A 16th column can contain a score.
 """
 
 from beam_pipelines.config.source_kinds import SourceKind
@@ -22,7 +22,7 @@ _MAX_OCCLUDED = 3
 
 
 class Kitti(PairedSource):
-    """Lists the images of KITTI's label files with their objects. Regions of the type DontCare are not objects."""
+    """Lists images with the objects in their KITTI label files. Regions of the type DontCare are not objects."""
 
     kind = SourceKind(
         name="kitti",
@@ -35,7 +35,7 @@ class Kitti(PairedSource):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a folder with KITTI's label files, also in `training`."""
+        """Recognises a folder that contains KITTI's label files, directly or in its folder `training`."""
         return recognise_paired(cls.kind, names, KITTI, "*.txt", cls.names.annotation_folders)
 
     def parse(self, data: bytes) -> Annotation:

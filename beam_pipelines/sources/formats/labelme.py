@@ -1,7 +1,7 @@
-"""Source `labelme`: boxes, and optionally masks, from LabelMe's JSON files, with one JSON file per image.
+"""Source `labelme`: boxes and, optionally, masks from LabelMe's JSON files, with one JSON file per image.
 
-The image of a JSON file is the image of the same name, or the image that `imagePath` names. If there is no such image,
-the image that is embedded as `imageData` is used.
+A JSON file belongs to the image of the same name, or to the image at `imagePath`. If neither exists, the image in the
+field `imageData` of the JSON file is used.
 """
 
 import base64
@@ -34,7 +34,7 @@ from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.files.label_files import LABELME
 from beam_pipelines.sources.input_names import InputNames, Recognition
 
-_MAX_TEXT_BYTES = 4 << 20  # without the embedded image
+_MAX_TEXT_BYTES = 4 << 20  # of a JSON file without `imageData`
 _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=]*)"')
 _WITHOUT_AREA = ("point", "points", "line", "linestrip")
 _UNUSED = ("group_id", "description", "flags")
@@ -42,7 +42,7 @@ _FLAGS = "flags"
 
 
 class LabelMe(PairedSource):
-    """Lists the images of LabelMe's JSON files with their objects."""
+    """Lists images with the objects in their LabelMe JSON files."""
 
     kind = SourceKind(
         name="labelme",
@@ -60,7 +60,7 @@ class LabelMe(PairedSource):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a folder of LabelMe's JSON files, with or without images."""
+        """Recognises a folder of LabelMe JSON files, with or without images."""
         return recognise_paired(cls.kind, names, LABELME, "*.json", cls.names.annotation_folders)
 
     def parse(self, data: bytes) -> Annotation:
@@ -104,7 +104,7 @@ class LabelMe(PairedSource):
         return [posixpath.dirname(path), *folders]
 
     def _stated(self, annotation: Annotation, folder: str) -> str | None:
-        """Returns the path in `imagePath`. A path outside the input is usually of another computer, and is not used."""
+        """Returns the path in `imagePath`. Ignores paths outside the input, which are usually from another computer."""
         try:
             return super()._stated(annotation, folder)
         except InvalidInput:
@@ -139,7 +139,7 @@ def _read_outline(kind: Any, entry: Mapping[str, Any], image_size: tuple[int, in
 
 
 def _read_bitmap(entry: Mapping[str, Any], image_size: tuple[int, int] | None) -> Outline:
-    """Returns the outline of a mask, which is a PNG in base64 for the box from the first to the second point."""
+    """Returns the outline of a mask. The mask is a base64 PNG that fills the box between the two points."""
     (left, top), _ = read_points(entry.get("points"), 2)[:2]
     text = entry.get("mask")
     if image_size is None or not isinstance(text, str) or left % 1 or top % 1:

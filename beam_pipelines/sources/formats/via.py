@@ -1,7 +1,7 @@
-"""Source `via`: boxes and masks from the VGG Image Annotator: its projects, and its exports as JSON and CSV.
+"""Source `via`: boxes and masks from projects of the VGG Image Annotator (VIA) and from its JSON and CSV exports.
 
-The class of a region is the value of one of its attributes. A region whose project has no attributes has the class
-`object`.
+The class of a region is the value of one of its attributes. If a project defines no attributes, all regions have the
+class `object`.
 """
 
 import csv
@@ -49,7 +49,7 @@ _JSON_CELLS = {"file_attributes": "file_attributes", "region_shape_attributes": 
 
 
 class Via(ListedSource):
-    """Lists the images of the VGG Image Annotator's files with their objects or classes."""
+    """Lists the images that the VGG Image Annotator's files name, with their objects or classes."""
 
     kind = SourceKind(
         name="via",
@@ -64,14 +64,14 @@ class Via(ListedSource):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a file of the VGG Image Annotator, or a folder with such a file."""
+        """Recognises a file of the VGG Image Annotator, or a folder that contains one."""
         return next(filter(None, (recognise_content(names, VIA, f"*{end}", ANNOTATION_FOLDERS) for end in cls.extensions)), None)
 
     def _find_labels(self) -> Sequence[Column] | None:
-        """Returns the columns of the labels, and selects the attribute with the classes of regions.
+        """Returns the label columns, and chooses the attribute that contains the classes of regions.
 
         Raises:
-            UserError: There is no attribute of a given name, or several attributes may contain the class.
+            UserError: A requested attribute does not exist, or several attributes may contain the class.
         """
         labels = self._config.source.labels
         self._attribute: str | None = None
@@ -101,7 +101,8 @@ class Via(ListedSource):
         return columns
 
     def _probe(self) -> tuple[set[str], set[str], bool]:
-        """Returns the attributes of regions and of files, and whether there are regions, in the first entries."""
+        """Reads the first entries. Returns the attributes of regions, the attributes of files, and whether there are
+        regions."""
         path = json.loads(self.parts()[0])[0]
         regions: set[str] = set()
         files: set[str] = set()
@@ -177,20 +178,20 @@ def _attributes(value: Any) -> Mapping[str, Any]:
 
 
 def _classes(value: Any) -> list[Any]:
-    """Returns the values of an attribute. Checkboxes have a flag for each value."""
+    """Returns the values of an attribute. An attribute with checkboxes maps each value to a flag."""
     if isinstance(value, dict):
         return [name for name, is_set in value.items() if is_set is True]
     return [] if value in (None, "", []) else [value]
 
 
 def _regions(entry: Mapping[str, Any]) -> list[Any]:
-    """Returns the regions of an entry. In old versions, they are an object instead of a list."""
+    """Returns the regions of an entry. Old versions of the format store them as an object instead of a list."""
     regions = entry.get("regions")
     return regions if isinstance(regions, list) else [*regions.values()] if isinstance(regions, dict) else []
 
 
 def _read_entries(path: str, name: str) -> Iterator[Mapping[str, Any]]:
-    """Yields the entries of a file in the form of a JSON export."""
+    """Yields the entries of a JSON or CSV file in the structure of a JSON export."""
     entries = _read_csv(path, name) if path.lower().endswith(".csv") else _read_json(path, name)
     return (entry if isinstance(entry, dict) else {"filename": entry} for entry in entries)
 
@@ -201,7 +202,7 @@ def _read_json(path: str, name: str) -> Iterator[Any]:
         if next(events)[0] != "start_map":
             raise UserError(f"{printable(name)}: not a JSON object. Export the annotations as JSON or CSV.")
         for event, key in events:
-            if event == "end_map":  # Any data after the object is an error.
+            if event == "end_map":  # The parser raises an error if data follows the object.
                 continue
             event, value = next(events)
             if key == "_via_img_metadata" and event == "start_map":
@@ -213,7 +214,7 @@ def _read_json(path: str, name: str) -> Iterator[Any]:
 
 
 def _read_csv(path: str, name: str) -> Iterator[Any]:
-    csv.field_size_limit(MAX_LINE)  # a limit of this process; the default is 131,072 characters
+    csv.field_size_limit(MAX_LINE)  # The limit applies to the whole process. The default is 131,072 characters.
     try:
         with open_file(path) as file:
             text = io.TextIOWrapper(file, "utf-8-sig", newline="")
@@ -228,7 +229,7 @@ def _read_csv(path: str, name: str) -> Iterator[Any]:
 
 
 def _combine(file_name: Any, rows: Iterator[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Combines the rows of an image, each with a region, to an entry of the JSON export."""
+    """Combines the CSV rows of an image, which have one region each, into an entry as in a JSON export."""
     entry: dict[str, Any] = {"filename": file_name, "regions": []}
     for row in list(rows):
         try:

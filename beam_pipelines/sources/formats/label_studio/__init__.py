@@ -1,4 +1,4 @@
-"""Source `label_studio`: Label Studio's JSON files."""
+"""Source `label_studio`: JSON exports of Label Studio."""
 
 from beam_pipelines.sources.formats.label_studio.label_studio import LabelStudio
 

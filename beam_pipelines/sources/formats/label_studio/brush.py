@@ -1,9 +1,10 @@
-"""Decodes the run-length encoding of Label Studio's brush.
+"""Decodes the run-length encoding of masks that are drawn with Label Studio's brush.
 
-The encoding contains the RGBA values of all pixels, row by row, as a stream of bits: the number of values (32 bits),
-the bits of a value minus 1 (5 bits) and four sizes of run lengths minus 1 (4 bits each). A run consists of a bit that
-is 1 if all its values are equal, the index of a size (2 bits), the length minus 1, and one value or all values. A pixel
-belongs to the object if its alpha value is not 0.
+The encoding is a stream of bits that contains the RGBA values of all pixels, row by row. Its header consists of the
+number of values (32 bits), the number of bits per value minus 1 (5 bits), and four bit widths for run lengths, each
+minus 1 (4 bits each). A run consists of a flag bit, the index of a bit width (2 bits), the length minus 1 in this bit
+width, and the values: a single value if the flag is 1, and otherwise every value. A pixel belongs to the object if its
+alpha value is not 0.
 """
 
 from typing import Any
@@ -26,7 +27,7 @@ def decode_brush(encoding: Any, height: int, width: int) -> np.ndarray:
         width: The width of the image in pixels.
 
     Raises:
-        InvalidInput: The encoding is corrupt, or has another number of pixels.
+        InvalidInput: The encoding is corrupt, or its number of pixels differs from the image.
     """
     check_size("mask", height, width)
     try:

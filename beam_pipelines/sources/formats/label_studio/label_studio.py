@@ -1,6 +1,6 @@
-"""Source `label_studio`: boxes, masks and classes from Label Studio's exports, JSON and JSON-MIN.
+"""Source `label_studio`: boxes, masks and classes from Label Studio's JSON and JSON-MIN exports.
 
-Images are matched by their file names. Links to images are not downloaded. Of several annotations of a task, the first
+Images are matched by file name. URLs of images are not downloaded. If a task has several annotations, the first
 annotation that is not cancelled is used.
 """
 
@@ -57,11 +57,11 @@ class LabelStudio(ListedSource):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a JSON file of Label Studio, or a folder with such a file."""
+        """Recognises a JSON export of Label Studio, or a folder that contains one."""
         return recognise_content(names, LABEL_STUDIO, "*.json", ANNOTATION_FOLDERS)
 
     def _find_labels(self) -> Sequence[Column] | None:
-        """Returns the labels. If the first tasks have choices but no shapes, the choices are the label."""
+        """Returns the label columns. By default, choices are the label if the first tasks have choices but no shapes."""
         labels = self._config.source.labels
         if labels is not None or self._config.source.has_masks:
             return labels
@@ -147,5 +147,5 @@ def _read_brush(value: Mapping[str, Any], height: int, width: int) -> Outline:
     return bitmap(decode_brush(value["rle"], height, width), 0, 0, (height, width))
 
 
-# The field of a region that only its type has -> the function that reads the outline.
+# The function that reads each type of region. The key is a field that only this type has.
 _OUTLINES = {"rle": _read_brush, "points": _read_polygon, "radiusX": _read_ellipse, "height": _read_rectangle}

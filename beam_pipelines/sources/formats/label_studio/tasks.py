@@ -1,4 +1,4 @@
-"""Reads the tasks in Label Studio's JSON exports (JSON and JSON-MIN)."""
+"""Reads the tasks in Label Studio's JSON and JSON-MIN exports."""
 
 import posixpath
 import re
@@ -20,15 +20,16 @@ _EXTENSIONS = tuple(IMAGE_EXTENSIONS)
 
 
 class Task(NamedTuple):
-    """A task with the results of one annotation.
+    """A task, which is an image with the results of one annotation.
 
     Attributes:
-        names: The possible names of the image file, the most specific first. Empty for a further annotation of a task.
-        regions: The results that are shapes, each with its value and its type.
-        classes: A mapping from the name of a control to the chosen classes.
-        others: The names of parts of the task that are not used.
+        names: The possible names of the image file, the most specific name first. Empty if the task was already read
+            with another annotation.
+        regions: The shapes that were drawn, each with its value and type.
+        classes: A mapping from the name of a labeling control to the chosen classes.
+        others: The names of unused parts of the task.
         problem: The reason why the task is invalid, or None.
-        has_more: Whether the task has further annotations, which are not used.
+        has_more: Whether the task has additional annotations, which are not used.
     """
 
     names: list[str]
@@ -62,7 +63,7 @@ def read_tasks(path: str, name: str) -> Iterator[Task]:
                 continue
             is_complete = "annotations" in entry or "data" in entry
             if not is_complete and entry.get("id") is not None and entry.get("id") == last_id:
-                yield Task([], has_more=not has_more)  # JSON-MIN has a row for each annotation.
+                yield Task([], has_more=not has_more)  # JSON-MIN has one row per annotation.
                 has_more = True
                 continue
             has_more = False
@@ -71,7 +72,7 @@ def read_tasks(path: str, name: str) -> Iterator[Task]:
                 yield _read_task(entry) if is_complete else _read_row(entry)
             except InvalidInput as error:
                 yield Task([f"task {shown(entry.get('id', number))}"], problem=error)
-        for _ in events:  # Any data after the list is an error.
+        for _ in events:  # The parser raises an error if data follows the list.
             pass
 
 
@@ -100,7 +101,7 @@ def _read_task(entry: Mapping[str, Any]) -> Task:
 
 
 def _read_row(entry: Mapping[str, Any]) -> Task:
-    """Reads a row of JSON-MIN, which contains the results of each control under the name of the control."""
+    """Reads a row of JSON-MIN, which maps the name of each labeling control to its results."""
     image = _image_field(entry)
     regions, classes = [], {}
     for name, value in entry.items():
@@ -119,7 +120,7 @@ def _kind_of(value: Mapping[str, Any]) -> str:
 
 
 def _image_field(data: Mapping[str, Any]) -> str:
-    """Returns the field of a task with the path of the image."""
+    """Returns the name of the field that contains the path of the image."""
     for field in ("image", *data):
         path = data.get(field)
         if isinstance(path, str) and (field == "image" or urllib.parse.urlsplit(path[:4096]).path.lower().endswith(_EXTENSIONS)):
@@ -128,9 +129,9 @@ def _image_field(data: Mapping[str, Any]) -> str:
 
 
 def image_names(path: str) -> list[str]:
-    """Returns the possible names of an image, given its path or link in a task. The most specific name is the first.
+    """Returns the possible names of an image, given its path or URL in a task. The most specific name is first.
 
-    Uploaded files have a prefix of 8 hexadecimal digits, which may be missing in the names of the original files.
+    Label Studio adds a prefix of 8 hexadecimal digits to uploaded files, which the original files usually lack.
 
     Raises:
         InvalidInput: The task contains the image itself instead of a path.

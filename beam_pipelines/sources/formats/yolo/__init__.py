@@ -1,4 +1,4 @@
-"""Source `yolo`: the text files of YOLO, in the layouts of Ultralytics, Roboflow and Darknet."""
+"""Source `yolo`: YOLO's text files in the layouts of Ultralytics, Roboflow and Darknet."""
 
 from beam_pipelines.sources.formats.yolo.yolo import Yolo
 

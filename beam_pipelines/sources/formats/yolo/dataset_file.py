@@ -15,7 +15,7 @@ from tf_input.dataset_format import OBJECTS, Feature
 YAML_ENDS = (".yaml", ".yml")
 DARKNET_END = ".data"
 MAX_FILE_BYTES = 1 << 20
-# Key -> split.
+# The split for each key.
 _YAML_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _DARKNET_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 _INTEGER = re.compile(r"[0-9]{1,9}")
@@ -30,12 +30,12 @@ class DatasetFile(NamedTuple):
     Attributes:
         name: The name of the file, for messages.
         names: The class names in the order of the class ids; empty if they are unknown.
-        splits: Split -> the folders and list files of its images, as in the file.
-        path: The folder that these are relative to, as in the file. Empty if not stated.
-        names_file: The file with the class names, as in the file. Empty if not stated.
+        splits: A mapping from each split to its image folders and list files, as written in the file.
+        path: The folder that the paths in `splits` are relative to, as written in the file. Empty if not stated.
+        names_file: The path of the file with the class names, as written in the file. Empty if not stated.
         num_classes: The number of classes; None if not stated.
         keypoints: The feature with the keypoints of objects; None if objects have no keypoints.
-        is_darknet: Whether the file is of Darknet.
+        is_darknet: Whether the file is Darknet's `obj.data`.
     """
 
     name: str
@@ -161,7 +161,7 @@ def _read_paths(key: str, value: Any) -> tuple[str, ...]:
 
 
 def _read_keypoints(content: dict[str, Any]) -> Feature | None:
-    """Reads the number of keypoints and their names. Horizontal flips are described, because only names pair points."""
+    """Returns the feature with the keypoints. Its description lists the pairs of keypoints that a horizontal flip exchanges."""
     shape = content.get("kpt_shape")
     if shape is None:
         return None

@@ -19,14 +19,14 @@ NAMES_FILES = ("classes.txt", "obj.names", "_darknet.labels")
 
 
 class Dataset(NamedTuple):
-    """A dataset before its images are listed.
+    """The location and description of a dataset, before its images are listed.
 
     Attributes:
         root: The root of the source.
-        file: The dataset file, or an empty one.
-        folder: The folder that paths in the dataset file are relative to, itself relative to the root.
-        groups: The groups that the dataset file states; None if it states none.
-        messages: What was detected, or left out.
+        file: The content of the dataset file. Its fields are empty if there is no dataset file.
+        folder: The folder, relative to the root, in which the paths of the dataset file start.
+        groups: The image folders and list files that the dataset file names; None if it names none.
+        messages: Messages for the user about detected or skipped paths.
     """
 
     root: Root
@@ -37,10 +37,10 @@ class Dataset(NamedTuple):
 
 
 def find_dataset(config: PrepareConfig) -> Dataset:
-    """Reads the dataset file, and finds the folders and lists to which it refers.
+    """Reads the dataset file, and finds the image folders and list files that it names.
 
-    If the input is a folder, all files are below this folder. If the input is a dataset file, the `path` in the file
-    may be another folder, as in Ultralytics' own dataset files.
+    If the input is a folder, all files must be below this folder. If the input is a dataset file, the `path` in the
+    file may be a folder elsewhere, as in the dataset files that Ultralytics provides.
 
     Raises:
         UserError: The dataset file is invalid, or refers to images that do not exist.
@@ -73,19 +73,19 @@ def find_dataset(config: PrepareConfig) -> Dataset:
 
 
 def _states_other_folder(root: Root, file: DatasetFile) -> bool:
-    """Returns whether the `path` in a dataset file is not the folder of the file itself."""
+    """Returns whether the `path` in a dataset file differs from the folder that contains the file."""
     if is_remote(root.path) or is_remote(file.path):
         return posixpath.normpath(file.path or ".") != "."
     return os.path.realpath(os.path.join(root.path, file.path)) != root.path
 
 
 def _stated_place(root: Root, file: DatasetFile, is_file: bool) -> Iterator[tuple[Root, str]]:
-    """Yields the `path` in a dataset file, if it may be used, as a root and a folder relative to this root.
+    """Yields the `path` in a dataset file as a root and a folder relative to this root, unless `path` is not allowed.
 
     Args:
         root: The folder of the dataset file.
         file: The content of the dataset file.
-        is_file: Whether the dataset file is the input. Only then, the path may lead outside its folder.
+        is_file: Whether `--input` is the dataset file. Only then, `path` may lead outside the folder of the file.
     """
     if not _states_other_folder(root, file):
         return
@@ -97,10 +97,7 @@ def _stated_place(root: Root, file: DatasetFile, is_file: bool) -> Iterator[tupl
 
 
 def _find_file(root: Root, files: FileListing) -> str:
-    """Returns the name of the dataset file in the root, or "" if there is none.
-
-    Raises `UserError` if there are several.
-    """
+    """Returns the name of the only dataset file in the root, or "". Raises `UserError` if there are several."""
     for name in _USUAL:
         if path := _find_file_at(root, name):
             return path
@@ -113,7 +110,7 @@ def _find_file(root: Root, files: FileListing) -> str:
 
 
 def is_dataset_head(name: str, head: bytes) -> bool:
-    """Returns whether the first bytes of a file show a dataset file of Ultralytics or Darknet."""
+    """Returns whether a file is a dataset file of Ultralytics or Darknet, given its first bytes."""
     lines = head.decode("utf-8", "replace").lstrip("\ufeff").splitlines()
     separator = "=" if name.lower().endswith(DARKNET_END) else ":"
     keys = {line.partition(separator)[0].strip() for line in lines if separator in line and not line.startswith((" ", "-"))}
@@ -124,7 +121,7 @@ def find_names_file(dataset: Dataset, groups: Sequence[ImageGroup]) -> str:
     """Returns the path of the file with the class names, relative to the root, or "" if there is none.
 
     Raises:
-        UserError: The dataset file states a file that does not exist, or folders have different class names.
+        UserError: The dataset file names a file that does not exist, or folders have different class names.
     """
     root = dataset.root
     if dataset.file.names:
@@ -151,10 +148,8 @@ def find_names_file(dataset: Dataset, groups: Sequence[ImageGroup]) -> str:
 
 
 def _find_file_at(root: Root, path: str) -> str:
-    """Returns the path of a file relative to the root, or "" if it does not exist.
-
-    Raises `UserError` if it is not a file, or a link that is not followed.
-    """
+    """Returns the path of a file relative to the root, or "" if the file does not exist. Raises `UserError` if the path
+    is not a file, or is a link that is not followed."""
     if files_at(root.path).exists(f"{root.path}/{path}"):
         return _inside(root, path)
     if not is_remote(root.path) and os.path.lexists(f"{root.path}/{path}"):
@@ -163,7 +158,7 @@ def _find_file_at(root: Root, path: str) -> str:
 
 
 def _inside(root: Root, path: str) -> str:
-    """Returns a path below the root. Raises `UserError` if it is a link that is not followed."""
+    """Returns a path relative to the root. Raises `UserError` if the path is a link that is not followed."""
     try:
         return root.relative(path)
     except OutsideError as error:

@@ -15,21 +15,21 @@ from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import kind_of
 
 LABEL_FOLDERS = ("labels", "label")
-LABEL_END = ".txt"  # of label files and of lists
-# List file in the root -> split.
+LABEL_END = ".txt"  # the extension of label files and list files
+# The split for each list file in the root.
 LISTS = {"train.txt": "train", "val.txt": "validation", "valid.txt": "validation", "test.txt": "test"}
 _YEAR = re.compile(r"_?[0-9]+$")  # `train2017` is the split `train`
 
 
 class ImageGroup(NamedTuple):
-    """A folder of images, or a list of images. All paths are relative to the root, which is represented by "".
+    """An image folder, or a list file with the paths of images. All paths are relative to the root ("").
 
     Attributes:
-        images: The folder with the images, or the list file.
-        labels: The folder with the label files, which may be `images`. Empty for a list.
+        images: The path of the image folder or the list file.
+        labels: The folder with the label files, which may be the image folder. Empty for a list file.
         split: The split of the images; None if the group is not a split.
         is_list: Whether `images` is a list file.
-        folder: For a list, the folder that most of its paths are relative to.
+        folder: For a list file, the folder that most paths in the file are relative to.
     """
 
     images: str
@@ -40,8 +40,8 @@ class ImageGroup(NamedTuple):
 
 
 def label_path(image: str) -> str:
-    """Returns the path of the label file of an image, as Ultralytics does: in the last folder `images` of the path,
-    which is replaced by `labels`, or beside the image."""
+    """Returns the path of the label file of an image. As in Ultralytics, the last folder `images` in the path is
+    replaced by `labels`. Without such a folder, the label file is beside the image."""
     return posixpath.splitext(_labels_of(f"/{image}"))[0][1:] + LABEL_END
 
 
@@ -53,13 +53,13 @@ def _labels_of(path: str) -> str:
 def find_stated_groups(
     root: Root, files: FileListing, file: DatasetFile, folder: str
 ) -> tuple[list[ImageGroup], list[str]]:
-    """Returns the groups that a dataset file states, and messages about paths that are left out.
+    """Returns the groups that a dataset file names, and messages about paths that are skipped.
 
     Args:
         root: The root of the source.
         files: The listing of the source's files.
         file: The content of the dataset file.
-        folder: The folder that paths in the dataset file are relative to, itself relative to the root.
+        folder: The folder, relative to the root, in which the paths of the dataset file start.
 
     Raises:
         UserError: A path does not exist, or leads outside the root.
@@ -73,7 +73,7 @@ def find_stated_groups(
                 f"{printable(file.name)}: the {split} images are in {printable(path)!r}, which does not exist below "
                 f"{printable(join(root.path, folder))}. Correct the path, or pass --image_root=FOLDER with --input={printable(file.name)}."
             )
-        if place is None:  # Roboflow states the test images even if there are none.
+        if place is None:  # Roboflow writes this path even if there are no test images.
             messages.append(f"the test images {printable(path)!r} do not exist")
             continue
         group = _make_group(root, files, place, split, folder)
@@ -85,9 +85,9 @@ def find_stated_groups(
 
 
 def find_path(root: Root, path: str, folder: str, may_shorten: bool = False) -> str | None:
-    """Returns the folder or the file that a path in a dataset file means, relative to the root, or None if it does not
-    exist below the root. The arguments are those of `candidates`."""
-    may_shorten = may_shorten or path.startswith(("../", "..\\"))  # Roboflow: relative to a subfolder
+    """Resolves a path in a dataset file to a path relative to the root. Returns None if nothing exists there. See
+    `candidates` for the arguments."""
+    may_shorten = may_shorten or path.startswith(("../", "..\\"))  # Roboflow's paths are relative to a subfolder.
     for candidate in candidates(path, folder, may_shorten):
         try:
             relative = root.relative(candidate)
@@ -101,13 +101,14 @@ def find_path(root: Root, path: str, folder: str, may_shorten: bool = False) -> 
 
 
 def candidates(path: str, folder: str, may_shorten: bool = False) -> Iterator[str]:
-    """Yields the paths that a path in a dataset file or a list may mean, relative to the root.
+    """Yields the possible meanings of a path in a dataset file or list file, as paths relative to the root.
 
     Args:
-        path: The path.
+        path: The path as written in the file.
         folder: The folder that the path is relative to.
-        may_shorten: Whether leading folders may be left out, as Darknet's paths begin with the folder in which Darknet
-            runs. Leading folders of absolute paths are always left out, which are often of another machine.
+        may_shorten: Whether to also try the path without its leading folders, because Darknet's paths begin with the
+            folder in which Darknet runs. Absolute paths are always shortened, because they are often from another
+            machine.
     """
     path = path.replace("\\", "/")
     path = path.rstrip("/") or path
@@ -134,7 +135,7 @@ def _make_group(root: Root, files: FileListing, path: str, split: str | None, fo
 
 
 def _find_pair(files: FileListing, folder: str) -> tuple[str, str] | None:
-    """Returns the folders of images and labels in a folder, or None if one of them is missing."""
+    """Returns the image folder and the label folder in a folder, or None if one of the two is missing."""
     folders, _ = files.top_level(folder)
     images, labels = find_folder(folders, IMAGE_FOLDERS), find_folder(folders, LABEL_FOLDERS)
     if images is None or labels is None:
@@ -143,10 +144,10 @@ def _find_pair(files: FileListing, folder: str) -> tuple[str, str] | None:
 
 
 def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> list[ImageGroup]:
-    """Returns the groups of a dataset without a dataset file, by the names of its folders and lists.
+    """Finds the groups of a dataset without a dataset file, by the names of its folders and list files.
 
     Raises:
-        UserError: Only some folders are splits, a folder is a link, or the splits that options require do not exist.
+        UserError: Only some folders are splits, a folder is a link, or required splits are missing.
     """
     folders, names = files.top_level()
     if pair := _find_pair(files, ""):
@@ -169,7 +170,7 @@ def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> l
 def _split_pair(
     root: Root, files: FileListing, images: str, labels: str, split_folders: bool | None
 ) -> list[ImageGroup]:
-    """Returns the groups in a folder of images, which may contain split folders."""
+    """Returns the groups in an image folder: one for each split folder, or one for the whole folder."""
     level = files.level(images)
     splits = _name_splits(root, level.folders, split_folders) if level.folders and not level.has_files else {}
     if not any(splits.values()):
@@ -184,7 +185,7 @@ def _split_pair(
 
 
 def _name_splits(root: Root, folders: Sequence[str], split_folders: bool | None) -> dict[str, str | None]:
-    """Returns a mapping from folder to split, as `name_splits`. Folders such as `train2017` are also splits."""
+    """Returns the split of each folder like `name_splits`, but also recognizes names with a year, such as `train2017`."""
     stems = {_YEAR.sub("", folder): folder for folder in folders}
     if split_folders or len(stems) < len(folders):
         return name_splits(root.path, folders, split_folders)
@@ -197,5 +198,5 @@ def _is_list(path: str) -> bool:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Returns whether a path is in a folder, or below it."""
+    """Returns whether a path is in a folder or one of its subfolders."""
     return not folder or path.startswith(f"{folder}/")

@@ -1,10 +1,10 @@
 """Parses the label file of one image.
 
-Each line has a class id, and numbers from 0 to 1 that are relative to the width and the height of the image:
+Each line has a class id and numbers from 0 to 1, which are relative to the width and height of the image:
 
-    class x y width height          a box with the given center
-    class x1 y1 x2 y2 x3 y3 …       a polygon with three or more points, also the corners of an oriented box
-    class x y width height x1 y1 …  a box and its keypoints, with x and y, or with x, y and visibility of each
+    class x y width height          a box with the center (x, y)
+    class x1 y1 x2 y2 x3 y3 …       a polygon with three or more points, or the four corners of an oriented box
+    class x y width height x1 y1 …  a box, and the x and y (and optionally the visibility) of each keypoint
 
 The box of a polygon is the smallest box that contains its points.
 """
@@ -19,22 +19,22 @@ from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.cells.box_forms import Box, box_sides
 
 MAX_LABEL_BYTES = 4 << 20
-POINTS = "keypoints"  # the feature, without the prefix `objects/`
+POINTS = "keypoints"  # the name of the feature without the prefix `objects/`
 _MAX_CLASS = 1_000_000
-# Ultralytics accepts numbers that are outside by 1 %. The boxes are compared with the pixels of the image later.
+# Ultralytics accepts numbers up to 1 % outside the image. A later step compares the boxes with the size of the image.
 _TOLERANCE = 0.01
-# With `--bad_boxes clip`, larger numbers are probably pixels.
+# The limit with `--bad_boxes clip`. Larger numbers are probably in pixels.
 _MAX_CLIPPED = 2.0
 
 
 class LineFormat(NamedTuple):
-    """The lines that are valid.
+    """The expected format of lines.
 
     Attributes:
         names: The class names in the order of the class ids. If empty, the class ids become the class names.
-        points: The numbers of keypoints and of columns of each; None if objects have no keypoints.
-        needs_polygons: Whether lines with boxes are rejected.
-        is_clipped: Whether boxes and points may be outside the image.
+        points: The number of keypoints, and the number of values per keypoint; None if objects have no keypoints.
+        needs_polygons: Whether to reject lines with boxes.
+        is_clipped: Whether boxes and points may extend beyond the image.
     """
 
     names: Sequence[str]
@@ -44,11 +44,11 @@ class LineFormat(NamedTuple):
 
 
 class Line(NamedTuple):
-    """An object.
+    """A parsed line, which describes one object.
 
     Attributes:
-        class_id: The class id.
-        values: The numbers of a box, or the x and y of the points of a polygon.
+        class_id: The index of the class.
+        values: The four numbers of a box, or the x and y of each point of a polygon.
         points: The keypoints.
     """
 
@@ -62,7 +62,7 @@ class Line(NamedTuple):
         return len(self.values) > 4
 
     def box(self) -> Box:
-        """Returns (ymin, xmin, ymax, xmax), relative to the image."""
+        """Returns (ymin, xmin, ymax, xmax), relative to the image size."""
         if not self.is_polygon:
             return box_sides(self.values, "cxcywh")
         xs, ys = self.values[::2], self.values[1::2]
@@ -79,8 +79,8 @@ class ImageLabels(NamedTuple):
 
     Attributes:
         objects: The objects with their boxes, in the order of the file.
-        regions: The polygons. Large polygons come first, so that small polygons are drawn over them.
-        num_duplicates: The number of lines that repeat an earlier line, and are left out.
+        regions: The polygons, in the order of descending area, so that small polygons are drawn over large polygons.
+        num_duplicates: The number of skipped lines that repeat an earlier line.
     """
 
     objects: Objects
@@ -92,11 +92,11 @@ def parse_labels(data: bytes, form: LineFormat) -> ImageLabels:
     """Parses a label file.
 
     Args:
-        data: The whole file.
-        form: The lines that are valid.
+        data: The content of the file.
+        form: The expected format of lines.
 
     Raises:
-        InvalidInput: A line is invalid. The message has the number of the line.
+        InvalidInput: A line is invalid. The message contains the line number.
     """
     if len(data) > MAX_LABEL_BYTES:
         raise InvalidInput("bad_annotation", f"more than {MAX_LABEL_BYTES} bytes, too large for the labels of one image")

@@ -1,8 +1,8 @@
-"""Reads list files, which have the path of an image in each line.
+"""Reads list files, which contain one image path per line.
 
-A path is relative to the folder of the dataset or, if it begins with `./`, to the folder of the list. Paths may begin
-with folders of another machine, or with the folder in which Darknet runs. Such a start is found from the first lines,
-and left out in all lines.
+A path is relative to the folder of the dataset or, if it begins with `./`, to the folder of the list file. Paths may
+have a prefix from another machine, or the folder in which Darknet runs as a prefix. The first lines determine this
+prefix, which is then removed from all lines.
 """
 
 import itertools
@@ -28,12 +28,12 @@ class ListChunk(NamedTuple):
     """Consecutive lines of a list file.
 
     Attributes:
-        path: The list file, relative to the root.
-        offset: The offset of the first line, in bytes.
-        num_bytes: The size of the lines, in bytes.
-        first_line: The number of the first line, starting at 1.
-        left_out: The start of paths that is left out, such as `/content/data/`.
-        folder: The folder that paths are relative to, itself relative to the root.
+        path: The path of the list file, relative to the root.
+        offset: The offset of the first line in the file, in bytes.
+        num_bytes: The total size of the lines, in bytes.
+        first_line: The line number of the first line, starting at 1.
+        left_out: The prefix that is removed from paths, such as `/content/data/`.
+        folder: The folder, relative to the root, in which the paths start.
     """
 
     path: str
@@ -45,7 +45,7 @@ class ListChunk(NamedTuple):
 
 
 def divide_list(root: Root, group: ImageGroup, num_lines: int) -> Iterator[ListChunk]:
-    """Divides a list file into chunks of `num_lines` lines. The file is read as a stream.
+    """Divides a list file into chunks of `num_lines` lines. The file is not read into memory as a whole.
 
     Raises:
         UserError: The file cannot be read, or has a very long line.
@@ -73,8 +73,8 @@ def _read_lines(file: BinaryIO, path: str) -> Iterator[bytes]:
 
 
 def _find_start(root: Root, group: ImageGroup, lines: Sequence[bytes]) -> tuple[str, str]:
-    """Returns the start to leave out and the folder to prepend, with which one of the first paths exists. If no path
-    exists, nothing is left out."""
+    """Returns the prefix to remove and the folder to prepend, so that one of the first paths exists. The prefix is
+    empty if none of the first paths exists."""
     own = posixpath.dirname(group.images)
     for line in itertools.islice(filter(None, map(_decode, lines)), _NUM_PROBED):
         folders = [own] if line.startswith("./") else dict.fromkeys((group.folder, own))
@@ -99,10 +99,10 @@ def _decode(line: bytes) -> str:
 
 
 def read_chunk(root: Root, ignore: tuple[str, ...], chunk: ListChunk) -> Iterator[LabeledImage | DeadLetter | None]:
-    """Yields the images in the lines of a chunk. Yields None for each image that is ignored.
+    """Yields the images in the lines of a chunk, dead letters for invalid lines, and None for each ignored image.
 
     Raises:
-        UserError: The list cannot be read.
+        UserError: The list file cannot be read.
     """
     path = f"{root.path}/{chunk.path}"
     try:

@@ -1,4 +1,4 @@
-"""Pairs the images of a folder with their label files by their names."""
+"""Matches the images in a folder with label files of the same names."""
 
 import posixpath
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class LabeledImage(NamedTuple):
 
     Attributes:
         path: The path of the image.
-        label: The path of the label file; empty if there is none. The file need not exist.
+        label: The path of the label file, which may not exist. Empty if there is no label file.
         num_bytes: The size of the image in bytes; 0 if unknown.
     """
 
@@ -29,11 +29,11 @@ class LabeledImage(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """The files of a group.
+    """The files of a group of images.
 
     Attributes:
-        images: The images.
-        dead_letters: The files that were rejected, and label files without an image.
+        images: The images, each with its label file.
+        dead_letters: Rejected files, and label files without an image.
         num_labels: The number of label files.
         num_ignored: The number of files that are neither images nor label files.
     """
@@ -45,16 +45,16 @@ class Matched(NamedTuple):
 
 
 def match_labels(files: FileListing, group: ImageGroup) -> Matched:
-    """Lists the folders of images and labels, and matches files by name. The file names are kept in memory.
+    """Lists the image folder and the label folder, and matches files by name. The file names are kept in memory.
 
-    Several images, such as `1.jpg` and `1.png`, may have the same label file. A label file in another folder takes
+    Several images, such as `1.jpg` and `1.png`, may have the same label file. A label file in the label folder takes
     precedence over a label file beside the image.
 
     Raises:
         UserError: A folder cannot be read.
     """
     images: list[ListedFile] = []
-    labels: dict[str, str | DeadLetter] = {}  # name without the extension -> label file
+    labels: dict[str, str | DeadLetter] = {}  # name without the extension -> path of the label file
     dead_letters: list[DeadLetter] = []
     num_ignored = 0
     for folder in dict.fromkeys((group.images, group.labels)):

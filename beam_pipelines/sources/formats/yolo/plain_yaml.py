@@ -1,7 +1,8 @@
-"""Parses untrusted YAML into texts, lists and dictionaries.
+"""Parses untrusted YAML into strings, lists and dictionaries.
 
-Every scalar is a text, so that the class name `no` does not become a boolean. Aliases, tags, repeated keys and deep
-nesting are rejected, because a small file could otherwise expand to gigabytes, or create Python objects.
+All scalars remain strings, so that the class name `no` does not become a boolean. Aliases and deep nesting are
+rejected, because a small file could expand to gigabytes. Tags, which can create Python objects, and repeated keys are
+also rejected.
 """
 
 from typing import Any, Iterator
@@ -9,18 +10,18 @@ from typing import Any, Iterator
 import yaml
 
 _MAX_DEPTH = 8
-_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # PyYAML can be built without its parser in C.
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # Some builds of PyYAML lack the parser in C.
 _NULLS = ("", "~", "null", "Null", "NULL")
 _FRAME = (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent)
 
 
 def parse_yaml(text: str) -> Any:
-    """Returns the content of a YAML document, as texts, lists, dictionaries with text keys, and None.
+    """Returns the content of a YAML document as strings, lists, dictionaries with string keys, and None.
 
     Raises:
-        ValueError: The text is not YAML, contains several documents, or contains something that is not allowed.
+        ValueError: The text is not YAML, contains several documents, or uses a feature that is not allowed.
     """
-    # A generator, because libyaml needs minutes for deep nesting, which `_read` rejects earlier.
+    # Events are parsed lazily, so that `_read` rejects deep nesting before libyaml spends minutes on it.
     events = (event for event in yaml.parse(text, Loader=_LOADER) if not isinstance(event, _FRAME))
     try:
         first = next(events, None)

@@ -1,4 +1,4 @@
-"""Recognises YOLO datasets by their dataset file, or by the content of a label file."""
+"""Recognises YOLO datasets by a dataset file or by the content of a label file."""
 
 from typing import Iterator
 
@@ -10,11 +10,11 @@ from beam_pipelines.sources.input_names import Certainty, InputNames, Recognitio
 from beam_pipelines.storage.files import is_remote
 
 _PATTERNS = tuple(f"*{end}" for end in DATASET_ENDS)
-_NUM_PROBED = 20  # label files; those of images without objects are empty
+_NUM_PROBED = 20  # number of label files to read, because label files of images without objects are empty
 
 
 def recognise_yolo(names: InputNames) -> Recognition | None:
-    """Returns why an input seems to be a YOLO dataset, or None if it does not."""
+    """Returns the recognition of a YOLO dataset with its reason, or None if the input does not look like one."""
     if not names.is_folder:
         is_dataset = names.find(*_PATTERNS) and is_dataset_head(names.name, names.head())
         return Recognition(names.name, Certainty.MARKER) if is_dataset else None
@@ -30,13 +30,13 @@ def recognise_yolo(names: InputNames) -> Recognition | None:
 
 
 def _has_class_folders(names: InputNames) -> bool:
-    """Returns whether a split folder contains only folders with other names, as Ultralytics' datasets for classification do."""
+    """Returns whether a split folder contains only class folders, as in Ultralytics' classification datasets."""
     split = names.folder("train", "val", "valid", "test")
     return bool(split and split.folders and not split.has_images and not split.folder(*IMAGE_FOLDERS, *LABEL_FOLDERS))
 
 
 def _label_folders(folder: InputNames) -> Iterator[InputNames]:
-    """Yields the folders that may contain label files: `labels`, its first folder, and folders with images."""
+    """Yields the folders that may contain label files: `labels`, the first folder in `labels`, and folders with images."""
     labels = folder.folder(*LABEL_FOLDERS)
     if labels and (folder.folder(*IMAGE_FOLDERS) or folder.has_images):
         yield labels
@@ -44,12 +44,12 @@ def _label_folders(folder: InputNames) -> Iterator[InputNames]:
             yield labels.folder(labels.folders[0].lower())
     if folder.has_images:
         yield folder
-    elif folder.folders and not is_remote(folder.path):  # In a store, listing a folder of many images takes minutes.
+    elif folder.folders and not is_remote(folder.path):  # In an object store, listing a large folder takes minutes.
         yield folder.folder(folder.folders[0].lower())
 
 
 def _find_labels(folder: InputNames) -> str:
-    """Returns the name of the first label file in a folder that is not empty, or "" if there is none."""
+    """Returns the name of the first YOLO label file in a folder that is not empty, or "" if there is none."""
     for name in [name for name in folder.files if name.lower().endswith(".txt")][:_NUM_PROBED]:
         known = recognise(f"{folder.path}/{name}")
         if known and known.name == YOLO_LABELS:

@@ -1,9 +1,9 @@
-"""Source `yolo`: boxes, keypoints, and optionally masks, from the text files of YOLO, with one text file per image.
+"""Source `yolo`: boxes, keypoints and, optionally, masks from YOLO's label files, with one text file per image.
 
-The images are in folders, or are named in list files. Label files are found by the names of the images. Workers list
-up to 500 images at a time, because a label file has to be opened for each image. From an object store, 32 label files
-are read at a time. While the parts are found, the names in an image folder and in its label folder are kept in memory,
-about 600 bytes for each image. List files are read as a stream: a list of a million lines takes no memory.
+Images are in folders, or their paths are in list files. The name of an image determines the name of its label file.
+Each listing task has up to 500 images, because the label file of each image has to be opened. From an object store, 32
+label files are read concurrently. Dividing an image folder into tasks keeps the file names of the image and label
+folders in memory, about 600 bytes per image. List files are not read into memory as a whole.
 """
 
 import itertools
@@ -40,12 +40,12 @@ _DUPLICATES = "lines of label files repeat an earlier line of the same file, and
 
 
 class Yolo(Source):
-    """Lists the images of a dataset together with their boxes.
+    """Lists the images of a YOLO dataset with their objects.
 
     Args:
         config: The options of the source.
-        with_sizes: Whether to find each image's size in bytes. On a disk, each image costs one file-system call.
-        spool_directory: Ignored: this source needs no spool.
+        with_sizes: Whether to find each image's size in bytes. On a local disk, this requires a system call per image.
+        spool_directory: Not used, because this source writes no temporary files.
     """
 
     kind = SourceKind(
@@ -79,7 +79,7 @@ class Yolo(Source):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises dataset files, and label files in folders with usual names or beside images."""
+        """Recognises dataset files, and label files in folders with the usual names or beside images."""
         return recognise_yolo(names)
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
@@ -87,10 +87,11 @@ class Yolo(Source):
         return {OBJECT_LABEL: self._known_names} if self._has_objects and self._known_names else {}
 
     def parts(self) -> list[str]:
-        """Returns the listing tasks as JSON strings, which contain images and their label files, or chunks of a list.
+        """Returns listing tasks as JSON strings. A task contains images with their label files, or a chunk of a list
+        file.
 
         Raises:
-            UserError: There are no images, or a folder or list does not exist.
+            UserError: There are no images or no label files, or a folder or list file does not exist.
         """
         files = FileListing(self._root, self._config.ignore, self._with_sizes)
         groups = self._dataset.groups
@@ -123,7 +124,7 @@ class Yolo(Source):
         return [json.dumps({"names": names_file, **task}) for task in tasks]
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of one part."""
+        """Yields the inputs of one listing task from `parts`."""
         task = json.loads(part)
         self.num_ignored += task.get("num_ignored", 0)
         self._known_names = self._class_names(task["names"])
@@ -139,7 +140,7 @@ class Yolo(Source):
         yield from self._list_images(images, task.get("split"))
 
     def _list_images(self, images: Sequence[LabeledImage], split: str | None) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs for images and their label files."""
+        """Yields the inputs for images with their label files."""
         sizes = self._find_sizes(images)
         labels = self._read_all([image.label for image in images]) if self._has_objects else itertools.repeat(None)
         for image, data in zip(images, labels):
@@ -151,7 +152,7 @@ class Yolo(Source):
             yield InputRecord(nfc(image.path), image.path, "", split, sizes.get(image.path, image.num_bytes), values=values)
 
     def _find_sizes(self, images: Sequence[LabeledImage]) -> dict[str, int]:
-        """Returns the sizes of images whose size the listing of their folder did not give."""
+        """Returns the sizes of the images that were listed without a size, in bytes."""
         return find_sizes(self.root, [image.path for image in images if not image.num_bytes]) if self._with_sizes else {}
 
     def _values(self, data: bytes | None | InvalidInput) -> dict[str, Any]:
@@ -170,7 +171,7 @@ class Yolo(Source):
         self.noted[fact] = self.noted.get(fact, 0) + num
 
     def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | None | InvalidInput]:
-        """Reads label files and yields their contents in order. Files in an object store are requested in parallel."""
+        """Yields the contents of label files in order. Files in an object store are read concurrently."""
         if is_remote(self.root):
             return read_ahead(
                 self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0
@@ -192,10 +193,10 @@ class Yolo(Source):
             return InvalidInput("unreadable", f"cannot be read: {describe_fact(error, path)}")
 
     def _class_names(self, names_file: str) -> tuple[str, ...]:
-        """Returns the class names in the order of the class ids. Returns an empty tuple if they are unknown.
+        """Returns the class names in the order of the class ids, or an empty tuple if the class names are unknown.
 
         Raises:
-            UserError: `--label_names` contradicts the names in the dataset, or the number of classes is wrong.
+            UserError: `--label_names` contradicts the names in the dataset, or the number of classes differs.
         """
         if names_file not in self._names:
             file = self._dataset.file
@@ -214,7 +215,7 @@ class Yolo(Source):
 
 
 def _check_given(given: Sequence[str], names: Sequence[str]) -> None:
-    """Raises `UserError` unless `--label_names` gives the classes new names, or the same names."""
+    """Raises `UserError` if the number of names in `--label_names` differs, or if a name belongs to another class."""
     if len(given) != len(names):
         raise UserError(f"--label_names has {len(given)} names, but the dataset has {len(names)} classes. Give one name for each class id.")
     for number, name in enumerate(given):
