@@ -1,5 +1,5 @@
-"""Checks, rotates, resizes and encodes images, and transforms annotations accordingly.
+"""Checks, rotates, resizes and encodes images.
 
-The images can be encoded files or raw pixels. Boxes, masks and arrays are rotated and resized with their images. An
-image is decoded at most once. A JPEG is decoded at a reduced scale if it is resized to a much smaller size.
+Images can be encoded files or raw pixels. Boxes, masks and arrays are rotated and resized with their images. An image
+is decoded at most once. A JPEG that is resized to a much smaller size is decoded at a reduced scale.
 """

@@ -2,16 +2,16 @@
 
 See `class_masks` for masks, and `array_values` for arrays.
 
-Annotation tools display an image either before or after its EXIF rotation, so boxes can refer to either orientation.
-`SourceConfig.drawn_on` decides. Otherwise, the image size in the annotations decides:
+Annotation tools display an image either before or after its EXIF rotation, so boxes can refer to either orientation. If
+`SourceConfig.drawn_on` is not set, the image size in the annotations determines the orientation:
 
-    size in the annotations                boxes
-    of the upright image only              are not changed
-    of the file, missing, or 0 x 0         are rotated with the image; the images are counted, because some tools
-                                           write the size of the file, but display the upright image
-    any other size                         are rejected with `size_mismatch`, also with `drawn_on`
+    image size in the annotations         boxes
+    the size after rotation only          are not changed
+    the size before rotation, missing     are rotated with the image; such images are counted, because some tools
+    or 0 x 0                              write the size before rotation, but display the rotated image
+    any other size                        are rejected with `size_mismatch`, even if `drawn_on` is set
 
-Resizing does not change boxes, because they are stored relative to the image. A box that extends up to one pixel beyond
+Resizing does not change boxes, because they are relative to the image size. A box that extends up to one pixel beyond
 the image is clipped without a warning, because some tools count pixels from 1, or include the last pixel. Boxes that
 extend further are rejected, or clipped if `bad_boxes` is `clip`.
 """
@@ -30,13 +30,13 @@ class Objects(NamedTuple):
     Attributes:
         boxes: The (ymin, xmin, ymax, xmax) of each object, in pixels, or from 0 to 1 if `is_relative`.
         labels: The class name of each object.
-        flags: A mapping from the name of a feature with a number, without the prefix `objects/`, to its value for each
-            object. An example of a name is `is_crowd`.
+        flags: A mapping from the name of a numeric feature, such as `is_crowd`, to the value for each object. Names are
+            without the prefix `objects/`.
         image_size: The (height, width) in pixels of the image that the boxes refer to. None if unknown.
-        is_relative: Whether boxes are relative to the image size, and not in pixels.
-        points: A mapping from the name of a feature with keypoints, without the prefix `objects/`, to the points of
-            each object. A point is (x, y), or (x, y, visibility) with the visibility 0 for a point without a position,
-            in the unit of the boxes.
+        is_relative: Whether boxes are relative to the image size instead of in pixels.
+        points: A mapping from the name of a keypoints feature, without the prefix `objects/`, to the points of each
+            object. A point is (x, y) or (x, y, visibility), in the unit of the boxes. Visibility 0 means that the
+            point has no position.
     """
 
     boxes: tuple[tuple[float, float, float, float], ...]
@@ -55,9 +55,9 @@ class Regions(NamedTuple):
         regions: The regions. A region is a list of polygons, each [x, y, x, y, …] in pixels, or a run-length encoding
             {"size": …, "counts": …}.
         image_size: The (height, width) in pixels of the image that the regions refer to. None if unknown.
-        is_relative: Whether the polygons are relative to the image size, and not in pixels.
-        are_values: Whether labels are pixel values in digits, and not class names. A region can then also be a text with
-            pairs of a start, from 1, and a length, in column-major order.
+        is_relative: Whether the polygons are relative to the image size instead of in pixels.
+        are_values: Whether labels are pixel values, written as digits, instead of class names. If so, a region can also
+            be a string of (start, length) pairs, where the start is a pixel index from 1 in column-major order.
     """
 
     labels: tuple[str, ...]
@@ -68,7 +68,7 @@ class Regions(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """A mask whose colors are the ids of segments, as red + 256 * green + 65536 * blue, as in COCO's panoptic format.
+    """A mask in COCO's panoptic format. The color of a pixel encodes a segment id as red + 256 * green + 65536 * blue.
 
     Attributes:
         path: The path of the PNG, relative to the root of the source.
@@ -103,7 +103,7 @@ def transform_boxes(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_
     Args:
         objects: The objects.
         geometry: The rotation and resizing of the image.
-        bad_boxes: What happens to a box that is empty or not inside the image. `reject` raises an error. `clip` clips
+        bad_boxes: The treatment of a box that is empty or not inside the image. `reject` raises an error. `clip` clips
             the box, and drops the object if the result is empty.
         drawn_on: The image orientation that the boxes refer to, as in `SourceConfig`.
 
@@ -139,13 +139,13 @@ def place_points(
     Args:
         positions: The x and y of each position, float64 [..., 2], in pixels, or from 0 to 1 if `is_relative`.
         geometry: The rotation and resizing of the image.
-        is_relative: Whether positions are relative to the image size, and not in pixels.
+        is_relative: Whether positions are relative to the image size instead of in pixels.
         size: The (height, width) in pixels of the image that the positions refer to. None if unknown.
-        drawn_on: The image that the positions refer to, as in `SourceConfig`.
+        drawn_on: The image orientation that the positions refer to, as in `SourceConfig`.
 
     Returns:
-        x and y as fractions of the width and height of the upright image, float64 [..., 2], which are outside 0..1 for
-        positions outside the image; and the size of a pixel in this unit, float64 [2].
+        The x and y as fractions of the width and height of the upright image, float64 [..., 2], and the width and
+        height of a pixel in this unit, float64 [2]. Fractions are not clipped to 0..1.
 
     Raises:
         InvalidInput: `size_mismatch`: the positions refer to another image.
@@ -176,7 +176,8 @@ def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, annotatio
         size: The (height, width) in pixels of the image according to the annotations. None if unknown.
         geometry: The rotation and resizing of the image.
         annotation: The start of the error message, such as `boxes were`.
-        drawn_on: The image orientation that the annotations refer to, as in `SourceConfig`. None decides by the size.
+        drawn_on: The image orientation that the annotations refer to, as in `SourceConfig`. If None, `size` determines
+            it.
 
     Raises:
         InvalidInput: `size_mismatch`: the annotations refer to another image.
@@ -189,7 +190,7 @@ def follows_rotation(size: tuple[int, int] | None, geometry: Geometry, annotatio
 
 
 def _is_upright_size(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Returns whether the size in the annotations equals the image size only after the rotation."""
+    """Returns whether the size in the annotations equals the image size after rotation, but not before rotation."""
     return size is not None and geometry.source_size != tuple(size) == geometry.upright
 
 

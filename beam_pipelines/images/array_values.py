@@ -24,11 +24,9 @@ def array_shape(data: bytes) -> tuple[int, ...]:
 def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.ndarray:
     """Reads an array from a `.npy` file, as float32 in C order. Pickles are never loaded.
 
-    The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
-
     Raises:
         InvalidInput: `bad_array`: the file is invalid, has another shape, or has numbers that are not finite;
-            `size_mismatch`: the image is rotated, and it is unknown whether the array must be rotated, too.
+            `size_mismatch`: the image is rotated, and it is unknown whether the array must also be rotated.
     """
     dtype, actual_shape, is_fortran, start = _read_header(data)
     if actual_shape != tuple(shape):
@@ -41,10 +39,10 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
 
 
 def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
-    """Checks that EXIF does not rotate an image that has a multi-dimensional array.
+    """Rejects an array with two or more dimensions if its image has an EXIF rotation.
 
     Raises:
-        InvalidInput: `size_mismatch`: the image is rotated, and it is unknown whether the array must be rotated, too.
+        InvalidInput: `size_mismatch`: the image is rotated, and it is unknown whether the array must also be rotated.
     """
     if len(shape) >= 2 and geometry.orientation != 1:
         rotated = f"an array of shape {shape} for an image that its EXIF orientation, {geometry.orientation}, rotates"
@@ -84,7 +82,7 @@ def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
     """Converts nested lists, or a flat list in row-major order, to a float32 array.
 
     Raises:
-        InvalidInput: `bad_array`: the numbers do not have the shape, or are not finite.
+        InvalidInput: `bad_array`: the number of values does not match the shape, or a value is not finite.
     """
     values = _nested(cell)
     if values.shape not in (shape, (math.prod(shape),)):

@@ -1,19 +1,19 @@
 """Reads, draws, rotates and resizes segmentation masks, which contain the class ID of each pixel.
 
-A class ID is the number that is stored in the file, and not the displayed color:
+A class ID is the number that is stored in the file for a pixel, instead of the displayed color:
 
     file                                      class IDs
     PNG, BMP, GIF with a palette              indices into the palette
     PNG, gray, 1, 2, 4, 8 or 16 bits          the values, not scaled to 0..255
     BMP, 1 bit, black and white               0 and 1
-    TIFF, integers in one band, or a palette  the values, or indexes into the palette
+    TIFF, integers in one band, or a palette  the values, or indices into the palette
     `.npy`, integers [H,W] or [H,W,1]         the values
-    RGB or alpha                              rejected, unless `read_colors` and `mask_classes` convert the colors
+    RGB or alpha                              rejected, unless `MaskClasses` defines the class of each color
     JPEG or WebP                              rejected, because the values are not exact
 
-A mask has the size of the image before or after EXIF rotation. In the first case, the mask is rotated with the image.
-If both sizes are equal, `SourceConfig.drawn_on` decides. Masks are resized by nearest-neighbor interpolation, which
-never mixes class IDs.
+A mask must have the size of its image before or after EXIF rotation. A mask with the size before rotation is rotated
+with the image. If the two sizes are equal, `SourceConfig.drawn_on` determines whether the mask is rotated. Masks are
+resized by nearest-neighbor interpolation, which never mixes class IDs.
 """
 
 from typing import Any, Sequence
@@ -39,14 +39,14 @@ from beam_pipelines.images.tiff_pixels import decode_picture, read_header, read_
 # The maximum length of an outline. For this length, pycocotools needs 100 MB.
 _MAX_OUTLINE_PIXELS = 1_000_000
 _EXPECTED = "a mask must be a grayscale or palette PNG, TIFF, BMP or GIF whose values are class ids"
-_MAX_COLORS = 256  # of a mask; a picture has more
+_MAX_COLORS = 256  # of a mask; photographs have more colors
 
 
 def read_mask(data: bytes, classes: MaskClasses = MaskClasses()) -> np.ndarray:
     """Reads the class IDs of a mask file, uint8 or uint16 [height, width].
 
     Args:
-        data: The whole file.
+        data: The bytes of the file.
         classes: The classes of colors and values.
 
     Raises:
@@ -56,8 +56,7 @@ def read_mask(data: bytes, classes: MaskClasses = MaskClasses()) -> np.ndarray:
 
 
 def read_colors(data: bytes) -> np.ndarray:
-    """Reads the colors of a mask file, uint8 [height, width, 3]. Palettes are converted to their colors, and alpha is
-    dropped.
+    """Reads the colors of a mask file, uint8 [height, width, 3]. Palettes become colors, and alpha is dropped.
 
     Raises:
         InvalidInput: `bad_mask`: the file is corrupt, its colors have more than 8 bits, or its compression is lossy.
@@ -145,7 +144,7 @@ def _check_orientation(png: PngFile) -> None:
 
 
 def _advise_colors(pixels: np.ndarray) -> str:
-    """Returns advice about a mask in color, which names the colors if there are few."""
+    """Returns advice about a color mask. The advice lists the colors if there are few."""
     if len(np.unique(pack_colors(pixels))) > _MAX_COLORS:
         return _EXPECTED
     return f"{describe_colors(pixels)}. Pass --mask_colors FILE with a line for each color, after the header name,r,g,b"
@@ -187,7 +186,7 @@ def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = 
         mask = rotate_pixels(mask, geometry.orientation)
     if mask.shape == geometry.stored:
         return mask
-    # The class ID at the center of each pixel.
+    # Each pixel gets the class ID at its center.
     rows, columns = (
         (2 * np.arange(wanted) + 1) * have // (2 * wanted) for have, wanted in zip(mask.shape, geometry.stored)
     )
@@ -202,7 +201,8 @@ def encode_mask(mask: np.ndarray) -> bytes:
 def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
     """Draws polygons and run-length encodings into a mask, uint8 or uint16 [height, width].
 
-    Background pixels are 0. Other pixels contain the class index plus 1, or the value of their region. Polygons are filled as in COCO's own tools.
+    Background pixels are 0. Other pixels contain the class index plus 1, or the value of their region if
+    `regions.are_values` is set. Polygons are filled with pycocotools.
 
     Raises:
         InvalidInput: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not a class name.
@@ -232,9 +232,9 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
 
 
 def draw_segments(colors: np.ndarray, segments: Segments, label_names: Sequence[str]) -> np.ndarray:
-    """Converts the colors of a panoptic mask, uint8 [height, width, 3], to class numbers, uint8 or uint16 [height, width].
+    """Converts the colors of a panoptic mask, uint8 [height, width, 3], to a mask, uint8 or uint16 [height, width].
 
-    Pixels without a segment are 0. Other pixels contain the class index plus 1.
+    Pixels without a segment become 0. Other pixels contain the class index plus 1.
 
     Raises:
         InvalidInput: `bad_mask`: a color is not the id of a segment.
@@ -261,7 +261,7 @@ def _draw_region(region: Any, height: int, width: int, is_relative: bool) -> np.
 
 
 def _draw_cell(region: Any, height: int, width: int) -> np.ndarray:
-    """Draws the run lengths in a cell of a table, bool [height, width]."""
+    """Draws a region from the run lengths in a table cell, bool [height, width]."""
     if isinstance(region, str):
         return _draw_pairs(region, height, width)
     return _draw_runs({"size": [height, width], **region}, height, width)
@@ -313,7 +313,7 @@ def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
 
 
 def _draw_pairs(text: str, height: int, width: int) -> np.ndarray:
-    """Converts pairs of a start, from 1, and a length, in column-major order, to a mask, bool [height, width]."""
+    """Draws (start, length) pairs, bool [height, width]. A start is a pixel index from 1 in column-major order."""
     try:
         starts, lengths = np.array(text.split(), np.int64).reshape(-1, 2).T
     except (ValueError, OverflowError):

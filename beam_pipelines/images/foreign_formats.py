@@ -1,12 +1,12 @@
-"""Recognises formats that are not read as images by their first bytes, and suggests how to convert them."""
+"""Recognises file formats that are not supported as images, by their first bytes, and suggests conversions."""
 
 from typing import NamedTuple
 
-HEAD_BYTES = 1024  # enough to recognise every format
+HEAD_BYTES = 1024  # sufficient to recognise every format
 
 
 class ForeignFormat(NamedTuple):
-    """A format that is not read as an image.
+    """A file format that is not supported as an image.
 
     Attributes:
         name: The name of the format with an article, such as `a PDF`.
@@ -41,7 +41,7 @@ CAMERA_TIFF = ForeignFormat(f"{_CAMERA} (DNG, NEF, CR2 or similar)", "magick FIL
 
 
 def recognise_foreign(head: bytes) -> ForeignFormat | None:
-    """Returns the format of a file that is not read as an image, or None if the format is unknown.
+    """Returns the unsupported format of a file, or None if the format is unknown.
 
     Args:
         head: The first bytes of the file. `HEAD_BYTES` are sufficient.

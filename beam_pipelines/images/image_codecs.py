@@ -14,7 +14,7 @@ from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_jp2_dept
 from beam_pipelines.images.jpeg_oddities import cut_trailing_bytes, tidy_header
 from beam_pipelines.images.optional_formats import OPTIONAL_FORMATS, optional_opener
 
-# Pillow is imported when needed: the import takes 80 ms and 6 MB, and valid JPEGs do not need it.
+# Pillow is imported only if it is needed. Its import takes 80 ms and 6 MB, and valid JPEGs are decoded without Pillow.
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
 
@@ -85,7 +85,7 @@ def _decode_strictly(data: bytes, header: JpegHeader, colorspace: str, reduction
 
 
 def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction: int, warning: str) -> np.ndarray:
-    """Decodes a JPEG without bytes that cause libjpeg warnings but do not affect pixels."""
+    """Decodes a JPEG after removing bytes that cause libjpeg warnings but do not affect pixels."""
     tidy = tidy_header(data, header)
     header = read_jpeg_header(tidy)
     for _ in range(_MAX_CUTS):
@@ -114,7 +114,7 @@ def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reductio
 
 
 def _advise_corrupt_pixels(data: bytes, header: JpegHeader, reduction: int) -> str:
-    """Returns advice to use `--check decode`, if this option accepts the corrupt JPEG."""
+    """Returns the advice to use `--check decode` if this check accepts the corrupt JPEG. Otherwise, returns ""."""
     try:
         _decode_leniently(data, header, "GRAY", max(8, reduction))
     except InvalidInput:
@@ -130,7 +130,7 @@ def decode_with_pillow(image_format: str, data: bytes, reduction: int = 1) -> "I
 
 
 def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
-    """Opens an image and checks its header, without decoding pixels. See `load`."""
+    """Opens an image and checks its header. `load` decodes the pixels."""
     if image_format == "jp2":
         check_jp2_depth(data)
     opener = _opener(image_format)
@@ -145,10 +145,7 @@ def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
 
 
 def _opener(image_format: str) -> Callable[[io.BytesIO], "ImageFile.ImageFile"]:
-    """Returns the class that opens images in a format.
-
-    Raises `InvalidInput` if an optional package is missing.
-    """
+    """Returns the class that opens images in a format. Raises `InvalidInput` if an optional package is missing."""
     from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
     if image_format in OPTIONAL_FORMATS:
@@ -176,7 +173,7 @@ def bad_data_refused(image_format: str) -> Iterator[None]:
     try:
         yield
     except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and image_format not in OPTIONAL_FORMATS:  # their libraries raise it for corrupt bytes
+        if isinstance(error, RuntimeError) and image_format not in OPTIONAL_FORMATS:  # Their libraries raise it for corrupt bytes.
             raise
         raise InvalidInput("bad_image", f"{image_format.upper()}: {str(error) or type(error).__name__}") from None
 
@@ -275,7 +272,8 @@ def _cut_to_8_bits(image: "Image.Image") -> np.ndarray:
 
 
 def _cmyk_to_rgb(pixels: np.ndarray, is_inverted: bool) -> np.ndarray:
-    """Converts the pixels of a CMYK JPEG to RGB, as TensorFlow and browsers do. `is_inverted` is for Adobe's files."""
+    """Converts the pixels of a CMYK JPEG to RGB like TensorFlow and browsers. Files from Adobe's programs have inverted
+    values."""
     from PIL import Image
 
     height, width, _ = pixels.shape

@@ -1,6 +1,6 @@
 """Reads the format, the size, the number of frames and the orientation of an image without decoding pixels.
 
-Pillow takes 40 µs to read a JPEG header, and this module takes 1 µs. For PNG chunks, see `png_files`.
+This module reads a JPEG header in 1 µs, and Pillow in 40 µs. For PNG chunks, see `png_files`.
 """
 
 import re
@@ -17,7 +17,7 @@ JPEG_MAGIC, PNG_MAGIC, GIF_MAGIC = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", (b"GIF
 # The kinds of JPEG that tf.io decodes: Huffman or arithmetic coding, sequential or progressive, not lossless.
 _FRAME_MARKERS = frozenset({0xFFC0, 0xFFC1, 0xFFC2, 0xFFC9, 0xFFCA})
 _PROGRESSIVE_MARKERS = frozenset({0xFFC2, 0xFFCA})
-# Tables, APPn and comments, which libjpeg accepts before the first scan.
+# Markers of tables, APPn segments and comments, which libjpeg accepts before the first scan.
 _OTHER_MARKERS = frozenset({0xFFC4, 0xFFCC, 0xFFDB, 0xFFDC, 0xFFDD, *range(0xFFE0, 0xFFF0), 0xFFFE})
 _LONE_MARKERS = frozenset({0xFF01, *range(0xFFD0, 0xFFD8)})  # Markers without a length, which libjpeg skips.
 _NEXT_MARKER = re.compile(rb"\xff+[^\x00\xff]")
@@ -43,8 +43,8 @@ class JpegHeader(NamedTuple):
         exif: The EXIF block, or empty bytes.
         num_bytes: The number of bytes before the first scan.
         marker: The marker of the frame, such as 0xFFC0 for a baseline JPEG.
-        has_adobe: Whether there is an Adobe marker, with which CMYK values are inverted.
-        gaps: The (start, stop) of bytes that belong to no segment. libjpeg skips such bytes with a warning.
+        has_adobe: Whether there is an Adobe marker. If so, CMYK values are inverted.
+        gaps: The byte ranges (start, stop) between segments. libjpeg skips them with a warning.
     """
 
     height: int
@@ -77,7 +77,7 @@ def identify(data: bytes) -> str | None:
 
 
 def _iso_media_format(data: bytes) -> str | None:
-    """Returns the format of an image in an ISO media file, or None for other media, such as videos."""
+    """Returns the format of an image in an ISO media file, or None for other files, such as videos."""
     length = min(int.from_bytes(data[:4]), 256)
     brands = [data[8:12], *(data[start : start + 4] for start in range(16, length, 4))]
     if brands[0] in _AVIF_BRANDS or brands[0] in _HEIC_BRANDS and not _AVIF_BRANDS.isdisjoint(brands):
@@ -86,9 +86,9 @@ def _iso_media_format(data: bytes) -> str | None:
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader:
-    """Reads the segments before the first scan of a JPEG, as libjpeg does.
+    """Reads the segments before the first scan of a JPEG, like libjpeg.
 
-    Unlike this function, simplejpeg's own function does not detect lossless JPEGs, and fails for 4:4:1 chroma.
+    The function of simplejpeg is not used, because it does not detect lossless JPEGs, and fails for 4:4:1 chroma.
     """
     position, frame, frame_marker, exif, has_adobe, gaps = 2, (0, 0, 0, 0), 0, b"", False, []
     try:
@@ -192,7 +192,7 @@ def check_gif_size(data: bytes) -> int:
         while data[position] != 0x3B:  # The trailer.
             if data[position] == 0x2C:  # An image.
                 left, top, frame_width, frame_height, flags = struct.unpack_from("<HHHHB", data, position + 1)
-                if not num_frames:  # Pillow's canvas grows with the first frame
+                if not num_frames:  # Pillow extends the canvas to fit the first frame.
                     width, height = max(width, left + frame_width), max(height, top + frame_height)
                 num_frames += 1
                 position += 11 + _color_table_bytes(flags)

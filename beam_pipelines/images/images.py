@@ -11,26 +11,26 @@ Images are stored as JPEG or PNG, which all readers (tf.io, TensorFlow Datasets)
     raw pixels                                         PNG                    "raw"
     pixels in a `.npy` file                            PNG                    "npy"
     numbers with other dtypes or channel counts        the numbers            "", "raw" if reordered, "npy" or "tiff"
-    a size other than `ImageConfig.size`               resized                "resized", in any case
+    a size other than `ImageConfig.size`               resized                "resized" (replaces other reasons)
     a format other than `ImageConfig.format`           converted              "format", unless it is resized
     any image if `ImageConfig.encoding` is `raw`       its pixels             "format", unless it is resized
     more than one frame (GIF, WebP, APNG, AVIF)        rejected
-    over 89,478,485 pixels (also after resizing), or 0 rejected before decoding
-    anything else, whatever its name                   rejected
+    0 or over 89,478,485 pixels (also after resizing)  rejected before decoding
+    any other content                                  rejected
 
-JPEGs are re-encoded with full chroma resolution (4:4:4) at a quality of 95, the default, or more. At lower qualities,
-they have reduced chroma resolution (4:2:0), as in most software, which makes files a fifth smaller and faster to
-decode. A re-encoded WebP is lossy. A re-encoded PNG is lossless, except that rotated 16-bit color becomes 8-bit. Gray
-images and alpha channels are kept. Images with a GIF, BMP or TIFF palette become RGB. Resized or converted images have
-8 bits and no palette. JPEGs and raw pixels have no alpha channel. Metadata is removed. From a file with several images
-(JPEG, TIFF or HEIC), only the first or primary image is used.
+The column `reencoded` contains the reason for re-encoding. JPEGs are re-encoded with full chroma resolution (4:4:4) if
+the quality is 95 (the default) or higher. At lower qualities, the chroma resolution is reduced (4:2:0), which makes
+files a fifth smaller and faster to decode. A re-encoded WebP is lossy. A re-encoded PNG is lossless, except that
+rotated 16-bit color becomes 8-bit. Gray images and alpha channels are kept. Images with a GIF, BMP or TIFF palette
+become RGB. Resized or converted images have 8 bits and no palette. JPEGs and raw pixels have no alpha channel. Metadata
+is removed. If a file (JPEG, TIFF or HEIC) contains several images, only the first or primary image is used.
 
-The checks of an image:
+The levels of checks:
 
     header   The header is complete and contains the size. Pixels are decoded only to re-encode the image.
-    decode   All pixels exist, and TensorFlow can decode the file. A PNG has all rows (see `png_files`). libjpeg-turbo
-             reports no premature end of a JPEG at 1/8 scale. Full scale would not find more errors.
-    strict   In addition, libjpeg-turbo reports nothing that may affect a pixel (see `jpeg_oddities`).
+    decode   No pixels are missing, and TensorFlow can decode the file. The rows of a PNG are counted (see `png_files`). A
+             JPEG is decoded at 1/8 scale, which detects as many errors as full scale.
+    strict   Like `decode`. In addition, libjpeg-turbo reports no problem that may affect pixels (see `jpeg_oddities`).
 """
 
 from types import MappingProxyType
@@ -95,16 +95,16 @@ class CheckedImage(NamedTuple):
             `npy` or `raw`.
         height: The height of the stored image, in pixels.
         width: The width of the stored image, in pixels.
-        encoded: The bytes to store. None means the bytes of the source.
+        encoded: The bytes to store; None if the original bytes are stored.
         reencoded: The reason why the stored bytes differ from the source: `resized`, `format`, `exif_orientation`,
-            `cmyk`, or the format of the source. Empty if they are equal.
-        pixels: The RGB pixels at full scale without alpha, if requested, uint8 [height, width, 3]. For a re-encoded
-            JPEG or WebP, the pixels before encoding, so that no image is decoded twice.
+            `cmyk`, or the format of the source. Empty if the original bytes are stored.
+        pixels: The RGB pixels at full scale without alpha, if requested, uint8 [height, width, 3]. If the image is
+            re-encoded as JPEG or WebP, these are the pixels before encoding.
         geometry: The rotation and resizing of the image.
         num_channels: The number of channels of the stored image: 1 for gray or 3 for color, plus 1 for alpha. 0 for a
             tensor.
         is_deep: Whether the source is a PNG or TIFF with 16 bits per channel.
-        is_odd: Whether libjpeg warns about the source, although no pixel is missing or corrupt. False if not decoded.
+        is_odd: Whether libjpeg warns about the source although no pixel is missing or corrupt. False if not decoded.
         has_more_pages: Whether the source is a TIFF with several pages, or a HEIC with several images. Only the first
             page or the primary image is stored.
     """
@@ -132,7 +132,7 @@ def check_image(
         check: The level of checks: `strict`, `decode` or `header`.
         full_scale: Whether to decode at full scale and return the pixels. Has no effect with the check `header`.
         images: The requested size, format and encoding. The encoding `raw` stores uint8 [height, width, 3].
-        is_checked: Whether the image has already been checked at this level, so that it is decoded only if necessary.
+        is_checked: Whether the image has already been checked at this level. If so, it is decoded only if necessary.
 
     Raises:
         InvalidInput: The bytes are not an image, are corrupt, or cannot be stored in a record.
@@ -158,8 +158,8 @@ def check_pixels(
 ) -> CheckedImage:
     """Checks an image of raw pixels like `check_image`.
 
-    Gray and alpha channels are kept. With the encoding `raw`, images from arrays are stored as [height, width, 1 or 4].
-    Images from `.npy` files are stored as [height, width, 3], because their numbers of channels may differ.
+    Gray images and alpha channels are kept. With the encoding `raw`, images from arrays keep their number of channels.
+    Images from `.npy` files are stored as [height, width, 3], because the files may differ in the number of channels.
 
     Raises:
         InvalidInput: The number of bytes differs from the layout, or there are too many pixels.
@@ -191,9 +191,9 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, image_form
 
     Args:
         data: The bytes of the numbers, without a header.
-        raw: The layout of the numbers. None if the bytes are not an array.
+        raw: The layout of the numbers. None if the bytes are not an array, which is an error.
         feature: The tensor feature of the image.
-        image_format: `npy` or `tiff` for the numbers of a file, `raw` for numbers without a header.
+        image_format: `npy` or `tiff` for numbers from a file, `raw` for numbers without a header.
 
     Raises:
         InvalidInput: The bytes are not an array, or have another dtype or number of channels.
@@ -271,11 +271,11 @@ def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConf
 
 
 def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """Checks an image in another format. The image is re-encoded, unless it is a WebP and WebP is requested."""
+    """Checks a GIF, BMP, WebP, HEIC, AVIF or JPEG 2000. Re-encodes it, unless it is a WebP and WebP is requested."""
     if image_format == "gif":
         check_gif_header(data)
     image = open_with_pillow(image_format, data)
-    # A HEIC is upright after decoding.
+    # The decoder applies the rotation of a HEIC.
     orientation = 1 if image_format == "heic" else exif_orientation(image.info.get("exif", b"").removeprefix(EXIF))
     geometry = _plan((image.height, image.width), orientation, images)
     fits, wants_pixels = _fits(image_format, geometry, images), full_scale and check != "header"
@@ -294,7 +294,7 @@ def _check_tiff(data: bytes, wants_pixels: bool, images: ImageConfig) -> Checked
     """Checks a TIFF, which is always re-encoded."""
     header = read_header(data)
     if header.is_tensor:
-        tensor_layout(header)  # explains how to convert dtypes that are never stored
+        tensor_layout(header)  # For a dtype that is never stored, this raises an error with advice.
         raise InvalidInput("bad_image", f"TIFF: {header.describe()}, but the other images are ordinary images; {CONVERT}")
     geometry = _plan(header.size, header.orientation, images)
     with in_turn(header.size[0] * header.size[1]):
@@ -308,7 +308,7 @@ def _check_tiff(data: bytes, wants_pixels: bool, images: ImageConfig) -> Checked
 
 
 def _store_deep(image_format: str, pixels: np.ndarray, geometry: Geometry, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
-    """Encodes colors of 16 bits, uint16 [height, width, 2 to 4]. Resized or converted images have 8 bits."""
+    """Encodes 16-bit pixels, uint16 [height, width, 2 to 4]. Resized or converted images are reduced to 8 bits."""
     as_file = images.encoding == "file" and images.format in ("keep", "png")
     if not as_file or geometry.stored != geometry.upright:
         image = to_image((pixels >> 8).astype(np.uint8))
@@ -344,7 +344,7 @@ def _store(
     wants_pixels: bool,
     reduction: int = 1,
 ) -> CheckedImage:
-    """Resizes, rotates and encodes an image, if necessary.
+    """Resizes, rotates and encodes an image as necessary.
 
     Args:
         image_format: The format of the source.

@@ -2,13 +2,13 @@
 
     unusual bytes                                                reason why they are harmless
     bytes between segments of the header                         libjpeg skips them
-    an unknown version of JFIF, or transform of Adobe            they do not affect decoding
-    scan limits that a sequential JPEG does not have             they do not affect decoding
+    an unknown JFIF version or Adobe color transform             they do not affect decoding
+    invalid spectral limits in the scan of a sequential JPEG     they do not affect decoding
     bytes between the last pixel and the end-of-image marker     one repeated byte, or not decodable as blocks
 
-The last row is the most important. A corrupt byte usually desynchronizes the decoder, which then leaves some pixel data
-unused. Unused pixel data can be decoded as blocks of 8 x 8 coefficients, up to the last bit. Padding, and data that
-cameras append, cannot be decoded as blocks.
+The last row is the most important. A corrupt byte usually desynchronizes the decoder, which then leaves pixel data
+unused. Unused pixel data can be decoded as blocks of 8 x 8 coefficients, up to the last bit. In contrast, padding and
+data that cameras append cannot be decoded as blocks.
 """
 
 import itertools
@@ -20,13 +20,13 @@ from beam_pipelines.images.image_headers import JpegHeader
 _TRAILING_BYTES = re.compile(r"(\d+) extraneous bytes before marker 0xd9")
 _SEQUENTIAL_MARKERS = (0xFFC0, 0xFFC1)
 _END_OF_IMAGE = b"\xff\xd9"
-_BUFFER_BYTES = 8  # Bytes that libjpeg may have read but does not report.
+_BUFFER_BYTES = 8  # libjpeg reports up to this many bytes too few, because it reads ahead.
 _MAX_SEARCHED_BITS = 1024  # Longer than a block.
 _MAX_PARSED_BYTES = 2048  # Parsed at the end of the extra bytes.
 
 
 class _Block(NamedTuple):
-    """The Huffman tables of a block. They map each code, a string of 0 and 1, to a symbol."""
+    """The Huffman tables of a block. A table maps each code, a string of "0" and "1", to a symbol."""
 
     dc: Mapping[str, int]
     ac: Mapping[str, int]
@@ -79,7 +79,7 @@ def _may_be_pixels(data: bytes, header: JpegHeader, start: int, end: int) -> boo
 
 
 def _decodes_to_the_end(bits: str, position: int, block: int, blocks: Sequence[_Block], seen: set[tuple[int, int]]) -> bool:
-    """Returns whether all bits from `position` on are complete MCUs (sets of blocks) and padding."""
+    """Returns whether the bits from `position` to the end are complete MCUs (sets of blocks) followed by padding."""
     while (position, block) not in seen:
         seen.add((position, block))
         position, block = _skip_block(bits, position, blocks[block]), (block + 1) % len(blocks)
@@ -110,10 +110,8 @@ def _skip_block(bits: str, position: int, block: _Block) -> int | None:
 
 
 def _read_blocks(data: bytes, header: JpegHeader) -> list[_Block]:
-    """Returns the Huffman tables for each block of an MCU, which is a set of blocks.
-
-    The list is empty if the JPEG is not sequential, has several scans, or lacks Huffman tables.
-    """
+    """Returns the Huffman tables for each block of an MCU (set of blocks). Returns an empty list if the JPEG is not
+    sequential, has several scans, or lacks Huffman tables."""
     scan = data[header.num_bytes + 4 :]
     if header.marker not in _SEQUENTIAL_MARKERS or scan[0] != header.num_components:
         return []

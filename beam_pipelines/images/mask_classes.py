@@ -6,7 +6,7 @@ import numpy as np
 
 from beam_pipelines.errors import InvalidInput
 
-VOID = 255  # marks pixels without a class, also if there are fewer class names
+VOID = 255  # the value of pixels without a class, for any number of classes
 _MAX_SHOWN = 12
 
 
@@ -16,7 +16,7 @@ class MaskClasses:
     Args:
         names: The class names, in the order of their numbers. Empty if they are unknown.
         colors: A mapping from colors, such as `64,128,64`, or from values, such as `0`, to class names.
-        values: A mapping from values to class numbers. Empty if values are class numbers.
+        values: A mapping from pixel values to class numbers. If empty, the pixel values are the class numbers.
     """
 
     def __init__(self, names: Sequence[str] = (), colors: Mapping[str, str] | None = None, values: Mapping[int, int] = {}) -> None:
@@ -31,7 +31,7 @@ class MaskClasses:
 
     @property
     def has_colors(self) -> bool:
-        """Whether classes are given by colors."""
+        """Whether colors determine the classes."""
         return bool(self._by_color)
 
     def of_colors(self, pixels: np.ndarray) -> np.ndarray:
@@ -70,19 +70,20 @@ class MaskClasses:
 
 
 def find_codes(codes: np.ndarray, numbers: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the number of each code, int64, and whether the code has no number, bool, in the shape of `codes`."""
+    """Looks up the number of each code. Returns the numbers, int64, and whether each code is missing in `numbers`,
+    bool, both in the shape of `codes`."""
     known = np.array(sorted(numbers), np.int64)
     indices = np.searchsorted(known, codes).clip(max=len(known) - 1)
     return np.array([numbers[code] for code in known.tolist()], np.int64)[indices], known[indices] != codes
 
 
 def pack_colors(pixels: np.ndarray) -> np.ndarray:
-    """Returns one integer for each color, int64 [height, width]."""
+    """Converts the color of each pixel to an integer, int64 [height, width]."""
     return _code(*np.moveaxis(pixels.astype(np.int64), 2, 0))
 
 
 def describe_colors(pixels: np.ndarray) -> str:
-    """Describes the colors of a mask, with the number of pixels of the most frequent colors."""
+    """Describes the most frequent colors of a mask and their numbers of pixels."""
     codes, counts = np.unique(pack_colors(pixels), return_counts=True)
     order = np.argsort(-counts, kind="stable")[:_MAX_SHOWN].tolist()
     shown = "; ".join(f"{codes[index] >> 16},{codes[index] >> 8 & 255},{codes[index] & 255} ({counts[index] / counts.sum():.2%})" for index in order)

@@ -3,9 +3,7 @@
 The algorithm is multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231). Hashes are
 divided into three bands of bits. If two hashes differ in at most 8 bits, at least one band differs in at most two bits.
 Therefore, hashes are sorted by each band, and compared only if this band differs in at most two bits. Each pair is
-found once. To find flipped images, each band is normalized to the same value for an image and its mirror image.
-
-For up to a few million hashes, the comparisons take less time than all other steps together.
+found once. To find flipped images, each band is normalized to a value that is equal for an image and its mirror image.
 """
 
 import itertools
@@ -15,15 +13,15 @@ import numpy as np
 
 MAX_DISTANCE = 8
 
-# The upper half of the bits, which are inverted in a horizontally flipped image.
+# The upper half of the bits, which a horizontal flip of the image inverts.
 FLIPPED_BITS = 0xFFFFFFFF_00000000
 
 _BAND_BITS = 21
 _BANDS = (1, 22, 43)  # The first bit of each band. Bit 0 is equal in all hashes.
-# For few hashes, fewer bits and smaller tables suffice. With 14 or more, two changed bits never look like a flip.
+# For few hashes, fewer bits and smaller tables suffice. With 14 or more bits, two changed bits never look like a flip.
 _MIN_BITS, _SPARE_BITS = 14, 3
 
-# Number of hashes in a part of a search, and in a lookup block, which fits into a processor's cache.
+# The number of hashes in a part of a search, and in a lookup block, which fits into the processor's cache.
 _PART_HASHES = 1 << 21
 _BLOCK_HASHES = 1 << 16
 _FEW_HASHES = 1 << 12
@@ -34,7 +32,7 @@ class SearchPart(NamedTuple):
 
     Attributes:
         band: The index of the band.
-        part: The number of the part. It contains the hashes whose band value modulo `num_parts` equals this number.
+        part: The index of the part. It contains the hashes whose band value modulo `num_parts` equals this index.
         num_parts: The number of parts.
         bits: The number of bits of the band to use, starting at the highest bit.
     """
@@ -46,14 +44,14 @@ class SearchPart(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Hashes that are sorted by a band.
+    """Hashes, sorted by a band.
 
     Attributes:
         values: The band's value in each hash, in ascending order, int64 [num_hashes].
         indices: The original index of each hash, in ascending order for equal values, int64 [num_hashes].
         flip: The bits of the band that a flip inverts. 0 if a flip does not affect the band.
-        is_flipped: Whether each hash is replaced by its flipped version, so that the highest bit is not set, bool
-            [num_hashes].
+        is_flipped: Whether each hash is replaced by the hash of the flipped image, in which the highest bit is not set,
+            bool [num_hashes].
     """
 
     values: np.ndarray
@@ -91,9 +89,8 @@ def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[
         part: The part of the search, from `search_parts(num_hashes)`.
 
     Yields:
-        The indices of the two hashes of some pairs, as two arrays of int64 [num_pairs], smaller index first. Each pair
-        is
-        yielded by one part, and only once.
+        Blocks of pairs, as two arrays of indices, int64 [num_pairs]. The first array contains the smaller index of each
+        pair. Each pair is yielded once, by one part only.
 
     Raises:
         ValueError: The distance is negative or too large.
@@ -111,7 +108,7 @@ def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[
 
 
 def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Concatenates pairs to larger blocks."""
+    """Concatenates blocks of pairs to larger blocks."""
     waiting, num = [], 0
     for pair in pairs:
         waiting.append(pair)
@@ -185,7 +182,7 @@ def _find_existing_values(
 
 
 def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """Yields all masks of bits in which the band of two similar hashes can differ, by highest bit."""
+    """Yields the bit masks in which the bands of two similar hashes can differ, grouped by the highest bit of the mask."""
     flips = [1 << bit for bit in range(bits)]
     flips[-1] ^= flip  # The highest bit is always 0, so flipping it stands for a flipped value.
     of_highest: dict[int, list[tuple[int, bool]]] = {}
@@ -197,7 +194,7 @@ def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
     """Returns a sort key for each hash, the bits of the key that a flip inverts, and a test for the XOR of two keys."""
-    if not band.flip:  # Flips are unknown: in the upper half, either few bits or nearly all bits differ.
+    if not band.flip:  # The band does not show flips. In the upper half, either few bits or nearly all bits differ.
         step = np.uint8(distance)
         return (
             (hashes >> np.uint64(32)).astype(np.uint32),
@@ -219,8 +216,8 @@ def _compare(
     keys: np.ndarray,
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Compares each hash in `ones` with the hashes from `others` to `ends`. Yields pairs that may be similar."""
-    while len(ones) > _FEW_HASHES:  # Vectorized: compare all with their first hash, then all with their next hash.
+    """Compares each hash in `ones` with the range of hashes from `others` to `ends`. Yields pairs that may be similar."""
+    while len(ones) > _FEW_HASHES:  # Compare all hashes with the first hash of their ranges, then with the second one, and so on.
         is_resumable = others < ends
         if np.count_nonzero(is_resumable) < 0.75 * len(is_resumable):
             left = np.flatnonzero(is_resumable)

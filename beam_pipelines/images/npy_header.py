@@ -1,4 +1,4 @@
-"""Reads `.npy` headers (numpy.org/doc/stable/reference/generated/numpy.lib.format.html). Nothing is unpickled."""
+"""Reads the headers of `.npy` files (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)."""
 
 import io
 import tokenize
@@ -44,7 +44,7 @@ def read_npy_header(data: bytes) -> NpyHeader:
             raise ValueError(f"format version {version}, which is not (1, 0), (2, 0) or (3, 0)")
         # Versions 2 and 3 differ only in field names, which arrays of numbers or strings do not have.
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        with warnings.catch_warnings(action="ignore"):  # A warning about files from Python 2.
+        with warnings.catch_warnings(action="ignore"):  # NumPy warns about files from Python 2.
             shape, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
     except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError) as error:
         reason = (printable(str(error)).splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Opens images in formats that need the extra `recordmill[heif]`, or codecs that some builds of Pillow lack."""
+"""Opens images in formats that need the package extra `recordmill[heif]`, or a codec that some builds of Pillow lack."""
 
 import io
 from typing import TYPE_CHECKING, Callable
@@ -35,7 +35,7 @@ def _heic() -> Callable[[io.BytesIO], "ImageFile.ImageFile"]:
 
 
 def _avif() -> Callable[[io.BytesIO], "ImageFile.ImageFile"]:
-    from PIL import AvifImagePlugin  # since Pillow 11.3
+    from PIL import AvifImagePlugin  # Pillow has this module since version 11.3.
 
     if not AvifImagePlugin.SUPPORTED:
         raise ImportError("Pillow was built without AVIF")

@@ -3,8 +3,8 @@
 The hash is similar to pHash (https://www.phash.org/docs/design.html): each bit is the sign of a low-frequency DCT
 coefficient of a small gray image. Recompression, resizing, and changes of brightness or color change few bits. A
 horizontal flip inverts exactly the bits of frequencies that are antisymmetric from left to right. Images with alpha are
-composited over middle gray, so that black shapes are as visible as white shapes. All values are integers, even in
-floating-point matrix products, so that the hash is the same on every machine.
+composited over middle gray, so that black shapes are as visible as white shapes. Floating-point matrix products contain
+only integers, so that the hash is the same on every machine.
 """
 
 import functools
@@ -25,7 +25,7 @@ _SIDE = 32  # Side of the small image, in pixels.
 _LOW = 16  # Number of frequencies in each direction.
 _LOWEST = 8  # Number of frequencies in each direction in the first word.
 
-# Images whose gray values have a smaller standard deviation are blank, such as black frames and empty pages.
+# Images with a smaller standard deviation of gray values are considered blank, such as black frames and empty pages.
 _FLAT = 2
 
 _GREY_UNITS = 256  # Units of the small image per gray value.
@@ -34,10 +34,10 @@ _COSINE_UNITS = 1 << 15
 # A gray background, against which shapes that only the alpha channel defines are visible.
 _BACKDROP = 128
 
-# Number of images that fit into a processor's cache together.
+# The number of small images that fit into the processor's cache.
 _BLOCK_IMAGES = 32
 
-# A side with at least twice as many pixels is first reduced by an integer factor.
+# Images with at least twice as many pixels per side are first reduced by an integer factor.
 _ENOUGH_PIXELS = 128
 
 
@@ -68,7 +68,7 @@ def load_for_hash(data: bytes, check: str) -> np.ndarray:
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
     side = min(header.height, header.width)
-    # The scales of the decoder that leave at least `_SIDE` pixels.
+    # The smallest scale of the decoder at which at least `_SIDE` pixels remain.
     reduction = max(item for item in (1, 2, 4, 8) if item == 1 or side >= item * _SIDE)
     pixels = decode_jpeg(data, header, "RGB" if header.num_components == 4 else "GRAY", check == "strict", reduction).pixels
     orientation = exif_orientation(header.exif) if header.exif else 1
@@ -95,9 +95,9 @@ def perceptual_hashes(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndar
         images: The gray images, from `load_for_hash`, each uint8 [height, width].
 
     Returns:
-        The hashes, uint64 [num_images, HASH_WORDS], and whether each image has a hash because it is not blank, bool
-        [num_images]. The first word contains the lowest frequencies, and its first bit is never set. A horizontal flip
-        inverts the upper half of the first and of the third word, and the whole last word.
+        The hashes, uint64 [num_images, HASH_WORDS], and whether each hash is valid, bool [num_images]. Hashes of blank
+        images are not valid. The first word contains the lowest frequencies, and its first bit is never set. A
+        horizontal flip inverts the upper halves of the first and third word, and the whole last word.
     """
     blocks = [_hash(images[start : start + _BLOCK_IMAGES]) for start in range(0, len(images), _BLOCK_IMAGES)]
     hashes, has_visual_hash = zip(*blocks) if blocks else ([np.zeros((0, HASH_WORDS), np.uint64)], [np.zeros(0, bool)])
@@ -142,7 +142,7 @@ def _shrink(images: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)  # Photographs in a dataset usually have few distinct sizes.
 def _cells(size: int) -> np.ndarray:
-    """Returns how much each grid cell overlaps each pixel of a side, in units of 1/_SIDE, float64 [_SIDE, size]."""
+    """Returns the overlap of each grid cell with each pixel of a side, in units of 1/_SIDE, float64 [_SIDE, size]."""
     pixels = _SIDE * np.arange(size + 1)
     ends = size * np.arange(_SIDE + 1)[:, None]
     return np.clip(np.minimum(pixels[1:], ends[1:]) - np.maximum(pixels[:-1], ends[:-1]), 0, None).astype(np.float64)
@@ -159,8 +159,7 @@ def _cosines() -> np.ndarray:
 def _order() -> np.ndarray:
     """Returns the order in which DCT frequencies are assigned to the bits of a hash.
 
-    The lowest frequencies are first. Among both the low and the high frequencies, those with left-right symmetry are
-    first.
+    Low frequencies precede high frequencies. In each of the two groups, frequencies with left-right symmetry are first.
     """
     rows, columns = np.divmod(np.arange(_LOW * _LOW), _LOW)
     return np.lexsort((columns % 2, np.maximum(rows, columns) >= _LOWEST))

@@ -15,7 +15,7 @@ from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import PNG_MAGIC, check_num_frames, check_size
 from beam_pipelines.images.rotations import LARGE_PIXELS
 
-# For each color type: channels of the image, channels of a stored pixel, valid bit depths.
+# For each color type: number of channels of the image, number of stored values per pixel, valid bit depths.
 _COLOR_TYPES = {
     0: (1, 1, (1, 2, 4, 8, 16)),
     2: (3, 3, (8, 16)),
@@ -24,7 +24,7 @@ _COLOR_TYPES = {
     6: (4, 4, (8, 16)),
 }
 _IHDR_START = b"\0\0\0\x0dIHDR"
-_LAST_FILTER, _SUB_FILTER = 4, 1  # the second stores differences from the pixel on the left
+_LAST_FILTER, _SUB_FILTER = 4, 1  # filter types; `Sub` stores differences from the pixel on the left
 _CHUNK_BYTES = 1 << 20
 # The first row, first column, row step and column step of each interlacing pass of Adam7.
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
@@ -39,8 +39,8 @@ class PngFile(NamedTuple):
         num_bits: The number of bits per sample: 1, 2, 4, 8 or 16.
         color_type: 0 for gray, 2 for RGB, 3 for a palette, 4 for gray with alpha, 6 for RGB with alpha.
         is_interlaced: Whether the rows are stored in the seven passes of Adam7.
-        head: The signature, and the chunks before the pixels that affect pixels.
-        pixels: The parts of the compressed pixels.
+        head: The signature, and the chunks before the pixel data that affect pixels, such as the palette.
+        pixels: The compressed pixels, as the contents of one or more chunks.
         others: The first chunk of each other kind.
     """
 
@@ -55,20 +55,17 @@ class PngFile(NamedTuple):
 
     @property
     def num_channels(self) -> int:
-        """The number of channels of the image, which is 3 for a palette."""
+        """The number of channels of the image. An image with a palette has 3 channels."""
         return _COLOR_TYPES[self.color_type][0]
 
     def check_rows(self) -> None:
-        """Checks that the PNG contains all rows, with constant memory.
-
-        Raises:
-            InvalidInput: Rows are missing, or their compressed bytes are corrupt.
-        """
+        """Checks in constant memory that no row is missing or corrupt. Otherwise, raises `InvalidInput`."""
         for _ in self._inflate():
             pass
 
     def to_stored(self) -> bytes:
-        """Checks the rows and returns an equivalent PNG. Small images are stored uncompressed, to decode them faster.
+        """Checks the rows and returns an equivalent PNG. Small images become uncompressed PNGs, which are faster to
+        decode.
 
         Raises:
             InvalidInput: Rows are missing, or their compressed bytes are corrupt.
@@ -94,7 +91,7 @@ class PngFile(NamedTuple):
                     raise InvalidInput("bad_image", "PNG: corrupt pixels: a row has an unknown filter")
                 position += len(chunk)
                 yield chunk
-        for _ in chunks:  # Extra bytes, which libpng skips, too. The checksum follows them.
+        for _ in chunks:  # Extra bytes before the checksum, which libpng also skips.
             pass
 
     def _passes(self) -> Iterator[tuple[int, int]]:
@@ -164,7 +161,7 @@ def _walk(data: bytes, checksums: bool) -> Iterator[tuple[int, bytes, memoryview
 
 
 def _is_used(kind: bytes, num_bytes: int, color_type: int, head: Mapping[bytes, bytes]) -> bool:
-    """Returns whether a chunk contains a palette or a transparency that libpng accepts."""
+    """Returns whether a chunk is a palette or a transparency chunk that libpng accepts."""
     if kind == b"PLTE":
         return color_type == 3 and 0 < num_bytes <= 768 and num_bytes % 3 == 0
     if kind != b"tRNS":
@@ -197,17 +194,17 @@ def _make_chunk(kind: bytes, body: bytes | memoryview) -> bytes:
 
 
 def encode_deep_png(pixels: np.ndarray) -> bytes:
-    """Encodes pixels as a PNG of 16 bits per channel, which Pillow cannot do for color.
+    """Encodes pixels as a PNG with 16 bits per channel. Pillow does not support such PNGs in color.
 
     Args:
-        pixels: uint16 [height, width, channels]. Two channels are gray and alpha, three are RGB, four are RGB and alpha.
+        pixels: uint16 [height, width, channels], with 2 (gray, alpha), 3 (RGB) or 4 channels (RGB, alpha).
     """
     height, width, num_channels = pixels.shape
     color_type = {2: 4, 3: 2, 4: 6}[num_channels]
     header = struct.pack(">IIBBBBB", width, height, 16, color_type, 0, 0, 0)
     pixel_bytes, packer, packed = 2 * num_channels, zlib.compressobj(1), []
     num_rows = max(1, _CHUNK_BYTES // (width * pixel_bytes))
-    for start in range(0, height, num_rows):  # in parts, because all rows would need three times the memory of the pixels
+    for start in range(0, height, num_rows):  # in blocks, because all rows would need three times the memory of the pixels
         values = np.ascontiguousarray(pixels[start : start + num_rows], ">u2").view(np.uint8).reshape(-1, width * pixel_bytes)
         rows = np.full((len(values), 1 + width * pixel_bytes), _SUB_FILTER, np.uint8)
         rows[:, 1:] = values

@@ -12,10 +12,10 @@ class RawImage(NamedTuple):
     Attributes:
         height: The height of the image, in pixels.
         width: The width of the image, in pixels.
-        num_channels: The number of channels: 1 for gray, 3 for RGB, 4 with alpha. With any other number, it is a
-            tensor.
-        is_planar: Whether the layout is [channels, height, width] and not [height, width, channels].
-        dtype: The dtype in NumPy's notation, such as `|u1`, `<f4` or `>u2`. With any dtype except `|u1`, it is a
+        num_channels: The number of channels: 1 for gray, 3 for RGB, 4 for RGB with alpha. Any other number makes the
+            image a tensor.
+        is_planar: Whether the layout is [channels, height, width] instead of [height, width, channels].
+        dtype: The dtype in NumPy's notation, such as `|u1`, `<f4` or `>u2`. Any dtype except `|u1` makes the image a
             tensor.
     """
 
@@ -32,7 +32,7 @@ class RawImage(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The shape of the array."""
+        """The shape of the stored array."""
         return (self.num_channels, self.height, self.width) if self.is_planar else self[:3]
 
     @property
@@ -42,15 +42,15 @@ class RawImage(NamedTuple):
 
     @property
     def is_tensor(self) -> bool:
-        """Whether a PNG cannot contain the image, so that its numbers are stored."""
+        """Whether the image is stored as a tensor, because a PNG cannot represent it."""
         return self.dtype != "|u1" or self.num_channels not in _PIXEL_CHANNELS
 
 
 def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
     """Returns the image layout of an array, or None if its shape or dtype is not suitable for an image.
 
-    An array of two dimensions has one channel. With three dimensions, the last one is the channels. Only in uint8
-    arrays, the first one is the channels if its size is 1, 3 or 4, and the size of the last one is not.
+    An array with two dimensions has one channel. The channels are the last of three dimensions, except in uint8 arrays
+    in which the first dimension, but not the last dimension, has the size 1, 3 or 4.
     """
     if len(shape) not in (2, 3) or not math.prod(shape):
         return None

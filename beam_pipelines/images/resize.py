@@ -1,9 +1,9 @@
 """Computes the size of resized images and the scale for decoding JPEGs, and resizes images.
 
 Images are resized with Pillow's antialiased Lanczos filter, because quality matters more than speed. A JPEG that
-becomes much smaller is decoded at 1/2, 1/4 or 1/8 scale, but at no less than twice the requested size. The table shows
-how many photographs of 500 x 375 pixels one thread decodes and resizes per second, and their PSNR compared with the
-first row:
+becomes much smaller is decoded at 1/2, 1/4 or 1/8 scale, but at no less than twice the requested size. The third row of
+the following table is the implemented method. The table shows how many JPEGs of 500 x 375 pixels one thread decodes and
+resizes per second, and the PSNR of the results compared with the first row:
 
     short side                                        64            128           256
     full scale, Lanczos                               300           270           190
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Geometry(NamedTuple):
-    """The rotation and resizing of an image, with which boxes, masks and arrays are transformed, too.
+    """The rotation and resizing of an image. Its boxes, masks and arrays are transformed accordingly.
 
     Attributes:
         source_size: The (height, width) in pixels of the source image, before rotation.
@@ -66,7 +66,7 @@ def _scale(length: int, numerator: int, denominator: int) -> int:
 
 def jpeg_reduction(source_size: tuple[int, int], wanted: tuple[int, int]) -> int:
     """Returns the largest factor (1, 2, 4 or 8) by which a JPEG can be reduced to at least twice the requested size."""
-    if min(source_size) < 8:  # Small sides do not determine the scale uniquely.
+    if min(source_size) < 8:  # For such small sides, several scales give the same size.
         return 1
     return next((n for n in (8, 4, 2) if all(have >= 2 * n * want for have, want in zip(source_size, wanted))), 1)
 
@@ -84,7 +84,7 @@ def resize(image: "Image.Image", size: tuple[int, int], reduction: int, source_s
 
     height, width = size
     right, bottom = source_size[1] / reduction, source_size[0] / reduction
-    if width * image.height > MAX_IMAGE_PIXELS:  # Pillow scales rows first, which could need a huge image.
+    if width * image.height > MAX_IMAGE_PIXELS:  # Pillow first resizes the width, so that the intermediate image could be huge.
         image = image.resize((image.width, height), Resampling.LANCZOS, box=(0, 0, image.width, bottom))
         bottom = height
     return image.resize((width, height), Resampling.LANCZOS, box=(0, 0, right, bottom))

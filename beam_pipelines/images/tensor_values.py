@@ -1,4 +1,4 @@
-"""Reads tensors. They are stored without loss as little-endian bytes in C order.
+"""Reads tensors, which are stored without loss as little-endian bytes in C order.
 
 Pickles are never loaded, because they can execute code.
 """
@@ -15,7 +15,7 @@ from beam_pipelines.images.raw_image import RawImage, layout_of
 from tf_input.dataset_format import TENSOR_DTYPES, Feature
 
 NPY_MAGIC = b"\x93NUMPY"
-_FIRST_ROUNDED = 2.0**53  # From here on, floats may be rounded integers.
+_FIRST_ROUNDED = 2.0**53  # Floats of this size or larger may be rounded integers.
 _MAX_TENSOR_BYTES = 1 << 30  # A serialized example must be smaller than 2 GiB.
 
 
@@ -89,7 +89,7 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
         raise InvalidInput(
             "bad_tensor", f"lists of floats from 2**53 on, which are rounded; it must be integers of {feature.dtype}"
         )
-    with np.errstate(all="ignore"):  # Such values are rejected below.
+    with np.errstate(all="ignore"):  # Values that overflow are rejected below.
         values = parsed.astype(feature.dtype)
         is_exact = values.dtype.kind == parsed.dtype.kind == "f" or (values.astype(parsed.dtype) == parsed).all()
     if not is_exact or (np.isinf(values) & ~np.isinf(parsed)).any():

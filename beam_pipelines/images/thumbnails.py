@@ -16,7 +16,7 @@ from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 
 SIDE = 112  # In pixels.
 
-_QUALITIES = (75, 50)  # The second quality, with half the size, is used if the first exceeds the maximum bytes.
+_QUALITIES = (75, 50)  # If the first JPEG is too large, the second quality is used at half the size.
 _MAX_BYTES = 24 << 10
 _MAX_REJECTED_PIXELS = 1 << 24  # For formats other than JPEG, which are decoded as a whole.
 
@@ -57,10 +57,8 @@ def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, c
 
 
 def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: int = SIDE) -> Thumbnail | None:
-    """Makes a thumbnail of the readable part of a rejected image, for example of the first frame of an animated GIF.
-
-    Returns None if no part is readable, or if the image is too large to decode.
-    """
+    """Makes a thumbnail of the readable part of a rejected image, such as the first frame of an animated GIF. Returns
+    None if no part is readable, or if the image is too large to decode."""
     try:
         if raw is None and data.startswith(NPY_MAGIC):
             raw, data = npy_image(data)
@@ -70,12 +68,12 @@ def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: in
     try:
         pixels = _decode_corrupt(data, side)
         return make_thumbnail(pixels.tobytes(), RawImage(*pixels.shape), side)
-    except Exception:  # Libraries raise any error for corrupt bytes, and a missing thumbnail must not fail the run.
+    except Exception:  # Libraries raise arbitrary errors for corrupt bytes. A missing thumbnail must not fail the run.
         return None
 
 
 def check_thumbnail(encoded: bytes) -> None:
-    """Checks that bytes are a small JPEG, as from `make_thumbnail`.
+    """Checks that bytes are a valid thumbnail from `make_thumbnail`.
 
     Raises:
         InvalidInput: The bytes are not a JPEG, are corrupt, or too large.
@@ -91,10 +89,8 @@ def check_thumbnail(encoded: bytes) -> None:
 
 
 def _decode_corrupt(data: bytes, side: int) -> np.ndarray:
-    """Decodes the readable part of an image, uint8 [height, width, 3]. Missing pixels are gray.
-
-    The result is at least as large as a thumbnail, unless the image is smaller.
-    """
+    """Decodes the readable part of an image, uint8 [height, width, 3]. Missing pixels are gray. The result may be
+    reduced, but not below the size of a thumbnail."""
     image_format = identify(data)
     if image_format is None or image_format in NEVER_STORED:
         raise InvalidInput("bad_image", "not an image that can be decoded in part")

@@ -1,12 +1,12 @@
-"""Reads the tags of TIFF and BigTIFF files, and decides how a TIFF is stored.
+"""Reads the tags of TIFF and BigTIFF files, and determines whether a TIFF is stored as a PNG or as a tensor.
 
-    TIFF                                                   stored as
-    1, 3 or 4 bands of 8 or 16 unsigned bits; alpha        a picture: PNG of 8 or 16 bits
-    fewer bits, palette, CMYK, YCbCr                       a picture: PNG
-    any other number of bands; floats; signed or wide      a tensor [height, width, bands]
-    camera raw files, old-style JPEG, several bit depths   rejected
+    TIFF                                                        stored as
+    8- or 16-bit unsigned gray, gray with alpha, 3 or 4 bands   PNG with 8 or 16 bits
+    fewer than 8 bits, palette, CMYK, YCbCr                     PNG
+    other numbers of bands; floats, signed or wider integers    tensor [height, width, bands]
+    camera raw files, old-style JPEG, bands of different bits   rejected
 
-Only the first page is read.
+A band is a channel. Only the first page of a file is read.
 """
 
 import struct
@@ -27,13 +27,13 @@ _REDUCED_OR_MASK = 1 | 4  # subfile types of thumbnails, overviews and transpare
 
 MIN_IS_WHITE, MIN_IS_BLACK, RGB, PALETTE = 0, 1, 2, 3
 _CAMERA_PHOTOMETRICS = (32803, 34892)  # a color filter array, and linear raw data
-_ALPHA = (1, 2)  # values of EXTRA_SAMPLES: premultiplied alpha, and plain alpha
-# Compressions without loss, which do not depend on the meaning of the bytes.
+_ALPHA = (1, 2)  # values of EXTRA_SAMPLES: premultiplied alpha, and straight alpha
+# Lossless compressions of arbitrary bytes.
 UNCOMPRESSED = 1
 EXACT_COMPRESSIONS = frozenset({UNCOMPRESSED, 5, 8, 32773, 32946, 34925, 50000})  # LZW, Deflate, PackBits, LZMA, Zstandard
-FAX_COMPRESSIONS = frozenset({2, 3, 4})  # without loss too, but only for images of 1 bit
+FAX_COMPRESSIONS = frozenset({2, 3, 4})  # Lossless compressions of 1-bit images.
 
-# Type -> format in `struct`, and size in bytes. Rational numbers are kept as two integers.
+# The `struct` format of each TIFF type. Rational numbers are read as two integers.
 TYPES = {1: "B", 2: "s", 3: "H", 4: "I", 5: "II", 6: "b", 7: "s", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d", 13: "I", 16: "Q", 17: "q", 18: "Q"}
 _MAX_BANDS = 4096
 _MAX_PAGES = 10_000
@@ -62,8 +62,8 @@ class TiffHeader(NamedTuple):
 
     Attributes:
         order: The byte order in the notation of `struct`: `<` or `>`.
-        tags: Tag -> its values.
-        num_pages: The number of pages, without thumbnails and overviews; 1 if pages were not counted.
+        tags: A mapping from tag number to values.
+        num_pages: The number of pages, excluding thumbnails and overviews; 1 if pages were not counted.
     """
 
     order: str
@@ -71,10 +71,7 @@ class TiffHeader(NamedTuple):
     num_pages: int
 
     def numbers(self, tag: int, default: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Returns the values of a tag.
-
-        Raises `InvalidInput` if the values are not integers.
-        """
+        """Returns the values of a tag. Raises `InvalidInput` if the values are not integers."""
         if tag not in self.tags:
             return default
         kind, data = self.tags[tag]
@@ -84,10 +81,7 @@ class TiffHeader(NamedTuple):
         return struct.unpack(f"{self.order}{len(data) // struct.calcsize('=' + code[0])}{code[0]}", data)
 
     def number(self, tag: int, default: int | None = None) -> int:
-        """Returns the first value of a tag.
-
-        Raises `InvalidInput` if there is no value and no default.
-        """
+        """Returns the first value of a tag. Raises `InvalidInput` if there is no value and no default."""
         values = self.numbers(tag)
         if values:
             return values[0]
@@ -97,18 +91,18 @@ class TiffHeader(NamedTuple):
 
     @property
     def size(self) -> tuple[int, int]:
-        """The height and width of the image in the file, in pixels."""
+        """The (height, width) of the image before rotation, in pixels."""
         return self.number(HEIGHT), self.number(WIDTH)
 
     @property
     def orientation(self) -> int:
-        """The orientation of the image in the file, as in EXIF; 1 if it is missing or invalid."""
+        """The EXIF orientation of the image, from 1 to 8; 1 if it is missing or invalid."""
         orientation = self.number(ORIENTATION, 1)
         return orientation if 1 <= orientation <= 8 else 1
 
     @property
     def num_bands(self) -> int:
-        """The number of values of a pixel."""
+        """The number of values per pixel."""
         return self.number(NUM_SAMPLES, 1)
 
     @property
@@ -124,15 +118,13 @@ class TiffHeader(NamedTuple):
 
     @property
     def is_premultiplied(self) -> bool:
-        """Whether the colors have been multiplied by the alpha channel."""
+        """Whether colors are stored premultiplied by alpha."""
         return self.numbers(EXTRA_SAMPLES)[-1:] == (_ALPHA[0],)
 
     @property
     def layout(self) -> RawImage:
-        """The layout of the numbers in little-endian byte order, if all bands have the same bits and format.
-
-        Raises `InvalidInput` for other TIFFs.
-        """
+        """The layout of the decoded numbers, in little-endian byte order. Raises `InvalidInput` unless all bands have
+        the same number of bits and the same format."""
         formats, bits = {*self.numbers(SAMPLE_FORMAT, (1,))[: self.num_bands]}, {*self.bits}
         if len(formats) > 1 or len(bits) > 1 or not bits <= {8, 16, 32, 64} or not formats <= _KINDS.keys():
             raise InvalidInput("bad_image", f"TIFF: {self.describe()}; {CONVERT}")
@@ -144,7 +136,7 @@ class TiffHeader(NamedTuple):
 
     @property
     def is_tensor(self) -> bool:
-        """Whether a PNG cannot store the numbers, so that the image is stored as a tensor."""
+        """Whether the image is stored as a tensor, because a PNG cannot represent its numbers."""
         if self.number(PHOTOMETRIC, MIN_IS_WHITE) not in (MIN_IS_WHITE, MIN_IS_BLACK, RGB) or max(self.bits) < 8 or self.bits == (12,):
             return False
         is_picture = self.num_bands in (1, 3, 4) or self.num_bands == 2 and self.has_alpha
@@ -152,7 +144,7 @@ class TiffHeader(NamedTuple):
 
     @property
     def is_for_pillow(self) -> bool:
-        """Whether Pillow decodes the picture without loss of bits or bands."""
+        """Whether Pillow decodes the image without losing bits or bands."""
         photometric, bands = self.number(PHOTOMETRIC, MIN_IS_WHITE), self.num_bands
         if self.number(COMPRESSION, UNCOMPRESSED) not in EXACT_COMPRESSIONS or photometric not in (MIN_IS_WHITE, MIN_IS_BLACK, RGB):
             return True
@@ -161,7 +153,7 @@ class TiffHeader(NamedTuple):
         return {*self.bits} == {8} and photometric == RGB and (bands == 3 or bands == 4 and self.has_alpha)
 
     def describe(self) -> str:
-        """Returns the number and the type of the bands, for a message."""
+        """Describes the number and type of the bands for a message."""
         kinds = {1: "unsigned", 2: "signed", 3: "float", 5: "complex", 6: "complex"}
         bits = ", ".join(str(number) for number in sorted({*self.bits}))
         some = " and ".join(sorted({kinds.get(number, "undefined") for number in self.numbers(SAMPLE_FORMAT, (1,))[:4]}))
@@ -173,8 +165,8 @@ def read_tiff_header(read: Read, *, count_pages: bool = False) -> TiffHeader:
     """Reads the tags of the first page of a TIFF.
 
     Args:
-        read: A function that returns the bytes at an offset. The arguments are the offset and the number of bytes.
-        count_pages: Whether to count the pages.
+        read: A function that takes an offset and a number of bytes, and returns the bytes at the offset.
+        count_pages: Whether to count the pages of the file.
 
     Raises:
         InvalidInput: The file is not a TIFF, is corrupt or truncated, has too many pixels, or is a camera raw file.
@@ -199,8 +191,8 @@ _USED = frozenset(
 
 
 def _read_directory(read: Read, order: str, is_big: bool, offset: int) -> tuple[dict[int, tuple[int, int, bytes, bool]], int]:
-    """Returns the entries of a directory (tag -> type, number of values, value or offset), and the offset of the next
-    directory."""
+    """Reads the directory of a page. Returns a mapping from tag to (type, number of values, value or offset,
+    whether the file is a BigTIFF), and the offset of the next directory."""
     num_format, entry_format, next_format = ("Q", "HHQ8s", "Q") if is_big else ("H", "HHI4s", "I")
     _check_offset(offset)
     (num,) = struct.unpack(order + num_format, read(offset, struct.calcsize("=" + num_format)))

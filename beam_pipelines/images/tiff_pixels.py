@@ -1,8 +1,8 @@
 """Decodes the first page of a TIFF without loss.
 
-Pillow decodes common pictures of up to 8 bits, and everything that needs color conversion: JPEG, CMYK, palettes. It
-reads only the tags that affect pixels. For other images, Pillow would drop bits or bands. Their strips and tiles are
-therefore decompressed one by one as if they were grayscale bytes, and the numbers are assembled here.
+Pillow decodes common images of up to 8 bits, and all images that need color conversion (JPEG, CMYK, palettes). Pillow
+gets a copy of the TIFF that contains only the tags that affect pixels. For all other images, Pillow would drop bits or
+bands. So this module decompresses each strip or tile, and assembles the numbers itself.
 """
 
 import io
@@ -22,18 +22,18 @@ from beam_pipelines.images.tiff_header import CONVERT, TagValue, TiffHeader, rea
 if TYPE_CHECKING:
     from PIL import Image
 
-_SHORT, _LONG = 3, 4  # the types of tag values of 16 and 32 bits
+_SHORT, _LONG = 3, 4  # TIFF types of 16-bit and 32-bit integers
 _MAX_SEGMENTS = 1 << 20
-_MAX_BYTES = 1 << 30  # of all numbers, or of one strip or tile
-# Color type -> the numbers of bands that Pillow decodes completely, without and with alpha.
+_MAX_BYTES = 1 << 30  # of all numbers of an image, and of a single strip or tile
+# For each color type, the number of bands that Pillow decodes completely: without alpha, with alpha.
 _BANDS = {tags.MIN_IS_WHITE: (1, 2), tags.MIN_IS_BLACK: (1, 2), tags.RGB: (3, 4), tags.PALETTE: (1, 2), 5: (4, 4), 6: (3, 3)}
-# Tags of the file that Pillow gets too: how pixels are compressed, and how their colors are computed.
+# Tags that are copied for Pillow, because they define the compression of pixels and the computation of colors.
 _SINGLE_TAGS = (
     *(tags.WIDTH, tags.HEIGHT, tags.COMPRESSION, tags.PHOTOMETRIC, tags.BIT_ORDER, tags.NUM_SAMPLES, tags.STRIP_ROWS, tags.PLANAR),
     *(tags.FAX3_OPTIONS, tags.FAX4_OPTIONS, tags.PREDICTOR, tags.TILE_WIDTH, tags.TILE_HEIGHT, tags.CHROMA_POSITION),
 )
 _SHORT_TAGS = (tags.BITS, tags.COLOR_MAP, tags.EXTRA_SAMPLES, tags.SAMPLE_FORMAT, tags.CHROMA_SAMPLING)
-_OTHER_TAGS = {tags.JPEG_TABLES: (1, 7), tags.CHROMA_WEIGHTS: (5,), tags.BLACK_WHITE: (5,)}  # with the types that they may have
+_OTHER_TAGS = {tags.JPEG_TABLES: (1, 7), tags.CHROMA_WEIGHTS: (5,), tags.BLACK_WHITE: (5,)}  # tag -> valid types
 
 
 def read_header(data: bytes) -> TiffHeader:
@@ -49,7 +49,7 @@ def decode_picture(data: bytes, header: TiffHeader) -> "Image.Image | np.ndarray
     """Decodes a TIFF that is not a tensor.
 
     Returns:
-        A Pillow image, or 16-bit colors: uint16 [height, width, 2 to 4]. The image is not rotated.
+        A Pillow image, or uint16 [height, width, 2 to 4] for 16-bit colors. The EXIF rotation is not applied.
 
     Raises:
         InvalidInput: Pixels are missing or corrupt, or this kind of TIFF is not supported.
@@ -69,10 +69,10 @@ def decode_picture(data: bytes, header: TiffHeader) -> "Image.Image | np.ndarray
 
 
 def tiff_tensor(data: bytes, header: TiffHeader) -> tuple[RawImage, bytes]:
-    """Returns the layout and the numbers of a TIFF that is stored as a tensor, after rotation.
+    """Returns the layout and the numbers of a TIFF that is stored as a tensor, after its EXIF rotation.
 
     Raises:
-        InvalidInput: Numbers are missing or corrupt, or a tensor cannot have their dtype.
+        InvalidInput: Numbers are missing or corrupt, or their dtype is not supported for tensors.
     """
     layout = tensor_layout(header)
     numbers = rotate_pixels(decode_numbers(data, header), header.orientation)
@@ -80,10 +80,10 @@ def tiff_tensor(data: bytes, header: TiffHeader) -> tuple[RawImage, bytes]:
 
 
 def tensor_layout(header: TiffHeader) -> RawImage:
-    """Returns the layout of the numbers of a TIFF before rotation.
+    """Returns the layout of the numbers of a TIFF, before its EXIF rotation.
 
     Raises:
-        InvalidInput: A tensor cannot have the dtype or the size of the numbers.
+        InvalidInput: The dtype is not supported for tensors, or there are too many numbers.
     """
     layout = header.layout
     try:
@@ -95,14 +95,14 @@ def tensor_layout(header: TiffHeader) -> RawImage:
 
 
 def read_tiff_ids(data: bytes) -> np.ndarray:
-    """Reads the integers of a TIFF in one band, or its indexes into a palette.
+    """Reads the integers of a single-band TIFF, or the palette indices of a TIFF with a palette.
 
     Returns:
-        Integers, [height, width].
+        The integers, [height, width].
 
     Raises:
-        InvalidInput: The TIFF is in color, has floats, is compressed with loss, is stored inverted or rotated, or is
-            corrupt.
+        InvalidInput: The TIFF is corrupt, or it has colors, floats, lossy compression, inverted values or an
+            orientation.
     """
     header = read_header(data)
     photometric, compression = header.number(tags.PHOTOMETRIC, tags.MIN_IS_WHITE), header.number(tags.COMPRESSION, tags.UNCOMPRESSED)
@@ -114,7 +114,7 @@ def read_tiff_ids(data: bytes) -> np.ndarray:
         raise InvalidInput("bad_image", "TIFF: a mask with its own orientation, which is not allowed")
     if max(header.bits) < 8 or header.bits == (12,):
         ids = np.asarray(_decode_with_pillow(data, header))
-        scale = {2: 85, 4: 17}.get(header.bits[0], 1) if photometric == tags.MIN_IS_BLACK else 1  # Pillow scales gray to 0..255
+        scale = {2: 85, 4: 17}.get(header.bits[0], 1) if photometric == tags.MIN_IS_BLACK else 1  # Pillow scales gray to 0..255.
         return (ids // scale).astype(np.uint16 if header.bits == (12,) else np.uint8)
     ids = decode_numbers(data, header)[..., 0]
     if ids.dtype.kind == "f":
@@ -123,13 +123,13 @@ def read_tiff_ids(data: bytes) -> np.ndarray:
 
 
 def decode_numbers(data: bytes, header: TiffHeader) -> np.ndarray:
-    """Decodes the stored numbers, without color conversion and rotation.
+    """Decodes the stored numbers, without color conversion or EXIF rotation.
 
     Returns:
         A little-endian array of shape [height, width, num_bands].
 
     Raises:
-        InvalidInput: Numbers are missing or corrupt, or are compressed with loss.
+        InvalidInput: Numbers are missing or corrupt, or their compression is lossy.
     """
     layout = header.layout
     dtype = np.dtype(layout.dtype)
@@ -161,7 +161,7 @@ def decode_numbers(data: bytes, header: TiffHeader) -> np.ndarray:
 def _divide_by_alpha(pixels: np.ndarray) -> None:
     """Divides the colors by the alpha channel, in place."""
     limit = int(np.iinfo(pixels.dtype).max)
-    for row in pixels:  # row by row, because larger integers are needed
+    for row in pixels:  # row by row, because the computation needs wider integers and therefore more memory
         alpha = row[:, -1:].astype(np.int64)
         colors = (row[:, :-1].astype(np.int64) * limit + alpha // 2) // np.maximum(alpha, 1)
         row[:, :-1] = np.where(alpha, np.minimum(colors, limit), row[:, :-1])
@@ -176,15 +176,12 @@ def _segment_size(header: TiffHeader) -> tuple[int, int]:
 
 
 def _segments(data: bytes, header: TiffHeader, num: int | None = None) -> Iterator[memoryview]:
-    """Yields the compressed bytes of each strip or tile.
-
-    Raises `InvalidInput` if their number is not `num`, or if they overlap, because such a small file could expand
-    without limit.
-    """
+    """Yields the compressed bytes of each strip or tile. Raises `InvalidInput` if the number of strips or tiles is not
+    `num`. Overlapping strips or tiles are also rejected, because they could expand a small file to terabytes."""
     is_tiled = tags.TILE_OFFSETS in header.tags
     offsets = header.numbers(tags.TILE_OFFSETS if is_tiled else tags.STRIP_OFFSETS)
     sizes = header.numbers(tags.TILE_BYTES if is_tiled else tags.STRIP_BYTES)
-    if not sizes and len(offsets) == 1:  # some old files have no sizes
+    if not sizes and len(offsets) == 1:  # Some old files do not contain the sizes.
         sizes = (max(0, len(data) - offsets[0]),)
     if not 0 < len(offsets) == len(sizes) <= _MAX_SEGMENTS or num is not None and len(offsets) != num:
         expected = f" instead of {num}" if num is not None else ""
@@ -218,7 +215,7 @@ def _decompress(segment: memoryview, compression: int, num_rows: int, row_bytes:
 
 
 def _restore(raw: np.ndarray, shape: tuple[int, int, int], dtype: np.dtype, header: TiffHeader) -> np.ndarray:
-    """Converts decompressed bytes to numbers, and reverses the predictor, which stores differences between neighbors."""
+    """Converts decompressed bytes to numbers. If a predictor stored differences between neighbors, they are summed up."""
     predictor, (num_rows, columns, depth) = header.number(tags.PREDICTOR, 1), shape
     if predictor == 1 or header.number(tags.COMPRESSION, tags.UNCOMPRESSED) not in (5, 8, 32946, 34925, 50000):
         return raw.view(dtype.newbyteorder(header.order)).reshape(shape)
@@ -246,7 +243,7 @@ def _decode_with_pillow(data: bytes, header: TiffHeader) -> "Image.Image":
 
 
 def _entries_for_pillow(header: TiffHeader) -> dict[int, TagValue]:
-    """Returns the tags that affect pixels, with the types and numbers of values that Pillow expects."""
+    """Returns the tags that affect pixels. Types and numbers of values are converted to those that Pillow expects."""
     entries = {tag: TagValue(_LONG, struct.pack(header.order + "I", header.number(tag))) for tag in _SINGLE_TAGS if tag in header.tags}
     for tag in _SHORT_TAGS:
         if tag in header.tags:
@@ -267,7 +264,7 @@ def _open_and_load(data: bytes) -> "Image.Image":
 
 
 def _make_tiff(order: str, entries: dict[int, TagValue], segments: Sequence[bytes | memoryview], is_tiled: bool) -> bytes:
-    """Returns a TIFF of one page. Strips or tiles are stored before the tags."""
+    """Builds a TIFF with one page. Strips or tiles are stored before the tags."""
     offsets = itertools.accumulate(map(len, segments), initial=8)
     positions = [position for position, _ in zip(offsets, segments)]
     end = 8 + sum(map(len, segments))

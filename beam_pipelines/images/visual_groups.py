@@ -3,9 +3,9 @@
 The hashes of near-duplicates are similar in both low and high frequencies. High frequencies distinguish small pictures
 of similar objects on a plain background.
 
-Images with equal hashes are grouped first. Such a group is called a look in this module. Images without a perceptual
-hash, such as blank images, are grouped by their bytes. Only the hashes of looks are compared. For example, a million
-identical blank pages form a single look.
+Images with equal hashes are grouped first. Such a group is called a look in this module. Blank images, which have no
+perceptual hash, are grouped by their bytes. For example, a million identical blank pages form a single look. Only looks
+are compared with each other.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.near_hashes import FLIPPED_BITS, SearchPart, hash_distance, near_pairs, order_by_band
 from beam_pipelines.images.perceptual_hash import HASH_WORDS, perceptual_hashes
 
-# The maximum number of pairs in memory. Datasets that are fit for training have far fewer pairs, but ten thousand
-# similar images form 50 million pairs.
+# The maximum number of pairs in memory. Typical datasets have far fewer pairs, but ten thousand similar images form 50
+# million pairs.
 _MAX_EDGES = 1 << 24
-# The maximum number of comparisons of high frequencies in a part of a search, which take a few minutes.
+# The maximum number of comparisons of high frequencies in a part of a search. So many comparisons take a few minutes.
 _MAX_COMPARED = 1 << 32
 # If there are too many pairs, one look represents each group of at least this many similar looks. Large groups are
 # tried first.
@@ -43,8 +43,8 @@ class Edges(NamedTuple):
     Attributes:
         pairs: The pairs in ascending order, uint64 [num_edges]. The upper 32 bits contain the smaller look, and the
             lower 32 bits the larger look.
-        are_all: Whether the pairs are complete. If too many looks are similar, each of them has only a pair with a
-            representative.
+        are_all: Whether the pairs are complete. If too many looks are similar, each look is paired only with a
+            representative of its group.
     """
 
     pairs: np.ndarray
@@ -55,8 +55,9 @@ class VisualHashes(NamedTuple):
     """The looks of images.
 
     Attributes:
-        hashes: The hashes of looks in ascending order, uint64 [num_hashed, HASH_WORDS]. Looks without a hash follow.
-        of_images: The look of each image, int64 [num_images].
+        hashes: The hashes of the first `num_hashed` looks in ascending order, uint64 [num_hashed, HASH_WORDS]. All
+            other looks have no hash.
+        of_images: The index of the look of each image, int64 [num_images].
         num: The number of looks, including those without a hash.
     """
 
@@ -90,7 +91,7 @@ def hash_rows(contents: Sequence[bytes], images: Sequence[np.ndarray | None]) ->
 
 
 def group_by_hash(rows: np.ndarray) -> VisualHashes:
-    """Groups images with equal perceptual hashes, and images without a perceptual hash by their bytes."""
+    """Groups images by their perceptual hash. Groups images without a perceptual hash by their bytes."""
     has_visual_hash = rows["has_visual_hash"]
     hashes, of_hashed = _unique(rows["visual_hash"][has_visual_hash])
     contents, of_others = _unique(rows["content"][~has_visual_hash])
@@ -118,10 +119,10 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
-    """Performs a part of the search. Returns pairs of near-duplicates, of which one may be flipped.
+    """Performs a part of the search for near-duplicates, and returns the pairs that it finds.
 
-    If there are too many pairs for the memory, for example in video frames, only some are returned. The result depends
-    only on the hashes.
+    If there are too many pairs for the memory, for example between video frames, only some pairs are returned. The
+    result depends only on the hashes.
 
     Args:
         hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], from `VisualHashes`.
@@ -131,7 +132,8 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
     Raises:
         UserError: There are too many pairs, even with representatives.
     """
-    # A pair is found only in its first band, which is the same for most pairs. So the limit is not divided among bands.
+    # A pair is found only in the first band in which it is similar, which is the first band of all for most pairs.
+    # Therefore, the limit is not divided by the number of bands.
     limit = _MAX_EDGES // part.num_parts
     for crowd in _CROWDS:
         stands, of_crowds = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
@@ -156,7 +158,7 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
 
 
 def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Replaces each large group of similar hashes by a representative hash.
+    """Replaces each large group of similar hashes with a representative hash.
 
     Returns:
         Whether each look remains, bool [num_looks], and the packed pairs of the removed looks in this part.
@@ -210,7 +212,7 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
     while len(edges):
         ends = labels[edges]
         lower = ends.min(axis=1)
-        # Updates the label, and not only the end of the edge, so that long chains need few iterations.
+        # Updates the label node in addition to the ends of the edge, so that long chains need few iterations.
         np.minimum.at(labels, ends.max(axis=1), lower)
         while (labels[labels] != labels).any():
             labels = labels[labels]
@@ -220,7 +222,8 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def num_differing_bits(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the number of differing low-frequency bits of hashes. Either image may be flipped to reduce the number.
+    """Returns the number of differing low-frequency bits between hashes. An image is flipped if this reduces the
+    number.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].
