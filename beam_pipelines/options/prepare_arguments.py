@@ -158,7 +158,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--label_pattern",
         metavar="REGEX",
-        help="Regular expression that finds the label in the key, for example in the file name. The label is the text "
+        help="Read the label from the key, for example from the file name, by a regular expression. The label is the text "
         "in the first parentheses. For several labels, use named groups such as (?P<age>[0-9]+), and optionally "
         "--label age:integer.",
     )
@@ -181,7 +181,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--label_names_from",
         metavar="OLD",
-        help="Earlier dataset whose class numbers are kept. New classes get higher numbers.",
+        help="Keep the class numbers of the earlier dataset OLD. New classes get higher numbers.",
     )
     add(
         "--label_separator",
@@ -208,15 +208,15 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="Folder to which the paths of images are relative. For table and text, several folders can be separated "
-        "by commas, or the option can be repeated: each image is in one of them. "
-        "Default: the folder of the table, the text file or the annotations.",
+        help="Folder to which the paths of images are relative. For table and text, pass several folders, separated by "
+        "commas or by repeating the option, if each image is in one of the folders. Default: the folder of the table, "
+        "the text file or the annotations.",
     )
     add(
         "--search_images",
         action="store_true",
-        help="Find images by their names in all folders below the folder of the table or --image_root. An image whose "
-        "name occurs twice becomes a dead letter.",
+        help="Search for images by their file names in all subfolders of --image_root, or of the folder of the table. If "
+        "a name occurs twice, the image becomes a dead letter.",
     )
     add(
         "--image_suffix",
@@ -227,22 +227,22 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--column_names",
         metavar="NAME,...",
-        help="Column names of CSV files without a header. Default: the first line is the header.",
+        help="Set the column names of CSV files without a header. Default: the first line contains the names.",
     )
     add(
         "--rows",
         choices=ROWS,
-        help="Meaning of a row of the table. images: each row is an example. boxes: each row is a box, such as "
-        "filename,class,xmin,ymin,xmax,ymax, and --label names the column with the class. values: each row is one of "
-        "several values of an image, such as a caption (--label caption:text[]). Rows of boxes and of values are "
-        "grouped by the image column. Default: boxes if the columns have names of boxes and --label "
-        "does not name a column; otherwise images.",
+        help="Set what a row of the table is. images: each row is an example. boxes: each row is a box, with columns such "
+        "as filename,class,xmin,ymin,xmax,ymax, and --label names the column with the class. values: each row is one "
+        "of several values of an image, such as a caption (--label caption:text[]). For boxes and values, rows are "
+        "grouped by image. Default: boxes if columns are named like the sides of boxes and --label does not name a "
+        "column; otherwise images.",
     )
     add(
         "--pixel_shape",
         metavar="HEIGHT,WIDTH",
-        help="Size of images whose pixels are numbers in the table, in one column or in columns such as pixel0,pixel1. "
-        "HEIGHT,WIDTH,3 for colors. Default: a gray square.",
+        help="Read images from the numbers in one column, or in columns such as pixel0,pixel1, and set their size. Pass "
+        "HEIGHT,WIDTH,3 for RGB images. Default: a square grayscale image.",
     )
     for column, meaning in _COLUMNS.items():
         add(f"--{column}_column", metavar="COLUMN", help=meaning)
@@ -251,8 +251,8 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         choices=BAD_BOXES,
         default="reject",
         help="Treatment of boxes that are partly or fully outside their image. reject: the image becomes a dead "
-        "letter. clip: the box is clipped to the image, and removed if it is fully outside. Keypoints outside get "
-        "visibility 0; this also applies to columns of the kind keypoints in other formats. Default: reject.",
+        "letter. clip: the box is clipped to the image, and removed if it is fully outside; keypoints outside get "
+        "visibility 0. Columns of the kind keypoints are treated in the same way in all formats. Default: reject.",
     )
     add(
         "--drawn_on",
@@ -260,53 +260,54 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         help="Orientation in which boxes, keypoints and masks were drawn on images with an EXIF rotation. file: as stored in "
         "the file. upright: as browsers and OpenCV show the image. The option takes precedence over the image size "
         "in the annotations. Default: upright if only the upright image has the size in the annotations; otherwise "
-        "file, with a warning that counts the images.",
+        "file, with a warning that states the number of these images.",
     )
     add(
         "--box_format",
         choices=BOX_FORMATS,
         help="Meaning of the four numbers of a box. xywh: x, y, width, height. xyxy: xmin, ymin, xmax, ymax. cxcywh: "
-        "x and y of the center, width, height. Default: the format that the names of "
-        "columns state, such as xmin; otherwise xywh, with a warning if all boxes could be xyxy.",
+        "x and y of the center, width, height. Default: detected from column names such "
+        "as xmin; otherwise xywh, with a warning if all boxes could be xyxy.",
     )
     add(
         "--box_unit",
         choices=BOX_UNITS,
-        help="Unit of the numbers of a box, and of columns of the kind keypoints in any format. pixels: pixels of the "
-        "image. relative: fractions of the width and height, from 0 to 1. Default: pixels; the run fails if all numbers are from 0 to 1.",
+        help="Unit of boxes, and of columns of the kind keypoints in any format. pixels: pixels of the image. relative: "
+        "fractions of the width and height of the image, from 0 to 1. Default: pixels; the run fails if all numbers are "
+        "from 0 to 1.",
     )
     add(
         "--masks",
         action="store_true",
-        help="Convert the outlines of the objects in each image to a mask. Pixels are 0 in the background, and the "
-        "label plus 1 in an object.",
+        help="Convert the outlines of the objects in each image to a mask. The background has the value 0, and an object "
+        "has its label plus 1.",
     )
     add(
         "--mask_suffix",
         default="",
         metavar="SUFFIX",
-        help="End of the names of masks, without the extension, such as _segmentation for NAME_segmentation.png. Masks "
-        "with a suffix can be in the folder of the images. Default: no suffix, or a usual one such as _mask.",
+        help="Suffix of the names of masks, before the extension, such as _segmentation for NAME_segmentation.png. Masks "
+        "with a suffix can be in the folder of the images. Default: no suffix, or a usual suffix such as _mask.",
     )
     add(
         "--mask_colors",
         metavar="FILE",
-        help="File with the class of each color of the masks, such as a CSV file with the columns name,r,g,b, or a text "
-        "file with lines such as '64 128 64 Animal'. The classes are numbered in the order of the file. none: values "
-        "are class numbers. Default: class_dict.csv, _classes.csv, label_colors.txt or labelmap.txt beside the masks, if "
-        "there is one, and printed.",
+        help="Read the class of each color of the masks from FILE, such as a CSV file with the columns name,r,g,b, or a "
+        "text file with lines such as '64 128 64 Animal'. The classes are numbered in the order of the file. none: the "
+        "values of masks are class numbers. Default: class_dict.csv, _classes.csv, label_colors.txt or labelmap.txt "
+        "beside the masks, if one of them exists. Its name is printed.",
     )
     add(
         "--mask_values",
         metavar="VALUE=CLASS,...",
-        help="Class number of each value in the masks, such as 0=0,255=1. All values must be listed. Default: values are "
+        help="Convert the values of masks to class numbers, for example 0=0,255=1. List all values. Default: the values are "
         "class numbers.",
     )
     add(
         "--records",
         choices=(VERBATIM,),
-        help="verbatim: shuffle records of any kind and store them unchanged, byte for byte. The key of a record is its "
-        "file and its index in the file. Default: records are read as examples.",
+        help="verbatim: shuffle records of any kind, and store them unchanged, byte for byte. The key of a record consists "
+        "of its file and its index in the file. Default: records are read as examples.",
     )
     add(
         "--layout",
@@ -344,8 +345,8 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         "--delimiter",
         default="",
         metavar="MARK",
-        help=f"Character between the cells of a CSV file, or one of {', '.join(DELIMITERS)}. Default: "
-        "detected from the first line.",
+        help=f"Character that separates the cells of a CSV file, or one of {', '.join(DELIMITERS)}. Default: detected from "
+        "the first line.",
     )
     add(
         "--comment",
