@@ -152,6 +152,12 @@ def test_plain_packages_load_neither_beam_nor_tensorflow():
     assert not packages_loaded_by(wrong) & {"apache_beam", "tensorflow"}, "a wrong option is reported before Beam is loaded"
 
 
+def test_declarations_of_source_formats_need_only_numpy():
+    """The commands of the reader work without the extra `beam`, and their parser names all source formats."""
+    loaded = packages_loaded_by("from beam_pipelines.sources.registry import source_classes\nsource_classes()")
+    assert not loaded & {"apache_beam", "defusedxml", "ijson", "pyarrow", "simplejpeg", "yaml", "PIL", "pycocotools"}
+
+
 @pytest.mark.slow(4)
 def test_tensorflow_is_loaded_only_if_needed():
     written = packages_loaded_by("import beam_pipelines.launch, beam_pipelines.pipeline", *forked_python.BEAM)

@@ -7,7 +7,6 @@ import struct
 from typing import TYPE_CHECKING, Callable, Iterator, NamedTuple
 
 import numpy as np
-import simplejpeg
 
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_jp2_depth, check_num_frames, check_size, read_jpeg_header
@@ -73,6 +72,8 @@ class _JpegError(Exception):
 
 
 def _decode_strictly(data: bytes, header: JpegHeader, colorspace: str, reduction: int) -> np.ndarray:
+    import simplejpeg  # not installed beside the reader alone, whose commands import the help of `prepare`
+
     is_cmyk = header.num_components == 4
     height, width = -(-header.height // reduction), -(-header.width // reduction)
     try:

@@ -3,8 +3,6 @@
 import contextlib
 from typing import Any, BinaryIO, Container, Iterator
 
-import ijson
-
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.input_errors import listing_error
 
@@ -22,6 +20,8 @@ def json_events(file: BinaryIO) -> Events:
     """Returns the parser events of an open JSON file. The file must be at its start. A byte order mark is skipped."""
     if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
         file.seek(0)
+    import ijson  # not installed beside the reader alone
+
     return ijson.basic_parse(file, use_float=True, buf_size=_BUFFER_BYTES)
 
 
@@ -32,6 +32,8 @@ def json_errors(path: str) -> Iterator[None]:
     Args:
         path: The path of the file, for messages.
     """
+    import ijson  # not installed beside the reader alone
+
     try:
         yield
     except RepeatedField as error:

@@ -9,8 +9,6 @@ from typing import Any, Iterator
 from xml.etree.ElementTree import Element, ParseError
 
 import numpy as np
-from defusedxml import ElementTree
-from defusedxml.common import DefusedXmlException
 
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
@@ -70,6 +68,8 @@ class Cvat(ListedSource):
         return recognise_content(names, CVAT, "*.xml", ANNOTATION_FOLDERS)
 
     def read(self, path: str, name: str) -> Iterator[AnnotatedImage]:
+        from defusedxml.common import DefusedXmlException  # not installed beside the reader alone
+
         try:
             with open_file(path) as file:
                 for element in _image_elements(file, printable(name)):
@@ -122,6 +122,8 @@ class Cvat(ListedSource):
 def _image_elements(file: Any, name: str) -> Iterator[Element]:
     """Yields the `<image>` elements of a file, each of which is freed before the next one is read. Raises `UserError`
     if the file has another format or is nested too deeply."""
+    from defusedxml import ElementTree  # not installed beside the reader alone
+
     root, depth, num_elements = None, 0, 0
     for event, element in ElementTree.iterparse(file, ("start", "end"), forbid_dtd=True):
         if event == "start":

@@ -9,9 +9,6 @@ import re
 from typing import Any, Collection, NamedTuple
 from xml.etree.ElementTree import ParseError
 
-from defusedxml import ElementTree
-from defusedxml.common import DefusedXmlException
-
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.cells.class_cells import class_name, known
@@ -63,6 +60,9 @@ def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnot
 
 
 def _parse(data: bytes) -> Any:
+    from defusedxml import ElementTree  # not installed beside the reader alone
+    from defusedxml.common import DefusedXmlException
+
     try:
         return ElementTree.fromstring(data, forbid_dtd=True, forbid_entities=True, forbid_external=True)
     except DefusedXmlException as error:

@@ -7,7 +7,6 @@ from typing import Any, Iterable, NamedTuple
 from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable, reject_repeated_names
 from beam_pipelines.sources.cells.class_cells import class_name
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.formats.yolo.plain_yaml import parse_yaml
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import OBJECTS, Feature
@@ -97,6 +96,8 @@ def read_text(path: str) -> str:
 
 
 def _read_yaml(name: str, text: str) -> DatasetFile:
+    from beam_pipelines.sources.formats.yolo.plain_yaml import parse_yaml  # PyYAML is not installed beside the reader alone
+
     content = parse_yaml(text)
     if not isinstance(content, dict):
         raise ValueError("must contain a mapping, such as `names:` and `train:`")
