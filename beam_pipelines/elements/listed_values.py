@@ -70,8 +70,8 @@ def decode_values(data: bytes, spool: SpoolReader) -> Mapping[str, Any] | None:
     """Decodes feature values from `ValueWriter`. Returns None if there are no values.
 
     Raises:
-        RunError: The spool cannot be read. The example itself may be correct. pickle.UnpicklingError: The bytes are
-            corrupt.
+        RunError: The spool cannot be read. The example itself may be valid.
+        pickle.UnpicklingError: The bytes are corrupt.
     """
     if not data:
         return None

@@ -6,11 +6,11 @@ from typing import Any
 
 
 class Mergeable:
-    """The base class of dataclasses whose fields are numbers to add, sets to unite, dicts of such values, or objects with
-    a method `merge`, or None."""
+    """The base class of dataclasses that can be merged. A field is a number, a set, a dictionary of numbers or sets, an
+    object with a method `merge`, or None."""
 
     def merge(self, other: Any) -> None:
-        """Adds the facts about one more part. The facts about the other part do not change."""
+        """Adds the facts about another part, without changing `other`."""
         for field in dataclasses.fields(self):
             setattr(self, field.name, _merged(getattr(self, field.name), getattr(other, field.name)))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tf_input.dataset_format import Feature
 
-# Converts fractions of an image's height or width, float32, to pixels, given this height or width in pixels.
+# Converts fractions of an image's height or width (float32) to pixels. The integer is the height or width in pixels.
 ToPixels = Callable[[np.ndarray, int], np.ndarray]
 
 
@@ -47,7 +47,7 @@ class SourceUnits(Protocol):
 
 
 class PositionFacts(Protocol):
-    """Facts about the listed values of one feature, which show whether the options fit the values."""
+    """Facts about the listed values of one feature, for checking whether the options fit the values."""
 
     def merge(self, other: Any) -> None:
         """Adds the facts of another part."""
@@ -107,8 +107,8 @@ class FeatureKind(abc.ABC):
 
     @abc.abstractmethod
     def read(self, numbers: list[Any], shape: tuple[int, ...]) -> np.ndarray:
-        """Converts flat or nested lists of numbers to a value of the given shape, which `encode` accepts. None stands for a
-        missing number. Raises `InvalidInput` if the numbers do not form such a value."""
+        """Converts flat or nested lists of numbers, in which None is a missing number, to a value for `encode`. Raises
+        `InvalidInput` if the numbers do not form a value of the given shape."""
 
     @abc.abstractmethod
     def listed_facts(self, values: Sequence[np.ndarray]) -> PositionFacts:
@@ -136,7 +136,7 @@ class FeatureKind(abc.ABC):
 
     @abc.abstractmethod
     def of_objects(self, feature: Feature, values: Sequence[Any] | None, num_objects: int) -> np.ndarray:
-        """Returns the values of the objects in an image, which `encode` accepts.
+        """Converts the values of all objects in an image to an array for `encode`.
 
         Args:
             feature: The feature, whose shape begins with None.

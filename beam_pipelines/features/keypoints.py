@@ -182,7 +182,7 @@ class Keypoints(FeatureKind):
 
 @dataclasses.dataclass
 class PointFacts:
-    """Counts of listed keypoints that show whether the unit of the coordinates is right.
+    """Counts of listed keypoints, for checking whether the unit of the coordinates is right.
 
     Attributes:
         num_labeled: The number of points with a position.
@@ -267,7 +267,7 @@ def normalize(points: np.ndarray) -> np.ndarray:
 
 
 def _flatten(numbers: list[Any], num_points: int, num_columns: int) -> list[float | None]:
-    """Flattens nested lists. All inner lists must have `num_columns` numbers, or all of them must have two."""
+    """Flattens nested lists. Inner lists must all have `num_columns` numbers, or all have two numbers."""
     if not any(isinstance(point, list) for point in numbers):
         return numbers
     given = [point for point in numbers if point is not None]  # None is a missing point
@@ -290,7 +290,7 @@ def _with_visibility(flat: list[float | None]) -> list[float | None]:
 def _split_name(column: str) -> tuple[str, int | None]:
     """Splits a column name into the name of the point and the index of the number: 0 for x, 1 for y, 2 for visibility.
 
-    The index is None if the name does not tell it.
+    The index is None if the name contains no axis.
     """
     if match := _POINT_FIRST.fullmatch(column):
         return match["point"] or match["camel"] or "", _AXES[(match["axis"] or match["upper"])[0].lower()]
@@ -300,8 +300,8 @@ def _split_name(column: str) -> tuple[str, int | None]:
 
 
 def _names_of_columns(columns: Sequence[str], shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Returns the names of the points, such as `left_eye` for the columns `left_eye_x` and `left_eye_y`. Returns () unless
-    the columns of each point share a name."""
+    """Returns the names of the points, such as `left_eye` for the columns `left_eye_x` and `left_eye_y`; or () if the
+    columns of a point do not have the same name."""
     if len(columns) == 1 or not shape:
         return ()
     width = len(columns) // shape[0]

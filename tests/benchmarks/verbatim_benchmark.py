@@ -1,7 +1,7 @@
 """Measures `recordmill prepare --records verbatim` and two other ways to shuffle TFRecord files of small records.
 
-The contestants run alternately, and each result is the median over several rounds. All times are times of whole
-processes. The memory is the peak sum of the resident memory of all processes of a contestant.
+The three programs run alternately, and each result is the median over several rounds. Times include the start of
+processes. The memory is the peak of the total resident memory of all processes of a program.
 
     recordmill    exact global shuffle; memory does not grow with the records
     beam          a Beam script: random keys, GroupByKey, WriteToTFRecord, on Beam's local runner
@@ -71,7 +71,7 @@ CONTESTANTS = {"recordmill": None, "beam": run_beam, "memory": run_memory}
 
 
 def run(name: str, folder: str, output: str) -> Measured:
-    """Runs one contestant in a new process, and deletes its output."""
+    """Runs one program in a new process, and deletes its output."""
     own = ["-m", "beam_pipelines", "prepare", f"--input={folder}", f"--output={output}", "--records=verbatim"]
     other = ["-m", "tests.benchmarks.verbatim_benchmark", "--only", name, folder, output]
     try:
@@ -81,7 +81,7 @@ def run(name: str, folder: str, output: str) -> Measured:
 
 
 def compare(num_records: int, names: list[str], rounds: int) -> None:
-    """Prints a row for each contestant."""
+    """Prints a row for each program."""
     runs = collections.defaultdict(list)
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch, "records")

@@ -173,7 +173,7 @@ def changed_task(changed: Any) -> Files:
 
 
 def encode_brush(pixels: np.ndarray, sizes: Sequence[int] = (3, 4, 8, 16)) -> list[int]:
-    """Encodes a mask as Label Studio's brush does: runs of equal values, and values of their own."""
+    """Encodes a mask as Label Studio's brush does, in runs of equal values and runs of different values."""
     values = np.repeat(pixels.ravel() * 255, 4)
     bits = f"{len(values):032b}{7:05b}" + "".join(f"{size - 1:04b}" for size in sizes)
     starts = [0, *(np.flatnonzero(np.diff(values)) + 1), len(values)]

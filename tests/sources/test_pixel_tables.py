@@ -45,7 +45,7 @@ SPLITS = ("Training", "PublicTest", "PrivateTest")
 
 @pytest.mark.slow(1)
 def test_one_cell_of_pixels_and_a_column_of_splits(tmp_path: pathlib.Path, capsys) -> None:
-    """As in FER2013."""
+    """The table has the columns of FER2013."""
     images = pictures(48, 48)
     rows = [[index % 7, " ".join(map(str, image.ravel())), SPLITS[index % 3]] for index, image in enumerate(images)]
     path = write_csv(tmp_path, ["emotion", "pixels", "Usage"], rows)

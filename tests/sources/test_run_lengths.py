@@ -86,7 +86,7 @@ def test_run_lengths_become_masks(tmp_path: pathlib.Path, form: str) -> None:
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("classes", [[1, 2, 3], ["crazing", "patch", "scratch"]])
 def test_rows_of_an_image_are_regions_of_classes(tmp_path: pathlib.Path, capsys, classes: list[Any]) -> None:
-    """As in Severstal's tables. Later rows are drawn over earlier rows."""
+    """The table is like Severstal's. Later rows are drawn over earlier rows."""
     rows = [
         {"ImageId": f"{index}.png", "ClassId": classes[(index + number) % 3], "EncodedPixels": pairs(made_mask(index + 100 * number))}
         for number in range(2)

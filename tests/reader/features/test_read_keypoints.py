@@ -45,7 +45,7 @@ def check_batch(images: np.ndarray, points: np.ndarray, tolerance: float, swaps:
 
     Args:
         images: uint8 [batch, height, width, 3].
-        points: float32 [batch, 3, 2], relative.
+        points: float32 [batch, 3, 2], as fractions of the width and height.
         tolerance: The largest difference in pixels.
         swaps: Whether the first two points are exchanged in flipped images.
     """
