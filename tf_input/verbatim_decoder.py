@@ -13,7 +13,7 @@ from tf_input.read_config import ReadConfig
 
 RECORD = "record"  # the name of the only feature, which contains the whole record
 _FEATURES: Mapping[str, Feature] = {RECORD: Feature(RECORD, "text")}
-# Options for the features of examples, which are unknown.
+# Options that require the features of records, which are unknown.
 _OF_FEATURES = (
     *("image_size", "channels", "augment", "augment_together", "fit", "inputs", "targets", "max_objects", "ragged", "max_length"),
     *("use_weights", "class_weight", "one_hot", "balance", "transform", "antialias", "padding_value", "encoded", "flip_pairs"),
@@ -25,7 +25,7 @@ class VerbatimDecoder(ExampleDecoder):
     """A function that parses a batch of records with the user function `parse`.
 
     Attributes:
-        parse_record: The function that is called with each record; None returns the records.
+        parse_record: The user function that parses a record. None returns records without parsing.
         num_outputs: The length of the tuple that `parse_record` returns; 1 if it returns `x`.
     """
 

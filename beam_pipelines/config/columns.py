@@ -6,7 +6,7 @@ name for the feature, `tree_height=height:float`.
     kind          content of a cell                                           feature
     class         a class name or an integer                                  class_label
     one_hot       several columns: a 1 in the column that has the name of     class_label
-                  the class, and a 0 in all others (`class` means the same)
+                  the class, and a 0 in all others (`class` is a synonym)
     one_hot[N]    a list of N values as in `multi_hot[N]`, with a single 1    class_label
     multi_label   a list, or names separated by "|"; several columns: a 0     class_label, any number of labels
                   or 1 in each column, whose names are the classes

@@ -12,7 +12,7 @@ _MAX_GROUPS = 8  # RE2 has the references 1 to 9, and the first reference is the
 
 
 class KeyPattern:
-    """Matches a regular expression with keys.
+    """Searches keys for a match of a regular expression.
 
     Args:
         pattern: A regular expression in RE2 syntax, without look-around and back-references.
@@ -48,7 +48,7 @@ class KeyPattern:
         return self._find(keys, self._first if name is None else self._numbers[name])
 
     def find_matches(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Returns the text in each key that the whole pattern matches, in UTF-8, or an empty text."""
+        """Returns the match of the whole pattern in each key, in UTF-8, or an empty string."""
         return self._find(keys, 0)
 
     def _find(self, keys: Sequence[bytes], number: int) -> list[bytes]:

@@ -65,10 +65,9 @@ class SourceConfig:
 
     Attributes:
         kind: The format of the source. None detects the format.
-        has_images: Whether each example has an image. If the kind `may_omit_images`, opening the source can change True
-            to False.
-        rows: The meaning of a row of a table, one of `ROWS`: an image, a box of an image, or one of several values of an
-            image. Rows of boxes and values are grouped by image. None detects the meaning.
+        has_images: Whether each example has an image. Opening the source can change True to False.
+        rows: What a row of a table is, one of `ROWS`: an image, a box of an image, or one of several values of an image.
+            Rows of boxes and values are grouped by image. None detects the value.
         column_names: The names of the columns of a table without a header. Empty if the table has a header.
         image_root: The base folder of relative paths. None selects the folder of the table or the annotations.
         image_folders: The folders below `image_root` in which images are searched, if there are several.
@@ -95,18 +94,18 @@ class SourceConfig:
         defaults: A mapping from column or field to the value that replaces missing cells.
         bad_boxes: What happens to a box that is not inside its image, one of `BAD_BOXES`.
         drawn_on: The image orientation that boxes and masks refer to, one of `DRAWN_ON`: `file` is the stored
-            orientation, `upright` applies EXIF. None selects `upright` if the image size in the annotations proves it,
-            and `file` otherwise.
+            orientation, `upright` applies EXIF. None selects `upright` if only the upright image has the size in the
+            annotations, and `file` otherwise.
         box_format: The meaning of the four numbers of a box in a table or a sample, one of `BOX_FORMATS`. None selects
             the format that the names of columns state, and otherwise `xywh` unless the numbers make it unlikely.
-        box_unit: The unit of these numbers, one of `BOX_UNITS`. None selects pixels unless the numbers cannot be
+        box_unit: The unit of boxes and keypoints, one of `BOX_UNITS`. None selects pixels, unless the numbers cannot be
             pixels.
         has_masks: Whether to draw masks from the outlines in the source.
-        mask_suffix: The end of the names of masks, without the extension. Empty selects the usual ends.
+        mask_suffix: The suffix of mask names, before the extension. Empty selects the usual suffixes.
         mask_colors: A mapping from the colors of masks, such as `64,128,64`, or from their values, such as `0`, to class
             names. None looks for a file with the mapping. An empty mapping means that values are class numbers.
         mask_values: A mapping from the values of masks to class numbers. Empty keeps the values.
-        records: How records are stored: `verbatim`, unchanged. None means as examples with the features of the dataset.
+        records: `verbatim` stores records unchanged. None converts records to examples.
         layout: The layout of TFRecords of other programs, as the name of a layout or as a mapping.
         record_layout: The fields of fixed-length records.
         header_bytes: The number of bytes before the first fixed-length record of a file.

@@ -12,7 +12,7 @@ class SourceKind:
         summary: A noun phrase for the help text of `--source`.
         options: The fields of `SourceConfig` that apply to the format, besides those that apply to all formats.
         synonyms: Names of file formats and of other tools, in lower case, for which the source is suggested.
-        is_of_values: Whether examples never have images, so that users expect none.
+        is_of_values: Whether examples never have images.
         rows_name_images: Whether each input contains the path of its image, so that several inputs may share an image.
         has_named_samples: Whether each input has a name in its file. The name is the key unless a column contains keys.
         has_image_classes: Whether `--label` may name classes of entire images, although the format has no columns.
@@ -61,6 +61,5 @@ class SourceKind:
 
     @property
     def has_class_folders(self) -> bool:
-        """Whether classes are folders. Then empty folders are classes too, and their names are class names even if they
-        look like numbers or lists."""
+        """Whether folders are classes, even if a folder is empty or its name looks like a number or a list."""
         return "class_folder_depth" in self.options

@@ -18,13 +18,14 @@ class Crops(Protocol):
     """The crops of the images in a batch, as in `decoding.crop_geometry.CropGeometry`.
 
     Attributes:
-        flipped: Whether each image is flipped left to right, bool [batch]; None: no image.
+        flipped: Whether each image is flipped left to right, bool [batch]. None if no image is flipped.
     """
 
     flipped: tf.Tensor | None
 
     def canvas_boxes(self) -> tf.Tensor:
-        """Returns the canvas in relative image coordinates, (ymin, xmin, ymax, xmax), float32 [batch, 4]."""
+        """Returns the area that each output image shows, which can include padding, as (ymin, xmin, ymax, xmax) in
+        fractions of the image, float32 [batch, 4]."""
 
 
 class PositionKind(abc.ABC):
@@ -53,7 +54,7 @@ class PositionKind(abc.ABC):
             crops: The crops of the images.
             feature: The feature.
             config: The options of reading.
-            images: The index of the image of each value, int [n]; None: one value for each image.
+            images: The index of the image of each value, int [n]. None if each image has one value.
         """
 
     @abc.abstractmethod

@@ -91,8 +91,8 @@ class Keypoints(PositionKind):
 
 
 def flip_pairs(feature: Feature, config: ReadConfig) -> Sequence[tuple[int, int]]:
-    """Returns the pairs of points that a horizontal flip exchanges: those of the option `flip_pairs`, or else the points
-    whose names differ only in left and right."""
+    """Returns the pairs of points that a horizontal flip exchanges: the option `flip_pairs`, or the default
+    `pairs_of_names`."""
     given = config.flip_pairs_of(feature.name)
     return pairs_of_names(feature.point_names) if given is None else given
 
@@ -105,7 +105,7 @@ def pairs_of_names(names: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _exchanged(num_points: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """Returns the index of the point that each point of a flipped image comes from."""
+    """Returns the index in the original image of each point of a flipped image."""
     order = list(range(num_points))
     for first, second in pairs:
         order[first], order[second] = second, first
