@@ -119,12 +119,12 @@ def add_prepare(commands: argparse._SubParsersAction) -> None:
 
 
 def _formats() -> str:
-    """Returns a sentence about each source format."""
+    """Describes each source format in a sentence."""
     return " ".join(f"{name}: {source.kind.summary}." for name, source in source_classes().items())
 
 
 def _name_formats(prepare: argparse.ArgumentParser) -> None:
-    """Adds the formats to which an option applies to its help, if it does not apply to all formats."""
+    """Appends the supported formats to the help of each option that does not apply to all formats."""
     fields = {option: field for field, option in OPTION_OF.items()}
     for action in prepare._actions:
         formats = formats_with(fields.get(action.dest, f"source.{action.dest}").removeprefix("source."))

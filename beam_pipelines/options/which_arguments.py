@@ -7,8 +7,8 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.options.benchmark_arguments import parse_height_and_width, parse_num_bytes, parse_order
 from beam_pipelines.options.command_parser import add_command
 
-# The options of `batches` that affect which examples are in a batch. Image options matter, too: `augment` implies a
-# shuffle, and the size of the images decides if a split is cached in memory, which changes the order.
+# The options of `batches` that determine the examples in a batch. They include image options: `augment` implies a
+# shuffle, and the size of the images determines whether a split is cached in memory, which changes the order.
 TRAINING_OPTIONS = (
     *("batch_size", "seed", "shuffle", "drop_remainder", "inputs", "targets", "where", "fold", "subset", "take", "balance", "channels"),
     *("transform", "on_error", "memory_budget", "read_buffer", "image_size", "fit", "augment", "antialias", "encoded"),

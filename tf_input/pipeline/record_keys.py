@@ -1,4 +1,4 @@
-"""Adds keys to records that do not contain their keys, so that batches of records carry the keys along."""
+"""Joins records with their keys in one byte string, for batches with keys if records do not contain their keys."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,7 +7,7 @@ _LENGTH = np.dtype("<u4")
 
 
 def add_keys(records: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Adds the keys of examples to their records, for batches with keys. The records do not contain their keys.
+    """Joins each record with its key.
 
     Args:
         records: The records, bytes as objects [n], or None for corrupt records.
