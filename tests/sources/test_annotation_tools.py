@@ -1,7 +1,7 @@
 """Tests the sources of annotation tools: boxes, masks, dead letters, hostile files, object stores and runners.
 
-Every format describes the same three pictures: `1` with a cat and a dog that overlap, `2` with a dog, `3` without
-objects.
+In each format, the same three images are annotated: `1` with an overlapping cat and dog, `2` with a dog, and `3`
+without objects.
 """
 
 import base64
@@ -36,7 +36,7 @@ from object_stores import StoreServer, connected_to, shared_server, upload_files
 
 WIDTH, HEIGHT = 48, 32
 IMAGES = {name: png(int(name), HEIGHT, WIDTH) for name in "123"}
-# Class, xmin, ymin, xmax, ymax. The second object of picture 1 is larger.
+# The objects of each image: (class, xmin, ymin, xmax, ymax). The second object of image 1 is larger than the first.
 BOXES = {"1": [("cat", 4, 5, 14, 17), ("dog", 10, 10, 30, 20)], "2": [("dog", 2, 3, 8, 9)], "3": []}
 Files = dict[str, bytes]
 
@@ -45,12 +45,12 @@ class Format(NamedTuple):
     """A source format.
 
     Attributes:
-        write: Function that returns the files of the source for the objects of each image.
-        input: Path of --input below the folder of the files.
-        key: Key of an example, given the name of its picture.
-        has_masks: Whether the format has --masks.
-        splits: Option for a dataset with only training examples.
-        flags: Additional features of each object of picture 1.
+        write: A function that returns the files of the source, given the objects of each image.
+        input: The path of `--input`, relative to the folder with the files.
+        key: A function that returns the key of an example, given the name of its image.
+        has_masks: Whether the format supports `--masks`.
+        splits: The option that writes all examples to the split `train`.
+        flags: The expected additional features of each object of image 1.
     """
 
     write: Callable[[Mapping[str, Sequence[tuple]]], Files]
@@ -67,7 +67,7 @@ def corners(box: tuple) -> list[list[float]]:
 
 
 def labelme(shapes: Sequence[Mapping[str, Any]], **fields: Any) -> bytes:
-    """Returns the JSON file of a picture as LabelMe writes it."""
+    """Returns the content of a LabelMe JSON file."""
     size = {"imageHeight": HEIGHT, "imageWidth": WIDTH}
     content = {"version": "5.2.1", "flags": {}, "shapes": shapes, "imagePath": "1.png", "imageData": None, **size}
     return json.dumps({**content, **fields}).encode()
@@ -120,7 +120,7 @@ def write_cvat(boxes: Mapping[str, Sequence[tuple]]) -> Files:
 
 
 def changed_cvat(*shapes: str, more: str = "") -> Files:
-    """Returns the file of CVAT with other shapes in picture 1."""
+    """Returns a CVAT file with the given shapes in image 1."""
     others = [cvat_image(name=f"{name}.png") for name in "23"]
     return {"annotations.xml": cvat(cvat_image(*shapes, more=more), *others)}
 
@@ -163,7 +163,7 @@ def write_label_studio(boxes: Mapping[str, Sequence[tuple]]) -> Files:
 
 
 def changed_label_studio(*values: Mapping[str, Any]) -> Files:
-    """Returns an export with other regions in picture 1."""
+    """Returns a Label Studio export with the given regions in image 1."""
     others = [task(image=f"s3://bucket/a/{name}.png", number=int(name)) for name in "23"]
     return {"export.json": json.dumps([task(*map(result, values)), *others]).encode()}
 
@@ -173,7 +173,7 @@ def changed_task(changed: Any) -> Files:
 
 
 def encode_brush(pixels: np.ndarray, sizes: Sequence[int] = (3, 4, 8, 16)) -> list[int]:
-    """Encodes a mask as Label Studio's brush does, in runs of equal values and runs of different values."""
+    """Encodes a mask like Label Studio's brush. The values of single pixels are stored verbatim."""
     values = np.repeat(pixels.ravel() * 255, 4)
     bits = f"{len(values):032b}{7:05b}" + "".join(f"{size - 1:04b}" for size in sizes)
     starts = [0, *(np.flatnonzero(np.diff(values)) + 1), len(values)]
@@ -221,13 +221,13 @@ def via_project(entries: Mapping[str, Any]) -> bytes:
 
 
 def changed_via(*regions: Any, **fields: Any) -> Files:
-    """Returns a project with other regions in picture 1."""
+    """Returns a VGG Image Annotator project with the given regions in image 1."""
     entries = {"1": via_entry(*regions) | fields, **{name: via_entry(name=f"{name}.png") for name in "23"}}
     return {"via_project.json": via_project(entries)}
 
 
 def via_csv(entries: Mapping[str, Any]) -> bytes:
-    """Returns the CSV export of the VGG Image Annotator."""
+    """Converts entries to a CSV export of the VGG Image Annotator."""
     written = io.StringIO()
     rows = csv.writer(written)
     rows.writerow(["filename", "file_size", "file_attributes", "region_count", "region_id", "region_shape_attributes", "region_attributes"])
@@ -272,7 +272,7 @@ FORMATS = {
 
 
 class Listing:
-    """Lists all parts of an input, with a new source object for each part, as Beam workers do."""
+    """The result of listing an input, with a new source object for each listing task, as in Beam workers."""
 
     def __init__(self, path: str, kind: str, spool: pathlib.Path | None = None, source: Mapping[str, Any] = {}, **options: Any) -> None:
         config = PrepareJob(path, "out", "made", source=SourceConfig(kind=find_kind(kind), **source), **options)
@@ -356,7 +356,7 @@ def test_object_store_lists_the_same_as_a_disk(server, tmp_path, kind):
 
 
 def enlarge(kind: str, num: int) -> Files:
-    """Returns the files of a source with `num` pictures. Picture `k` has the objects of picture `k % 3 + 1`."""
+    """Returns the files of a source with `num` images. Image `k` has the objects of image `k % 3 + 1` in `BOXES`."""
     case = FORMATS[kind]
     files = case.write({str(number): BOXES[str(number % 3 + 1)] for number in range(num)})
     for path in [path for path in files if path.endswith(".png")]:
@@ -406,7 +406,7 @@ def test_two_runners_write_the_same_bytes(tmp_path, kind):
     assert engines.digest(tmp_path / "local") == engines.digest(tmp_path / "prism")
 
 
-# Content of annotations: format, changes of the files, expected boxes of picture 1.
+# Valid annotations: (format, changed files, expected boxes of image 1).
 
 CAT = ("cat", 4, 5, 14, 17)
 SHAPES: dict[str, tuple[str, Files, list[tuple]]] = {
@@ -543,10 +543,10 @@ def test_shapes_become_boxes(tmp_path, case):
     np.testing.assert_allclose([box[1:] for box in actual], [box[1:] for box in expected], atol=1e-6)
 
 
-# Invalid and hostile annotations of picture 1: format, changes of the files, reason, words of the message.
+# Invalid and hostile annotations of image 1: (format, changed files, reason, words of the message).
 
 DEEP = b"[" * 200_000
-# A PNG of one pixel whose header states 458,752 x 458,752 pixels.
+# A PNG with one pixel, and a header that claims 458,752 x 458,752 pixels.
 BOMB = encode(np.ones((1, 1), np.uint8), "PNG").replace(b"\0\0\0\1\0\0\0\1", b"\0\7\0\0\0\7\0\0")
 BAD: dict[str, tuple[str, Files, str, list[str]]] = {
     "labelme NaN": ("labelme", {"1.json": labelme([labelme_shape(("cat", 4, 5, float("nan"), 9))])}, "bad_box", ["shape 1", "cat", "nan"]),
@@ -669,7 +669,7 @@ def test_label_names_reject_other_classes(tmp_path, kind):
     assert letter.reason == "bad_label" and "'cat'" in letter.message and len(listed.images) == 2
 
 
-# Files that are invalid as a whole: format, changes of the files, words of the message.
+# Files that are invalid as a whole: (format, changed files, words of the message).
 DTD = '<!DOCTYPE x [<!ENTITY a "1"><!ENTITY b "&a;&a;">]>'
 INVALID: dict[str, tuple[str, Files, list[str]]] = {
     "cvat video": ("cvat", {"annotations.xml": cvat('<track id="0" label="cat"></track>')}, ["CVAT for video", "for images 1.1"]),

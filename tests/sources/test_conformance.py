@@ -1,6 +1,6 @@
-"""Tests that each registered source format conforms to the rules for sources, on the same pictures for each format.
+"""Tests that each registered source format conforms to the rules for sources.
 
-`made_sources.CASES` contains the formats. `test_source_tasks` tests the values of examples, and `test_source_engines`
+The inputs are in `made_sources.CASES`. `test_source_tasks` tests the values of examples, and `test_source_engines`
 tests that all runners and object stores write the same bytes.
 """
 
@@ -17,7 +17,7 @@ from beam_pipelines.sources.registry import formats_with, source_classes
 from made_sources import CASES, write_lines
 
 ROOT = pathlib.Path(__file__).parents[2]
-# Values of options that are valid on the command line for each field of `SourceConfig`.
+# A valid command-line value of the option for each field of `SourceConfig`.
 VALUES = {
     **{"has_images": "none", "divide": "train", "labels": "label", "features": "other", "defaults": "label=x"},
     **{"mask_suffix": "_m", "mask_colors": "colors.csv", "mask_values": "255=1"},
@@ -29,7 +29,7 @@ VALUES = {
 
 
 def first_case(kind: str) -> str:
-    """Returns the name of the first case of a source format."""
+    """Returns the name of the first entry of `CASES` for a source format."""
     return next(name for name in CASES if re.split("[ ,]", name)[0] == kind)
 
 
@@ -38,7 +38,7 @@ WITH_IMAGES = [kind for kind in FORMATS if not source_classes()[kind].kind.is_of
 
 
 def write(kind: str, folder: pathlib.Path) -> tuple[str, list[str]]:
-    """Writes the input of a source format, and returns its path and the options of `prepare`."""
+    """Writes an input in a source format. Returns the path of the input and the options of `prepare`."""
     if kind not in WITH_IMAGES:
         return f"{folder}/{write_lines(folder)}".rstrip("/"), ["--source", kind]
     case = CASES[first_case(kind)]

@@ -28,7 +28,7 @@ NAMES = b"names: [cat, dog]\n"
 
 
 class Listing:
-    """Lists all parts of an input. Uses a new source object for each part of the listing, as Beam workers do."""
+    """The result of listing an input, with a new source object for each listing task, as in Beam workers."""
 
     def __init__(self, root: os.PathLike[str], *, source: Mapping[str, Any] = {}, with_sizes: bool = False, **options: Any) -> None:
         config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig(kind=find_kind("yolo"), **source), **options)
@@ -62,7 +62,7 @@ class Listing:
         return self.images[key].values["objects"].labels
 
 
-# Layouts: the name of the input, files, and the expected split of each image.
+# Layouts: (path of --input, files, expected split of each image).
 
 ULTRALYTICS = {"images/train/1.jpg": IMAGE, "labels/train/1.txt": BOX, "images/val/2.jpg": IMAGE, "labels/val/2.txt": BOX}
 ROBOFLOW = {
@@ -245,12 +245,12 @@ def test_boxes_in_the_first_training_batch_equal_those_of_another_parser(tmp_pat
 
 
 def list_labels(root: pathlib.Path, data: bytes, **source: Any) -> Listing:
-    """Lists an image with the given label file, in a dataset with the classes `cat` and `dog`."""
+    """Lists a dataset with the classes `cat` and `dog`, in which the image `1.jpg` has the given label file."""
     write_files(root, {"images/1.jpg": IMAGE, "labels/1.txt": data, "images/2.jpg": IMAGE, "labels/2.txt": BOX, "classes.txt": b"cat\ndog"})
     return Listing(root, source=source)
 
 
-# Label file, expected boxes (ymin, xmin, ymax, xmax), expected classes.
+# Valid label files: (content, expected boxes (ymin, xmin, ymax, xmax), expected classes).
 VALID = {
     "box": (b"0 0.5 0.25 0.5 0.25", [(0.125, 0.25, 0.375, 0.75)], ["cat"]),
     "class as a float": (b"1.0 0.5 0.25 0.5 0.25", [(0.125, 0.25, 0.375, 0.75)], ["dog"]),
@@ -270,7 +270,7 @@ def test_valid_label_file(case, tmp_path):
     assert (list(objects.boxes), list(objects.labels), objects.is_relative) == (boxes, labels, True)
 
 
-# Label file, reason, words of the message.
+# Invalid label files: (content, reason, words of the message).
 INVALID = {
     "unknown class": (b"0 0.5 0.5 1 1\n2 0.5 0.5 1 1", "bad_label", ["labels/1.txt", "line 2", "is 2", "0 to 1"]),
     "negative class": (b"-1 0.5 0.5 1 1", "bad_label", ["line 1", "-1"]),
@@ -395,7 +395,7 @@ def test_masks_draw_small_polygons_over_large_polygons(tmp_path):
     listed = list_labels(tmp_path, b"0 0 0 0.5 0 0.5 0.5\n1 0 0 1 0 1 1 0 1\n", has_masks=True)
     regions = listed.images["images/1.jpg"].values["mask"]
     assert regions.labels == ("dog", "cat") and regions.is_relative and regions.image_size is None
-    assert listed.reasons == {"images/2.jpg": "bad_mask"}  # a box
+    assert listed.reasons == {"images/2.jpg": "bad_mask"}  # Its label file contains a box instead of a polygon.
 
 
 @pytest.mark.slow
