@@ -47,7 +47,7 @@ class Extras(NamedTuple):
         num_class_masks: The number of masks that contain other values.
         num_dropped_boxes: The number of boxes that were dropped because they are completely outside the image.
         num_clipped_boxes: The number of boxes that were clipped because they are partly outside the image.
-        is_turn_guessed: Whether EXIF rotates the image but the source does not state whether boxes and masks rotate.
+        is_turn_guessed: Whether EXIF rotates the image without information on whether boxes and masks rotate.
         images: A mapping from the name of each additional image to its properties.
         tensors: A mapping from tensor feature to its sums. Empty if the example is not sampled for statistics.
         coordinates: A mapping from each feature that may contain coordinates to its statistics. Empty if the image was

@@ -230,8 +230,7 @@ class ImageStatistics:
         num_class_masks: The number of masks that contain other values.
         num_dropped_boxes: The number of dropped boxes.
         num_clipped_boxes: The number of clipped boxes.
-        num_turns_guessed: The number of images that EXIF rotates, if the source does not say whether their boxes or
-            masks are rotated too.
+        num_turns_guessed: The number of images that EXIF rotates without information on whether boxes and masks rotate.
         coordinates: A mapping from each feature that may contain coordinates to the statistics of its numbers.
         num_outside: A mapping from each feature of a kind in `features.kinds` to the number of positions that were
             removed because they are outside the image.

@@ -30,7 +30,7 @@ _STOP_SECONDS, _POLL_SECONDS = 5.5, 1.2
 _CLEAN_SECONDS = 10.0  # Time for exit handlers of libraries after a normal end.
 _SAME_SECONDS = 0.5  # A terminal and a process supervisor can both send the signal for one Ctrl-C.
 
-# Global state of the process, because signals are global, too.
+# Global state, because signals arrive at the whole process.
 _received: int | None = None
 _find_published: Callable[[], str] = str
 _num_without_time_limit = 0

@@ -29,7 +29,7 @@ class WorkerProcesses:
     """A pool with a fixed number of child processes, for module-level functions with picklable arguments.
 
     A process that ends is replaced. If a process ends unexpectedly, its task fails and is not retried. The usual cause
-    is a lack of memory, so a retry would fail, too.
+    is a lack of memory, so a retry would also fail.
     """
 
     def __init__(self, num_processes: int) -> None:

@@ -75,7 +75,7 @@ def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) 
     orders = orders[by_order]
     is_tied = orders[1:] == orders[:-1]
     positions, collisions = members[by_order], Collisions()
-    # The stored 64 bits are equal. The full 128-bit shuffle key decides the order, unless the keys are equal, too.
+    # The stored 64 bits are equal, so the full 128-bit shuffle key determines the order, unless the keys are equal.
     if is_tied.any():
         keys, paths = list(references.keys), list(references.paths)
         tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))

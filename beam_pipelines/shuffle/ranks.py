@@ -20,7 +20,7 @@ from beam_pipelines.errors import UserError
 BLOCK_REFERENCES = 1 << 19
 BLOCK_BYTES = 96 << 20
 
-# Small inputs are divided into a few blocks, too, so that sorting needs little memory.
+# Even small inputs are divided into several blocks, so that sorting needs little memory.
 FEW_BLOCKS, SMALL_BLOCK_REFERENCES = 4, 1 << 14
 
 # Readers interleave shards, so a small dataset gets several. The shards of a large dataset have a size that is

@@ -35,7 +35,7 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
         rests = [need % scale for need in of_row]
         sums = [(total + rest) % scale for total, rest in zip(sums, rests)]
         cells.add_row(row, rests)
-    # The last row makes the column sums integers, too.
+    # The last row makes the sums of the columns integers.
     cells.add_row(len(needs), [-total % scale for total in sums])
     for row, column in cells.rounded_up:
         if row < len(needs):

@@ -35,10 +35,10 @@ class Record(NamedTuple):
     """A valid record of a TFRecord or ArrayRecord file.
 
     Attributes:
-        offset: The offset of the record's header in the decompressed file, in bytes. The record number in an
+        offset: The byte offset of the record in the decompressed file; in an ArrayRecord file, the record number.
+        data: The data of the record, such as a serialized example.
+        header, footer: The bytes before and after the data, which contain the length and the checksums. Empty in an
             ArrayRecord file.
-        data: The data of the record, such as a serialized example. header, footer: The bytes before and after the data:
-            the length and the checksums. Empty in an ArrayRecord file.
     """
 
     offset: int

@@ -164,7 +164,7 @@ class _Transformer:
     """
 
     def __init__(self, transform: Transform, schema: Sequence[Feature]) -> None:
-        # Keep a reference. If the graph is freed, the functions of its loops and conditions are freed, too.
+        # Keeps a reference, because the functions of loops and conditions are freed together with the graph.
         self._transform = transform
         self._schema = transform.info.schema
         names = [feature.name for feature in self._schema]

@@ -68,8 +68,8 @@ def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
     """Checks a shard, its index and its catalog.
 
     Args:
-        shared_context: A `VerifyContext`, from `share`. split, index: The split of the shard, and the index of the
-            shard in the split.
+        shared_context: A `VerifyContext`, from `share`.
+        split, index: The split of the shard, and the index of the shard in the split.
 
     Raises:
         StorageError: A store failed. The files may be valid.

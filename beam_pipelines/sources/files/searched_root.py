@@ -20,7 +20,7 @@ class SearchedRoot(Root):
         follows_links: Whether links may lead outside the root, and to folders.
         folders: The searched folders, relative to the root. An empty string is the root itself.
         ignore: Glob patterns of names or paths to ignore.
-        is_deep: Whether to search the subfolders of these folders too.
+        is_deep: Whether to also search the subfolders of the searched folders.
     """
 
     def __init__(self, path: str, follows_links: bool, folders: tuple[str, ...], ignore: tuple[str, ...], is_deep: bool) -> None:

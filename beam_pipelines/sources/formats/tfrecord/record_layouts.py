@@ -1,7 +1,6 @@
 """Finds the image, the labels and all other features in records from other tools.
 
-The module `tf_input.record_layouts` defines the known layouts and the syntax of `--layout`. `tf_input.open_tfrecords`
-uses them too.
+The module `tf_input.record_layouts` defines the known layouts and the syntax of `--layout`.
 """
 
 import dataclasses
