@@ -433,6 +433,28 @@ def test_pattern_selects_matching_tables(tmp_path: pathlib.Path) -> None:
             Listing(tmp_path / pattern)
 
 
+def test_split_folders_in_a_pattern_give_splits(tmp_path: pathlib.Path) -> None:
+    names = [f"{site}{split}/_annotations.csv" for site in ("", "a/", "b/") for split in ("train", "valid", "test")]
+    write_files(tmp_path, {name: b"file_name,label\nx.jpg,1\n" for name in (*names, "more/_annotations.csv", "_annotations.csv")})
+    cases = {
+        "{train,valid,test}/_annotations.csv": {"train/x.jpg": "train", "valid/x.jpg": "validation", "test/x.jpg": "test"},
+        "t*/_annotations.csv": {"train/x.jpg": "train", "test/x.jpg": "test"},
+        "?/t*/_annotations.csv": {f"{site}/{split}/x.jpg": split for site in "ab" for split in ("train", "test")},
+        "{train,a/test}/*.csv": None,
+        "*/_annotations.csv": None,
+        "{.,train}/_annotations.csv": None,
+    }
+    for pattern, splits in cases.items():
+        if splits is None:
+            with pytest.raises(UserError, match="is not named like a split.*--split_folders=no"):
+                Listing(tmp_path / pattern)
+        else:
+            assert Listing(tmp_path / pattern).splits == splits, pattern
+        assert {*Listing(tmp_path / pattern, config={"split_folders": False}).splits.values()} == {None}, pattern
+    with pytest.raises(UserError, match="--splits: .* has splits .*--split_folders=no"):
+        Listing(tmp_path / "t*/_annotations.csv", config={"splits": parse_splits("train=1")})
+
+
 def test_part_files_may_be_empty(tmp_path: pathlib.Path) -> None:
     parts = {"part-0.jsonl": b"", "part-1.jsonl": b"\n[]\n", "part-2.jsonl": to_jsonl(ROWS)}
     listed = Listing(write_files(tmp_path, parts))

@@ -127,8 +127,8 @@ class _Finder:
                 f"--input={self._config.input}: matches {shown}. Change the pattern so that it matches files of one "
                 f"format, named {self._extensions}."
             )
-        stems = [_SHARD.sub("", os.path.basename(name).split(".")[0]) for name in paths]
-        return self._input, [self._make_file(name, split) for name, split in zip(paths, self._name_splits(stems))]
+        names = _split_folders_of(paths) or [_SHARD.sub("", os.path.basename(name).split(".")[0]) for name in paths]
+        return self._input, [self._make_file(name, split) for name, split in zip(paths, self._name_splits(names))]
 
     def _make_file(self, name: str, split: str | None) -> TableFile:
         try:
@@ -175,3 +175,17 @@ class _Finder:
         if config.asks_for_shares and not config.source.divide:
             raise given_already(config, config.input, "--split_folders=no", splits)
         return splits
+
+
+def _split_folders_of(paths: list[str]) -> list[str]:
+    """Returns the name of the split folder of each file, or an empty list if no folder is named like a split.
+
+    The split folders are at the deepest level that has a folder named like a split. In `site/train/labels.csv`, this is the
+    second level. For a file without a folder at this level, the list contains the name of the file.
+    """
+    components = [path.split("/") for path in paths]
+    for level in reversed(range(max(map(len, components)) - 1)):
+        names = [parts[min(level, len(parts) - 1)] for parts in components]
+        if any(name.lower() in SPLIT_FOLDERS for name in names):
+            return names
+    return []
