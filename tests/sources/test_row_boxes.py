@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.columns import parse_labels
+from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import InvalidInput
@@ -214,6 +214,26 @@ def test_values_of_an_image_are_kept_beside_its_boxes(tmp_path: pathlib.Path) ->
     assert image.values["objects"].labels == ("cat", "dog")
     table, (image,), _ = list_table(tmp_path / "boxes.csv", ["objects=class", "score:float[]"])
     assert image.values["score"] == (0.5, 0.25)
+
+
+def test_requested_columns_are_not_boxes(tmp_path: pathlib.Path, capsys) -> None:
+    write_images(tmp_path, ["a.png", "b.png"])
+    table = write_csv(tmp_path / "rows.csv", "image,label,x1,y1,x2,y2", [["a.png", "ant", 1, 2, 30, 20], ["b.png", "bee", 3, 4, 5, 6]])
+    assert prepare(table, "--feature=pose=x1,y1,x2,y2:keypoints", "--splits=train=1") == 0
+    assert "each row is a box" not in capsys.readouterr().err
+    first, _ = sorted(read_records(tmp_path), key=lambda record: record["key"])
+    assert "objects/bbox" not in first
+    np.testing.assert_allclose(first["pose"], [1 / WIDTH, 2 / HEIGHT, 30 / WIDTH, 20 / HEIGHT], rtol=1e-6)
+    images = list_table(table, features=(parse_column("--feature", "x1:float[]", "text"),), rows="boxes")[1]
+    assert [len(image.values["objects"].boxes) for image in images] == [1, 1]
+
+
+def test_requested_box_columns_of_repeated_images_need_a_choice(tmp_path: pathlib.Path, capsys) -> None:
+    write_images(tmp_path, ["a.png"])
+    table = write_csv(tmp_path / "rows.csv", "image,label,x1,y1,x2,y2", [["a.png", "ant", 1, 2, 30, 20], ["a.png", "ant", 3, 4, 5, 6]])
+    assert prepare(table, "--feature=x1:float[]") == 2
+    error = capsys.readouterr().err
+    assert "--rows boxes" in error and "--rows images" in error
 
 
 def test_boxes_without_a_class_column_have_one_class(tmp_path: pathlib.Path) -> None:

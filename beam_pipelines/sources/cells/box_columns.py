@@ -1,7 +1,7 @@
 """Recognises tables in which each row is a box, by the names of the columns."""
 
 import re
-from typing import Mapping, NamedTuple, Sequence
+from typing import Collection, Mapping, NamedTuple, Sequence
 
 # Names of the four columns of a box, in lower case, without punctuation and without a prefix such as `bbox_`.
 _BOXES = {
@@ -55,9 +55,15 @@ class BoxColumns(NamedTuple):
         return (*self.box, *((self.label,) if self.label else ()), *self.flags, *self.size)
 
 
-def find_box_columns(columns: Sequence[str], image: str | None = None) -> BoxColumns | None:
-    """Returns the columns of boxes, or None if no names show that each row is a box. Skips the column `image`."""
-    box, box_format = _find_box([name for name in columns if name != image])
+def find_box_columns(columns: Sequence[str], image: str | None = None, used: Collection[str] = ()) -> BoxColumns | None:
+    """Returns the columns of boxes, or None if no names show that each row is a box.
+
+    Args:
+        columns: The names of all columns.
+        image: The column with the image, which is skipped.
+        used: The columns that have another meaning, such as keypoints. They cannot be the sides of a box.
+    """
+    box, box_format = _find_box([name for name in columns if name != image and name not in used])
     if not box:
         return None
     plain = {_plain(name): name for name in reversed(columns) if name not in (*box, image)}

@@ -142,11 +142,16 @@ def _choose_rows(head: TableHead, config: SourceConfig, chooser: "_Chooser", fil
     if image is None or OBJECTS in head.columns:
         return "images"
     asks_for_boxes = config.labels is None or any(OBJECTS in (column.name, *column.names) for column in config.labels)
-    if asks_for_boxes and find_box_columns(head.columns, image):
+    if asks_for_boxes and find_box_columns(head.columns, image, _used_columns(config)):
         return "boxes"
     columns = (*(config.labels or ()), *config.features)
     collects = any(column.kind == "rle" or (column.kind == "text" and column.shape == (None,)) for column in columns)
     return "values" if collects and find_repeated(file, config, image) else "images"
+
+
+def _used_columns(config: SourceConfig) -> set[str]:
+    """Returns the columns that `--label` and `--feature` name."""
+    return {name for column in (*(config.labels or ()), *config.features) for name in column.names}
 
 
 def _choose_pixels(chooser: "_Chooser", config: SourceConfig, image: str | None, file: TableFile) -> PixelColumns | None:
@@ -155,7 +160,7 @@ def _choose_pixels(chooser: "_Chooser", config: SourceConfig, image: str | None,
     Raises:
         UserError: The shape of the images is unknown, or `--pixel_shape` is given without pixels.
     """
-    used = {name for column in (*(config.labels or ()), *config.features) for name in column.names}
+    used = _used_columns(config)
     columns = [name for name in chooser.columns if name not in used]
     names: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
@@ -183,7 +188,7 @@ def _choose_pixels(chooser: "_Chooser", config: SourceConfig, image: str | None,
 def _choose_boxes(chooser: "_Chooser", config: SourceConfig, image: str | None) -> BoxColumns:
     """Returns the columns of a box. Its class is the label called `objects`, or else the only label with classes. Raises
     `UserError` if no columns have usual names of boxes, or several labels have classes."""
-    boxes = find_box_columns(chooser.columns, image)
+    boxes = find_box_columns(chooser.columns, image, () if config.rows else _used_columns(config))
     if boxes is None:
         names = "--skip_lines 1 --column_names NAME,…, with the names xmin, ymin, xmax, ymax or x, y, width, height"
         raise chooser.error(f"--rows={config.rows}: no columns are named like the sides of a box", f"Rename them, or pass {names}")
@@ -238,9 +243,11 @@ def describe_rows(columns: TableColumns, source: SourceConfig, head: TableHead, 
         label = f" --label {printable(source.labels[0].names[0])}" if source.labels else ""
         raise UserError(
             f"{name}: image {printable(repeated)!r} is in several rows, and each row seems to be one box ({sides}). To group "
-            f"the rows by image, pass --rows boxes{label}."
+            f"the rows by image, pass --rows boxes{label}. For one example per row, pass --rows images."
         )
-    return f"{name}: each row is an image (--rows=images), because of --label. The boxes in {sides} are not read."
+    if _used_columns(source).issuperset(found.box):
+        return ""
+    return f"{name}: each row is an image (--rows=images), because of --label or --feature. The boxes in {sides} are not read."
 
 
 def _means_objects(column: Column, head: TableHead) -> bool:
