@@ -800,6 +800,28 @@ def test_cvat_reports_fields_that_are_not_used(tmp_path):
     assert listed.unused == {"shapes of type points", "shapes of type polyline", "attribute colour"}
 
 
+def test_classes_of_images_that_are_not_stored_are_reported(tmp_path):
+    region = result(percent_rectangle(CAT))
+    row = {"id": 1, "image": "1.png", "annotator": 1, "weather": "sun", "rating": 4, "empty": None, "kind": [{**region["value"], **SIZE}]}
+    exports = {
+        "cvat": ("1.xml", cvat(cvat_image(cvat_box(CAT), '<tag label="sun"/>'))),
+        "label_studio": ("1.json", json.dumps([task(region, choices("sun"), image="1.png")]).encode()),
+        "label_studio JSON-MIN": ("1.json", json.dumps([row]).encode()),
+        "labelme": ("1.json", labelme([labelme_shape(CAT)], flags={"sun": True})),
+    }
+    for case, (name, data) in exports.items():
+        path, source = write(tmp_path / case, {"1.png": b"x", name: data}), case.partition(" ")[0]
+        field = {"cvat": "tags", "labelme": "flags"}.get(source, "weather")
+        unused = Listing(path, source).unused
+        (advice,) = unused - {"rating"}
+        assert advice.startswith(f"{field} ") and f"--label objects --label {field}:multi_label" in advice, case
+        assert ("rating" in unused) == ("MIN" in case), case
+        columns = (Column("objects", ("objects",)), Column(field, (field,), "multi_label"))
+        listed = Listing(path, source, source={"labels": columns})
+        assert listed.images["1.png"].values[field] == ("sun",) and listed.unused <= {"rating"} and not listed.letters, case
+        assert Listing(path, source, source={"labels": ()}).unused <= {"rating"}, case
+
+
 # Label Studio
 
 

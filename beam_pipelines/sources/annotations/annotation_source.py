@@ -1,5 +1,6 @@
 """Defines the base class of the source formats of annotation tools."""
 
+import shlex
 from typing import Any, ClassVar, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config.columns import Column
@@ -133,6 +134,14 @@ class AnnotationSource(Source):
             else:
                 values[column.name] = value
         return Annotation(file_name, values or None, label, frozenset(others), image)
+
+    def _unused_classes(self, classes: Mapping[str, Sequence[Any]]) -> list[str]:
+        """Returns the fields with classes of the entire image that `--label` does not name, each with the option that
+        stores the field. Returns an empty list for `--label=none`."""
+        used = {column.names[0] for column in self._class_columns}
+        objects = f"--label {OBJECTS} " if self._has_objects else ""
+        unused = [field for field, found in classes.items() if found and field not in used] if self.features else []
+        return [f"{field} (stored with {objects}--label {shlex.quote(field)}:multi_label)" for field in unused]
 
     def _read_classes(self, column: Column, classes: Sequence[Any]) -> str | tuple[str, ...]:
         """Returns the only class of an image, or all classes of the image if the column has the kind `multi_label`."""

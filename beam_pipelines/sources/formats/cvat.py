@@ -101,6 +101,7 @@ class Cvat(ListedSource):
         tags = [tag.get("label") for tag in element.findall("tag")]
         if element.get("subset") and element.get("subset").lower() not in (*SPLIT_FOLDERS, "default"):
             others.add("subset")
+        others.update(self._unused_classes({_TAGS: tags}))
         return self._make_annotation(element.get("name"), shapes, image_size, {_TAGS: tags}, sorted(others))
 
     def _read_shape(self, element: Element, image_size: tuple[int, int] | None, others: set[str]) -> Shape | None:

@@ -78,7 +78,7 @@ class LabelMe(PairedSource):
             shapes if self._has_objects else (),
             image_size,
             {_FLAGS: classes},
-            others=sorted(others),
+            others=[*sorted(others), *self._unused_classes({_FLAGS: classes})],
             image=embedded[1] if embedded else b"",
         )
 

@@ -94,7 +94,7 @@ class LabelStudio(ListedSource):
                 yield AnnotatedImage(task.names, error)
 
     def _parse(self, task: Task) -> Annotation:
-        others = set(task.others)
+        others = {*task.others, *self._unused_classes(task.classes)}
         sizes: set[tuple[int, int] | None] = set()
         read = functools.partial(self._read_shape, others=others, sizes=sizes)
         shapes = read_shapes(task.regions, read, "region") if self._has_objects else ()

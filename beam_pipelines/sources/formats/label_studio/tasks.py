@@ -103,16 +103,20 @@ def _read_task(entry: Mapping[str, Any]) -> Task:
 def _read_row(entry: Mapping[str, Any]) -> Task:
     """Reads a row of JSON-MIN, which maps the name of each labeling control to its results."""
     image = _image_field(entry)
-    regions, classes = [], {}
+    regions, classes, others = [], {}, set()
     for name, value in entry.items():
-        if name in _MIN_FIELDS or name == image:
+        if name in _MIN_FIELDS or name == image or value is None:
             continue
         values = value.get("choices") if isinstance(value, dict) else value if isinstance(value, list) else [value]
         if isinstance(values, list) and values and all(isinstance(item, str) for item in values):
             classes[name] = values
         elif isinstance(values, list):
-            regions += [{**item, "type": _kind_of(item)} for item in values if isinstance(item, dict) and _kind_of(item)]
-    return Task(image_names(entry[image]), regions, classes)
+            found = [{**item, "type": _kind_of(item)} for item in values if isinstance(item, dict) and _kind_of(item)]
+            regions += found
+            others.update([name] if len(found) < len(values) else [])
+        else:
+            others.add(name)
+    return Task(image_names(entry[image]), regions, classes, frozenset(others))
 
 
 def _kind_of(value: Mapping[str, Any]) -> str:
