@@ -605,6 +605,17 @@ def test_lists_and_names_of_an_object_store_are_read(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("labels", [{"labels/a1.txt": BOX, "labels/a2.txt": BOX}, {"labels/1.txt": b"684,8,273,116,0,0,0,0\n"}])
+def test_dataset_without_any_valid_label_file_is_an_error(labels, tmp_path, capfd):
+    write_files(tmp_path / "in", {f"images/{number}.png": png(number) for number in range(4)} | labels)
+    command = ["prepare", f"--input={tmp_path}/in", "--source=yolo", "--splits=train=1", "--max_bad_fraction=0.5", "--no_report"]
+    assert main([*command, f"--output={tmp_path}/out"]) == 2
+    message = capfd.readouterr().err
+    assert "dead letters" in message and "--label=none" in message and next(iter(labels)) in message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
 def test_command_reports_rejected_images_and_missing_label_files(tmp_path, capfd):
     labels = {1: b"1 0.5 0.5 0.5 0.5", 2: b"0 0.9 0.5 0.5 0.5\n", 3: b"0 0.5 0.5 0.5 0.5\n9 0.5 0.5 0.5 0.5"}
     write_files(tmp_path / "pets", {f"images/{number}.png": png(number) for number in range(5)} | yaml("train: images"))

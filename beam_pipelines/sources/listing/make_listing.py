@@ -1,5 +1,6 @@
 """Creates the `Listing` of a run from the facts about all parts of the source, and rejects invalid datasets."""
 
+from beam_pipelines.config.prepare_config import OBJECT_LABEL
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, sufficient_fraction
 from beam_pipelines.elements.division import Division, largest_groups
@@ -35,6 +36,7 @@ def make_listing(config: PrepareJob, source: Source, facts: ListedFacts) -> List
         expected = "readable image" if config.source.has_images else "example"
         raise UserError(f"--input={config.input}: contains no {expected}.{rejected}")
     _check_column(config, facts, BAD_LABEL)
+    _check_objects(config, facts)
     facts.problems.boxes.check(config.source)
     for name, positions in sorted(facts.problems.positions.items()):
         positions.check(name, config.source)
@@ -101,6 +103,18 @@ def _check_column(config: PrepareJob, facts: ListedFacts, reason: str) -> None:
         raise UserError(
             f"--input={config.input}: {missing.num:,} of {facts.num_inputs:,} {rows} have no {column}, for example "
             f"{printable(example.path)}: {example.message}. {advice}."
+        )
+
+
+def _check_objects(config: PrepareJob, facts: ListedFacts) -> None:
+    """Raises `UserError` if inputs were rejected and no other input has an object, because then probably no annotation
+    was read."""
+    names, rejected = facts.schema.labels.get(OBJECT_LABEL), facts.problems.dead_letters
+    if names is not None and not names and rejected.num:
+        raise UserError(
+            f"--input={config.input}: none of the {facts.counts.num_images:,} images that were read has an object, and "
+            f"{rejected.num:,} inputs are dead letters. Correct these inputs, or pass --label=none to read only the images. "
+            f"Dead letters:{rejected.describe()}"
         )
 
 
