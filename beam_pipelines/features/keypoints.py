@@ -5,7 +5,8 @@ fractions of the width and height of the upright image: 0 is the left or upper e
 lower edge, as for boxes. Resizing an image therefore does not change its keypoints.
 
 Visibility has the values of COCO: 0 for a point that is not labeled, 1 for a labeled point that is hidden, and 2 for a
-visible point. A point with visibility 0 is stored as 0, 0, 0.
+visible point. A point with visibility 0 is stored as 0, 0, 0. A point whose x and y are both -1 is missing, like an empty
+point.
 
 A point up to one pixel outside the image is moved to the edge, as for boxes. Points that are farther outside are
 rejected. With `--bad_boxes clip`, they get the visibility 0 if the value has three columns.
@@ -26,6 +27,7 @@ from tf_input.dataset_format import Feature
 _MAX_POINTS = 10_000  # maximum number of points in one value
 _NOT_LABELED, _VISIBLE = 0.0, 2.0
 _NUM_POSITION = 2  # x and y
+_MISSING_POSITION = -1  # x and y of a missing point, as in the MPII dataset
 _BAD = "bad_keypoints"
 # Column names that consist of the name of a point and an axis, such as `left_eye_x`, `noseX`, `x_nose` or `y1`.
 _AXIS = r"(?i:x|y|v|vis|visible|visibility)"
@@ -103,6 +105,7 @@ class Keypoints(FeatureKind):
         if len(flat) != num_points * num_columns:
             raise InvalidInput(_BAD, f"has {len(flat)} numbers; it must have {num_points * num_columns}, {num_columns} for each of {num_points} points")
         points = np.array([np.nan if number is None else number for number in flat], np.float64).reshape(shape)
+        points[(points[:, :2] == _MISSING_POSITION).all(axis=1)] = np.nan
         return normalize(points)
 
     def listed_facts(self, values: Sequence[np.ndarray]) -> "PointFacts":
@@ -257,7 +260,7 @@ def normalize(points: np.ndarray) -> np.ndarray:
     if missing.any():
         index = int(np.argmax(missing.any(axis=1)))
         advice = f"; to allow missing points, use keypoints[{len(points)},3]" if points.shape[-1] == 2 else ""
-        raise InvalidInput(_BAD, f"point {index + 1} of {len(points)} has a missing number; it must have {points.shape[-1]} numbers{advice}")
+        raise InvalidInput(_BAD, f"point {index + 1} of {len(points)} is missing, or one of its numbers; it must have {points.shape[-1]} numbers other than -1, -1{advice}")
     if not np.isfinite(points).all():
         raise InvalidInput(_BAD, "a point has an infinite number")
     if points.shape[-1] == 3 and not (is_valid := np.isin(points[:, 2], (0, 1, 2))).all():

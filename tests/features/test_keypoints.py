@@ -67,6 +67,12 @@ CASES = {  # table name, table, option, expected points
     "columns of pairs with derived visibility": (
         "t.csv", AS_COLUMNS.replace("59,39.25", ","), "pose=a1,b1,a2,b2,a3,b3:keypoints[3,3]", [[10.5, 3, 2], [0, 0, 0], [0, 40, 2]]
     ),
+    "columns of pairs with -1 for a missing point": (
+        "t.csv", AS_COLUMNS.replace("59,39.25", "-1,-1.0"), "pose=a1,b1,a2,b2,a3,b3:keypoints[3,3]", [[10.5, 3, 2], [0, 0, 0], [0, 40, 2]]
+    ),
+    "columns of triples with -1 for a missing point": (
+        "t.csv", AS_TRIPLES.replace("33,40,1", "-1,-1,1"), "pose=a,b,c,d,e,f,g,h,i:keypoints[3,3]", [[10.5, 3, 2], [0, 0, 0], [0, 0, 0]]
+    ),
     "nested list": ("t.jsonl", json.dumps({"file_name": "0.png", "pose": XY}), "pose:keypoints", XY),
     "nested list with visibility": ("t.jsonl", json.dumps({"file_name": "0.png", "pose": XYV}), "pose:keypoints", XYV),
     "nested list with null": (
@@ -144,17 +150,19 @@ BAD_CELLS = {
     "missing y": ("3", ""),
     "missing point": ("", ""),
     "NaN": ("nan", "nan"),
+    "-1 for a missing point": ("-1", "-1"),
 }
 
 
 @pytest.mark.parametrize("x, y", BAD_CELLS.values(), ids=BAD_CELLS)
 def test_bad_point_without_visibility_is_a_dead_letter(tmp_path, x, y):
     write_images(tmp_path)
-    table = f"file_name,x,y\n0.png,{x},{y}\n1.png,9,9\n2.png,60.9,40.9\n"
+    table = f"file_name,x,y\n0.png,{x},{y}\n1.png,9,9\n2.png,60.9,40.9\n3.png,-1,-0.5\n"
     assert prepare_table(tmp_path, table, "--feature=pose=x,y:keypoints", "--label=none", "--max_bad_fraction=0.5") == 0
     (letter,) = dead_letters(tmp_path)
     assert letter["reason"] in ("bad_keypoints", "bad_value") and "pose" in letter["message"] or "'x'" in letter["message"]
-    assert read_points(tmp_path)["2.png"] == [1, 1], "a point up to one pixel outside is moved to the edge"
+    points = read_points(tmp_path)
+    assert (points["2.png"], points["3.png"]) == ([1, 1], [0, 0]), "a point up to one pixel outside is moved to the edge"
 
 
 BAD_VALUES = {
