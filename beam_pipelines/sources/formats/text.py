@@ -92,7 +92,8 @@ class TextList(RowFiles):
     def _read(self, file: TableFile, root: Root, mapper: RowMapper, number: int, line: str) -> InputRecord:
         row = self._fields.split(line)
         path = in_column(_PATH, read_image_path, row[_PATH], root, self._config.source.image_suffix)
-        return mapper.read(row, InputRecord(nfc(path), path, "", file.split))
+        record = InputRecord(nfc(path), path, "", file.split)
+        return record if self._is_ignored(record) else mapper.read(row, record)
 
 
 def _recognise_pets(names: InputNames) -> Recognition | None:

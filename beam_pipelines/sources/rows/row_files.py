@@ -56,9 +56,9 @@ class RowFiles(Source):
         Args:
             file: The file with the rows.
             rows: Row numbers and rows. An `InvalidInput` replaces a row that cannot be read.
-            read: Converts a row number and a row to an input. Raises `InvalidInput` for an invalid row.
+            read: Converts a row number and a row to an input. Raises `InvalidInput` for an invalid row. For an image that
+                `_is_ignored`, other cells need not be read.
         """
-        ignore = self._config.ignore
         for number, row in rows:
             try:
                 if isinstance(row, InvalidInput):
@@ -67,7 +67,12 @@ class RowFiles(Source):
             except InvalidInput as error:
                 yield DeadLetter.of(f"{printable(file.name)}:{number}", error)
                 continue
-            if ignore and isinstance(image, InputRecord) and image.offset != NO_IMAGE and matches(image.path, ignore):
+            if isinstance(image, InputRecord) and self._is_ignored(image):
                 self.num_ignored += 1
             else:
                 yield image
+
+    def _is_ignored(self, image: InputRecord) -> bool:
+        """Returns whether the path of an image matches `--ignore`."""
+        ignore = self._config.ignore
+        return bool(ignore) and image.offset != NO_IMAGE and matches(image.path, ignore)

@@ -229,6 +229,8 @@ class Table(RowFiles):
         else:
             path = in_column(column, read_image_path, without_caption_number(cell), root, self._config.source.image_suffix)
             record = InputRecord(nfc(path), path, "", file.split)
+            if self._is_ignored(record):
+                return record  # even if another cell is invalid
         record = mapper.read(row, record)
         for name in self._other_files:
             if isinstance(data := record.values[name], bytes):
