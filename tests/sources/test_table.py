@@ -149,10 +149,24 @@ def test_each_format_gives_the_same_inputs(tmp_path: pathlib.Path, name: str) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["file_name", "image", "image_path", "path", "filename", "filepath", "file", "Image", "FileName"]
+    "name",
+    ["file_name", "image", "image_path", "path", "filename", "filepath", "file", "Image", "FileName", "image_id", "image_name", "img_path", "img"],
 )
 def test_image_column_is_found_by_usual_names(tmp_path: pathlib.Path, name: str) -> None:
     assert Listing(write_csv(tmp_path, f"label,{name}\ncat,1.jpg\n")).labels == {"1.jpg": "cat"}
+
+
+@pytest.mark.parametrize("cell, options, paths", [("a.jpg", {}, ["a.jpg"]), ("a", {"image_suffix": ".jpg"}, ["a.jpg"]), ("17", {}, ["labels.csv"])])
+def test_numbers_of_images_are_no_images_of_a_table_of_features(tmp_path: pathlib.Path, cell: str, options: dict, paths: list[str]) -> None:
+    path = write_csv(tmp_path, f"label,image_id,height\ncat,{cell},3\n")
+    assert [image.path for image in Listing(path, features=["height:float"], **options).all] == paths
+    table = write_csv(tmp_path, f"label,image_id,file\ncat,{cell},b.jpg\n", "more.csv")
+    assert [image.path for image in Listing(table).all] == ["b.jpg"]
+
+
+def test_pixels_override_less_usual_names_of_image_columns(tmp_path: pathlib.Path) -> None:
+    path = write_csv(tmp_path, f"label,image_id,{','.join(f'pixel{index}' for index in range(4))}\n1,a,1,2,3,4\n")
+    assert open_table(path).resolved.pixel_shape == (2, 2)
 
 
 def test_named_columns_override_usual_names(tmp_path: pathlib.Path) -> None:
@@ -484,6 +498,12 @@ def test_split_column_overrides_split_folders(tmp_path: pathlib.Path) -> None:
 def test_images_that_match_ignore_are_ignored_and_counted(tmp_path: pathlib.Path) -> None:
     listed = Listing(write_csv(tmp_path, "image,label\na.jpg,1\nb/c.gif,2\n"), config={"ignore": ("*.gif",)})
     assert (listed.labels, listed.source.num_ignored) == ({"a.jpg": "1"}, 1)
+
+
+def test_other_cells_of_an_ignored_image_are_not_checked(tmp_path: pathlib.Path) -> None:
+    path = write_csv(tmp_path, "image,mask,height\na.jpg,a.png,1\nvalid/b.jpg,,1\nvalid/c.jpg,c.png,tall\nd.jpg,,1\n")
+    listed = Listing(path, ["mask:mask"], features=["height:float"], config={"ignore": ("valid/*",)})
+    assert ([*listed.images], [*listed.dead_letters], listed.source.num_ignored) == (["a.jpg"], ["labels.csv:5"], 2)
 
 
 def test_single_table_rejects_split_folders(tmp_path: pathlib.Path) -> None:

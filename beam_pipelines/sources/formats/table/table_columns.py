@@ -8,6 +8,7 @@ from typing import Iterable, Mapping, Sequence
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.cells.box_columns import BoxColumns, find_box_columns
 from beam_pipelines.sources.cells.pixel_cells import ONE_CELL, PixelColumns, find_pixel_columns, num_pixels, square_shape
 from beam_pipelines.sources.cells.row_roles import RowRoles
@@ -16,6 +17,8 @@ from beam_pipelines.sources.formats.table.table_rows import TableHead, find_repe
 from tf_input.dataset_format import LABEL, OBJECTS
 
 IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
+# Less usual names, which columns beside pixels can also have.
+_OTHER_IMAGE_COLUMNS = ("image_name", "img_path", "img", "image_id")
 # Usual names of the column with the image in a table where several rows belong to an image.
 _SHARED_IMAGE_COLUMNS = (*IMAGE_COLUMNS, "image_name", "image_filename", "imagename", "img_path", "img", "image_id", "imageid")
 LABEL_COLUMNS = ("label", "labels", "class", "category")
@@ -88,12 +91,14 @@ def choose_columns(head: TableHead, config: SourceConfig, file: TableFile) -> Ta
         raise chooser.error(f"--rows={rows}: rows are grouped by the image column, but there is none", advice)
     pixels = _choose_pixels(chooser, config, image, file) if rows == "images" else None
     image = None if pixels else image
+    if image is None and not pixels and config.has_images:
+        image = _choose_other_image(chooser, config, file)
     if image is None and not pixels and not config.features:
         keep = "add --feature COLUMN:KIND for each column to keep, such as height:float"
         if not config.has_images:
             raise chooser.error("--image=none leaves examples without features", f"A{keep[1:]}")
         advice = f"Name the column of images with --image_column. For examples without images, {keep}"
-        raise chooser.error(f"has none of the columns {', '.join(IMAGE_COLUMNS)}", advice)
+        raise chooser.error(f"has none of the columns {', '.join((*IMAGE_COLUMNS, *_OTHER_IMAGE_COLUMNS))}", advice)
     boxes = _choose_boxes(chooser, config, image) if rows == "boxes" and config.labels != () else None
     labels = config.labels
     if labels is None:
@@ -147,6 +152,18 @@ def _choose_rows(head: TableHead, config: SourceConfig, chooser: "_Chooser", fil
     columns = (*(config.labels or ()), *config.features)
     collects = any(column.kind == "rle" or (column.kind == "text" and column.shape == (None,)) for column in columns)
     return "values" if collects and find_repeated(file, config, image) else "images"
+
+
+def _choose_other_image(chooser: "_Chooser", config: SourceConfig, file: TableFile) -> str | None:
+    """Returns a column with a less usual name for images, or None. Such a column may contain only numbers of images: if
+    `--feature` is given, so that no image is needed, the first cell must be an image or its name."""
+    files = {name for column in (*(config.labels or ()), *config.features) if column.kind in ("image", "mask") for name in column.names}
+    image = chooser.choose("--image_column", None, [name for name in _OTHER_IMAGE_COLUMNS if name not in files])
+    if image is None or not config.features or config.image_suffix:
+        return image
+    cell = read_first_row(file, config, (image,)).get(image)
+    is_image = isinstance(cell, (bytes, dict)) or (isinstance(cell, str) and cell.lower().endswith(tuple(IMAGE_EXTENSIONS)))
+    return image if is_image else None
 
 
 def _used_columns(config: SourceConfig) -> set[str]:
