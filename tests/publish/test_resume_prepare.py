@@ -42,7 +42,7 @@ STARTED_OVER = "recordmill: --resume: no run to resume, so this run starts from 
 
 
 def command(source: pathlib.Path | str, output: pathlib.Path | str, *options: str, num_shards: int = NUM_SHARDS) -> list[str]:
-    return ["prepare", f"--input={source}", f"--output={output}", "--name=made", f"--num_shards={num_shards}", *options]
+    return ["prepare", f"--input={source}", "--source=image_folder", f"--output={output}", "--name=made", f"--num_shards={num_shards}", *options]
 
 
 def command_few(source: pathlib.Path, output: pathlib.Path | str, *options: str) -> list[str]:

@@ -46,7 +46,7 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = CHECKOUT / "deploy" / "dataflow"
 IMAGE = "made.example/recordmill:1"
 PAGE = f"https://console.cloud.google.com/dataflow/jobs/{REGION}/job-{{}}?project={PROJECT}"
-OPTIONS = ("--name=made", "--num_shards=7", "--max_bad_fraction=0.1")
+OPTIONS = ("--source=image_folder", "--name=made", "--num_shards=7", "--max_bad_fraction=0.1")
 EXPERIMENTS = {"use_runner_v2", "use_unified_worker", "use_portable_job_submission", "use_multiple_sdk_containers"}
 
 

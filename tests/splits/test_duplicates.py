@@ -213,7 +213,7 @@ def test_near_duplicates_in_given_splits_are_rejected_or_moved(source, tmp_path,
             split = "test" if path.name in ("01.jpg", "02_flipped.jpg", "20.jpg") else "train"
             (given / split / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(path, given / split / name / path.name)
-    call = ["prepare", "--input", str(given), "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", "--duplicates=group"]
+    call = ["prepare", "--input", str(given), "--source=image_folder", "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", "--duplicates=group"]
     capfd.readouterr()
     assert main(call) == 2
     reported = capfd.readouterr().err
@@ -260,7 +260,7 @@ def test_drop_keeps_earlier_images_and_drops_their_new_near_duplicates(source, t
 
 def test_near_duplicates_in_different_earlier_splits_are_rejected_or_moved(source, plain, tmp_path, capfd):
     first = rows_of(plain)
-    call = ["prepare", "--input", str(source), "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", SPLITS]
+    call = ["prepare", "--input", str(source), "--source=image_folder", "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", SPLITS]
     call += [f"--splits_from={plain}", "--duplicates=group"]
     apart = [cluster for cluster in NEAR_DUPLICATES if len({first[key]["split"] for key in cluster}) > 1]
     capfd.readouterr()
@@ -283,7 +283,7 @@ def test_split_emptied_by_move_to_is_rejected_with_a_suggestion(source, tmp_path
     for path in sorted((source / "ant").glob("0[0-4].jpg")):
         for split in ("train", "validation") if path.name < "02" else ("train",):
             write_files(tmp_path / "in" / split / "ant", {path.name: path.read_bytes()})
-    call = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    call = ["prepare", "--input", str(tmp_path / "in"), "--source=image_folder", "--output", str(tmp_path / "out")]
     assert main([*call, "--duplicates=group", "--move_to=train"]) == 2
     reported = capfd.readouterr().err
     assert "split 'validation' would be empty: --move_to=train" in reported and "--move_to=validation" in reported

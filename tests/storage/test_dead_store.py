@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("waiting")
 
 SECONDS = 120
 NUM_SHARDS = 3
-OPTIONS = ("--name=made", f"--num_shards={NUM_SHARDS}")
+OPTIONS = ("--source=image_folder", "--name=made", f"--num_shards={NUM_SHARDS}")
 TOO_LONG = 600.0  # A store timeout that would exceed the time limit of the test.
 SHORT_WAITS = "from beam_pipelines.parallel import interrupts\ninterrupts._STOP_SECONDS = interrupts._POLL_SECONDS = 0.3"
 
