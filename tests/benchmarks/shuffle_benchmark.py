@@ -17,18 +17,18 @@ from typing import Any, Iterator, Mapping, Sequence
 from unittest import mock
 
 from beam_pipelines.sources.registry import find_kind
+from beam_pipelines.sources.source import Source
 from tests.benchmarks.measure import measure
 
 NUM_CLASSES = 1000
 IMAGE_BYTES = 110_000  # The assumed size of a photograph, which determines the number of shards.
 
 
-class SyntheticSource:
+class SyntheticSource(Source):
     """A source that lists nonexistent photographs class by class, as if they were in class folders."""
 
     root = "/synthetic"
     targets = ("label",)
-    num_ignored = 0
 
     def __init__(self, num_references: int) -> None:
         from tf_input.dataset_format import Feature

@@ -10,6 +10,7 @@ import zlib
 
 import numpy as np
 import pytest
+import simplejpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
@@ -523,14 +524,14 @@ def test_stored_bytes_do_not_depend_on_the_check():
 
 
 def test_jpeg_is_decoded_once(monkeypatch):
-    calls, decode_jpeg = [], image_codecs.simplejpeg.decode_jpeg
+    calls, decode_jpeg = [], simplejpeg.decode_jpeg
 
     def count(*args, **options):
         calls.append(args)
         return decode_jpeg(*args, **options)
 
     monkeypatch.setattr(image_codecs, "decode_with_pillow", None)
-    monkeypatch.setattr(image_codecs.simplejpeg, "decode_jpeg", count)
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", count)
     for case, data in {"clean": PHOTOGRAPH, "rotated": ROTATED_PHOTOGRAPH}.items():
         for full_scale in (False, True):
             calls.clear()
@@ -734,13 +735,13 @@ def test_strict_rejects_each_corrupt_jpeg_before_resizing(case):
 
 
 def test_resized_jpeg_is_decoded_once_at_a_reduced_scale(monkeypatch):
-    calls, decode_jpeg = [], image_codecs.simplejpeg.decode_jpeg
+    calls, decode_jpeg = [], simplejpeg.decode_jpeg
 
     def count(*args, **options):
         calls.append(decode_jpeg(*args, **options).shape)
         return decode_jpeg(*args, **options)
 
-    monkeypatch.setattr(image_codecs.simplejpeg, "decode_jpeg", count)
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", count)
     for side, shape in {200: (300, 400, 3), 70: (150, 200, 3), 30: (75, 100, 3), 10: (38, 50, 3)}.items():
         for wanted in (ImageConfig(("short", side)), ImageConfig(("short", side), encoding="raw")):
             calls.clear()

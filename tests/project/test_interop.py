@@ -44,7 +44,7 @@ needs_tfx = pytest.mark.skipif(
 TABLE = ("--label=class", "--feature=tags:multi_label", "--feature=city", "--feature=count:integer", "--feature=age:float")
 TABLES_AND_ARRAYS = {
     "table": (write_csv, [*TABLE, "--feature=heat_path:array", "--feature=exact=heat_path:tensor"]),
-    "heads": (write_csv, [*HEADS, "--feature=mask_path:mask"]),
+    "heads": (write_csv, [*HEADS, "--feature=mask_path:mask", "--feature=points=x,age:keypoints"]),
     "objects": (write_coco, ["--masks"]),
     # The name of a split is a valid name of a dataset
     "pixels": (write_npz(np.savez), ["--image_encoding=raw", "--name=train"]),

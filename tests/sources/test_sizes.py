@@ -5,6 +5,7 @@ import pathlib
 import urllib.parse
 from typing import Iterator
 
+import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
@@ -17,7 +18,7 @@ from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
-from made_images import jpeg, png
+from made_images import encode, jpeg
 from object_stores import Faults, StoreServer, connected_to, fault_proxy, shared_server
 
 FOLDERS = 5  # number of prefixes with images
@@ -59,7 +60,7 @@ def yolo(num: int) -> dict[str, bytes]:
 
 
 def masks(num: int) -> dict[str, bytes]:
-    return {f"masks/{path.removeprefix('photos/').removesuffix('jpg')}png": png() for path in paths(num)}
+    return {f"masks/{path.removeprefix('photos/').removesuffix('jpg')}png": encode(np.zeros((8, 8), np.uint8), "PNG") for path in paths(num)}
 
 
 # Maps each source to the function that writes its annotations, the suffix of its input and the folder of its images.
@@ -106,7 +107,7 @@ def test_number_of_requests_does_not_grow_with_images(proxied, kind, capsys):
         printed = capsys.readouterr().out
         assert f"images:    {num}" in printed and "assumed" not in printed, printed
         assert f"read:      {format_size(num_bytes)} " in printed, printed
-    assert len(requests[30]) == len(requests[10]) < 25, requests
+    assert len(requests[30]) == len(requests[10]) < 40, requests
 
 
 @pytest.mark.slow

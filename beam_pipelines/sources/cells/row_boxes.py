@@ -73,7 +73,7 @@ class RowBoxes:
         name = self._columns.label
         if name is None:
             return self._only_class
-        cell = name_integers(name, row.get(name), self.class_names) if self.class_names else row.get(name)
+        cell = in_column(name, name_integers, row.get(name), self.class_names) if self.class_names else row.get(name)
         return in_column(name, read_one_class, name, cell, self._allowed)
 
     def _read_flags(self, row: Mapping[str, Any]) -> dict[str, int]:
