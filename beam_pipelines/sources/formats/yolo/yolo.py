@@ -36,6 +36,10 @@ from tf_input.dataset_format import MASK, OBJECTS
 
 PART_FILES = 500
 _NO_LABELS = "images have no label file, and are read as images without objects."
+_NO_NAMES = (
+    "images have objects, but the dataset has no class names, so the class names are the ids. To give the names, pass the "
+    "dataset file with --input=FILE.yaml, or pass --label_names."
+)
 _DUPLICATES = "lines of label files repeat an earlier line of the same file, and are left out."
 
 
@@ -76,6 +80,7 @@ class Yolo(Source):
         self._with_sizes = with_sizes
         self._names: dict[str, tuple[str, ...]] = {}  # names file -> class names
         self._known_names: tuple[str, ...] = ()
+        self._has_names = True
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
@@ -128,6 +133,7 @@ class Yolo(Source):
         task = json.loads(part)
         self.num_ignored += task.get("num_ignored", 0)
         self._known_names = self._class_names(task["names"])
+        self._has_names = bool(task["names"] or self._dataset.file.names or self._config.source.names_of(OBJECT_LABEL))
         yield from (DeadLetter(*letter) for letter in task.get("rejected", ()))
         images = [LabeledImage(*row) for row in task.get("images", ())]
         for listed in read_chunk(self._root, self._config.ignore, ListChunk(*task["chunk"])) if "chunk" in task else ():
@@ -163,6 +169,8 @@ class Yolo(Source):
         source, keypoints = self._config.source, self._dataset.file.keypoints
         points = keypoints.shape[1:] if keypoints else None
         labels = parse_labels(data or b"", LineFormat(self._known_names, points, source.has_masks, source.bad_boxes == "clip"))
+        if labels.objects.labels and not self._has_names:
+            self._note(_NO_NAMES)
         if labels.num_duplicates:
             self._note(_DUPLICATES, labels.num_duplicates)
         return {OBJECTS: labels.objects, **({MASK: labels.regions} if source.has_masks else {})}
