@@ -319,6 +319,7 @@ def test_bad_image_entry_is_a_dead_letter(case, tmp_path):
 
 
 BAD_ANNOTATIONS = {
+    "no box": ({"image_id": 1, "category_id": 1, "segmentation": []}, "bad_annotation", "has no 'bbox'"),
     "missing box": (annotation(box=None), "bad_annotation", "'bbox' is null"),
     "empty box": (annotation(box=[]), "bad_annotation", "'bbox' is []"),
     "box with five numbers": (annotation(box=[1, 2, 3, 4, 5]), "bad_annotation", "'bbox' is [1, 2, 3, 4, 5]"),
@@ -341,6 +342,17 @@ def test_image_with_a_bad_annotation_is_a_dead_letter(case, tmp_path):
     assert set(listed.images) == {"b.jpg"} and len(listed.objects("b.jpg").boxes) == 2
     assert listed.reasons == {"a.jpg": reason}
     assert message in listed.letters["a.jpg"].message and len(listed.letters["a.jpg"].message) < 300
+
+
+@pytest.mark.parametrize("num_images", [1, 250])
+def test_classes_of_entire_images_are_rejected_with_advice(num_images, tmp_path):
+    """The files of iNaturalist have one annotation with a category and without a box for each image."""
+    images = [image(number, f"{number}.jpg") for number in range(num_images)]
+    classes = [{"id": number, "image_id": number, "category_id": 1} for number in range(num_images)]
+    with pytest.raises(UserError, match="docs/how_to/tables.md"):
+        list_json(tmp_path, instances(images, classes))
+    listed = list_json(tmp_path, instances(images, [*classes[:-1], annotation(num_images - 1)]) if num_images == 1 else instances(images, [annotation(0), *classes[1:]]))
+    assert len(listed.images) == 1 and len(listed.letters) == num_images - 1
 
 
 def test_annotations_of_a_missing_image_are_one_dead_letter(tmp_path):

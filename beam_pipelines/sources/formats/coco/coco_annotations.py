@@ -17,6 +17,7 @@ from beam_pipelines.sources.formats.coco.coco_captions import AnnotatedImages
 from beam_pipelines.sources.formats.coco.coco_ids import read_id, shown
 from beam_pipelines.sources.formats.coco.coco_keypoints import FIELDS, CocoKeypoints
 
+_GEOMETRY = frozenset(("bbox", "segmentation"))
 _NUMBERS = 5  # of an annotation: the four numbers of a box, and an area
 PANOPTIC_FIELDS = ("segments_info", "file_name")
 _MAX_RELATIVE = 1.000001  # 1 and the rounding error of x + width
@@ -51,6 +52,9 @@ class Annotations(AnnotatedImages):
     Args:
         has_outlines: Whether to keep the outlines.
         keypoints: The store of the keypoints.
+
+    Attributes:
+        num_classes: The number of annotations with a category but without a box or an outline.
     """
 
     def __init__(self, has_outlines: bool, keypoints: CocoKeypoints) -> None:
@@ -68,6 +72,7 @@ class Annotations(AnnotatedImages):
         self._categories: dict[int | str, int] = {}  # id -> index in order of first use
         self._segment_files: dict[int, str] = {}  # by image index
         self._has_empty_outlines = False
+        self.num_classes = 0
         # One element for each object:
         self._image = array.array("q")
         self._category = array.array("q")
@@ -84,6 +89,7 @@ class Annotations(AnnotatedImages):
             if "segments_info" in entry:
                 self._add_segments(index, entry)
             else:
+                self.num_classes += "category_id" in entry and not _GEOMETRY & entry.keys()
                 self._add_object(index, entry)
         except InvalidInput as error:
             self.reject(index, position, error)
@@ -118,6 +124,8 @@ class Annotations(AnnotatedImages):
             raise InvalidInput(
                 "bad_label", f"'category_id' is {shown(entry.get('category_id'))}; it must be an integer or a text"
             )
+        if "bbox" not in entry:
+            raise InvalidInput("bad_annotation", "has no 'bbox'")
         if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
             raise InvalidInput("bad_annotation", f"'bbox' is {shown(box)}; it must be [x, y, width, height]")
         if is_crowd not in (0, 1):
@@ -146,6 +154,10 @@ class Annotations(AnnotatedImages):
         self._order = np.argsort(images, kind="stable")
         self._starts = np.searchsorted(images[self._order], np.arange(len(self._images) + 1))
         self._category_ids = list(self._categories)
+
+    def are_classes(self, minimum: int) -> bool:
+        """Returns whether there are at least `minimum` annotations of entire images, and no objects."""
+        return self.num_classes >= minimum and not self._image
 
     def lack_outlines(self) -> bool:
         """Returns whether outlines are requested and there are objects, but no object has an outline."""

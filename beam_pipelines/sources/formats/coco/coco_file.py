@@ -22,6 +22,7 @@ _LINK_FIELDS = ("coco_url", "flickr_url", "url")
 _IMAGE_FIELDS = ("id", "file_name", "width", "height", *_LINK_FIELDS)
 _CATEGORY_FIELDS = ("id", "name", "supercategory", *CATEGORY_FIELDS)
 CAPTIONS = "captions"
+_NUM_CHECKED = 100  # how many annotations without a box are read before the file is rejected
 _ADVICE = "If it lists only images, such as image_info_test2017.json, pass --label none."
 _SHOWN_CHARACTERS = 4096  # the maximum length of a path
 
@@ -88,6 +89,7 @@ class CocoFile:
 
     def _check_objects(self, has_outlines: bool) -> None:
         """Raises `UserError` if the annotations are not objects with the requested values."""
+        self._check_boxes(1)
         if "segments_info" in self.unused_fields.names:
             raise UserError(f"{self._name} is a panoptic file ('segments_info'). Pass --masks to read its masks.")
         if "caption" in self.unused_fields.names and not self._annotations.category_ids():
@@ -148,7 +150,7 @@ class CocoFile:
                 yield image.reject(error)
 
     def _read(self, path: str, kind: str) -> None:
-        add = {"images": self._add_image, "categories": self._add_category, "annotations": self._annotations.add}
+        add = {"images": self._add_image, "categories": self._add_category, "annotations": self._add_object if kind == OBJECTS else self._annotations.add}
         fields = {"images": _IMAGE_FIELDS, "categories": _CATEGORY_FIELDS, "annotations": self._annotations.fields}
         try:
             file = open_file(path)
@@ -186,6 +188,19 @@ class CocoFile:
         self._images[image_id] = CocoImage(position, file_name, _read_size(entry))
         links = (entry.get(field) for field in _LINK_FIELDS if self.link is None)
         self.link = next((link for link in links if isinstance(link, str) and is_remote(link)), self.link)
+
+    def _add_object(self, position: int, entry: Mapping[str, Any]) -> None:
+        self._annotations.add(position, entry)
+        if position % _NUM_CHECKED == _NUM_CHECKED - 1:
+            self._check_boxes(_NUM_CHECKED)
+
+    def _check_boxes(self, minimum: int) -> None:
+        """Raises `UserError` if at least `minimum` annotations are classes of entire images, and none is an object."""
+        if self._annotations.are_classes(minimum) and "segmentation" not in self.unused_fields.names:
+            raise UserError(
+                f"{self._name}: its annotations have a 'category_id' but no 'bbox', so they are classes of entire images. Convert "
+                "the file to a table with the columns file_name and label, as docs/how_to/tables.md shows in 'Classes from a COCO file'."
+            )
 
     def _add_category(self, position: int, entry: Mapping[str, Any]) -> None:
         category_id, name, supercategory = read_id(entry.get("id")), entry.get("name"), entry.get("supercategory")
