@@ -174,6 +174,29 @@ def test_tables_in_split_folders_are_detected(tmp_path: pathlib.Path, capsys) ->
     assert "--source=table" in capsys.readouterr().err
 
 
+def test_images_that_no_row_of_roboflow_names_are_counted(tmp_path: pathlib.Path) -> None:
+    """Roboflow omits images without objects from its tables."""
+    for folder in ("train", "valid"):
+        write_images(tmp_path / folder, [f"{folder}{index}.png" for index in range(4)])
+        rows = [[f"{folder}{index}.png", 9, 9, "cat", 1, side, 3, 4] for index, side in ((0, 2), (0, 1), (1, "?"))]
+        rows += [[f"valid{index}.png", 9, 9, "cat", 1, 2, 3, 4] for index in (2, 3) if folder == "valid"]
+        for name in ("_annotations.csv", "others.csv"):
+            write_csv(tmp_path / folder / name, "filename,width,height,class,xmin,ymin,xmax,ymax", rows)
+    write_images(tmp_path, ["train9.png"])
+    kind = find_kind("table")
+    for source, expected in (({}, {"train/_annotations.csv": 2}), ({"image_root": str(tmp_path)}, {})):
+        table = Table(PrepareConfig(str(tmp_path / "*/_annotations.csv"), "out", "boxes", source=SourceConfig(kind=kind, **source)))
+        noted = {}
+        for part in table.parts():
+            assert [*table.list(part)]
+            noted |= {part: num for fact, num in table.noted.items() if part in fact}
+        assert noted == expected
+    for name, expected in (("_annotations.csv", [2]), ("others.csv", [])):
+        table = Table(PrepareConfig(str(tmp_path / "train" / name), "out", "boxes", source=SourceConfig(kind=kind)))
+        assert [*table.list(name)] and [*table.noted.values()] == expected, name
+
+
+
 BAD_ROWS = {
     "another split": ("split", ["a.png", 1, 2, 3, 4, "cat", 9, 9, "test"], "row_conflict", ["'train'", "'test'", "row 2", "row 3"]),
     "another width": ("split", ["a.png", 1, 2, 3, 4, "cat", 9, 8, "train"], "row_conflict", ["'9'", "'8'", "width"]),

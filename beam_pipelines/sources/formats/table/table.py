@@ -5,7 +5,9 @@ The memory use does not depend on the number of rows, unless rows are grouped by
 
 import dataclasses
 import functools
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+import itertools
+import posixpath
+from typing import Any, Collection, Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
@@ -23,6 +25,7 @@ from beam_pipelines.sources.cells.missing_cells import check_defaults
 from beam_pipelines.sources.cells.row_boxes import RowBoxes
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
+from beam_pipelines.sources.files.file_listing import FileListing
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import given_already
 from beam_pipelines.sources.files.roots import Root
@@ -51,7 +54,8 @@ _TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
 Listed = InputRecord | DeadLetter
 
 _TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.ndjson", "*.parquet", "*.csv.gz", "*.tsv.gz", "*.jsonl.gz", "*.ndjson.gz")
-_MARKERS = ("metadata.csv", "metadata.jsonl", "_annotations.csv", "*.parquet")
+_ROBOFLOW = "_annotations.csv"
+_MARKERS = ("metadata.csv", "metadata.jsonl", _ROBOFLOW, "*.parquet")
 _IMAGE_FOLDERS = ("images", "jpegimages", "img", "imgs")
 
 
@@ -194,9 +198,35 @@ class Table(RowFiles):
         rows = read_rows(file, self._config.source, self._needed, self._known_names, self.unused_fields)
         if not self._columns.are_grouped:
             return self._read_rows(file, rows, read)
+        names: set[str] = set()
+        if self._is_in_image_folder(file):
+            rows = self._collect_names(rows, names)
         of_images = ImageRows(self._columns, (*self._labels, *self._features), self._needed, self._config.source.defaults)
         grouped = of_images.group(rows, self._spool_directory)
-        return self._read_rows(file, grouped, lambda number, some: read(number, of_images.combine(some)))
+        listed = self._read_rows(file, grouped, lambda number, some: read(number, of_images.combine(some)))
+        return itertools.chain(listed, self._note_unnamed_images(file, names)) if self._is_in_image_folder(file) else listed
+
+    def _is_in_image_folder(self, file: TableFile) -> bool:
+        """Returns whether a file is a table of boxes that Roboflow writes to the folder of the images."""
+        source = self._config.source
+        is_beside = not (source.image_root or source.image_folders or source.search_images or source.image_suffix)
+        return self._columns.boxes is not None and is_beside and posixpath.basename(file.name) == _ROBOFLOW
+
+    def _collect_names(self, rows: Iterable[tuple[int, Any]], names: set[str]) -> Iterator[tuple[int, Any]]:
+        """Yields the rows unchanged, and adds the file name of the image in each row to `names`."""
+        for number, row in rows:
+            cell = row.get(self._columns.image) if isinstance(row, Mapping) else None
+            if isinstance(cell, str):
+                names.add(nfc(posixpath.basename(cell.strip())))
+            yield number, row
+
+    def _note_unnamed_images(self, file: TableFile, names: Collection[str]) -> Iterator[Listed]:
+        """Counts the images in the folder of a table that no row names, for a warning. Yields nothing."""
+        _, found = FileListing(Root(self.root, self._config.follow_links), self._config.ignore).top_level(file.folder.rstrip("/"))
+        images = [name for name in found if posixpath.splitext(name)[1].lower() in IMAGE_EXTENSIONS]
+        if num := sum(nfc(name) not in names for name in images):
+            self.noted[f"images in the folder of {printable(file.name)} are in no row of this table, and are left out."] = num
+        yield from ()
 
     def memory_bytes(self, part: str) -> int:
         """Returns the estimated memory in bytes for grouping the rows of a file. Raises `UserError` if the file cannot be
