@@ -37,8 +37,8 @@ COMMANDS = {
     "transform": ["transform", "OUT", "NEW"],
     "which": ["which", "OUT", *TRAINING],
     "benchmark": ["benchmark", "OUT", "--seconds=0.01"],
-    "prepare --splits_from": ["prepare", "--input", "in", "--output", "NEW", "--splits_from", "OUT"],
-    "prepare --label_names_from": ["prepare", "--input", "in", "--output", "NEW", "--label_names_from", "OUT"],
+    "prepare --splits_from": ["prepare", "--input", "in", "--source=image_folder", "--output", "NEW", "--splits_from", "OUT"],
+    "prepare --label_names_from": ["prepare", "--input", "in", "--source=image_folder", "--output", "NEW", "--label_names_from", "OUT"],
 }
 
 

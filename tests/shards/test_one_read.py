@@ -244,7 +244,7 @@ def write_records(path: pathlib.Path, num: int) -> pathlib.Path:
 
 def prepare_records(folder: pathlib.Path, num: int, *options: str) -> None:
     source = write_records(folder / f"{num}.bin", num)
-    layout = ("--source=fixed_length", "--layout=label:uint8,image:uint8[2,2]", "--image_encoding=raw")
+    layout = ("--source=fixed_length", "--record_layout=label:uint8,image:uint8[2,2]", "--image_encoding=raw")
     assert main(["prepare", f"--input={source}", f"--output={folder / str(num)}", "--num_shards=16", *layout, *options]) == 0
     manifest = read_manifest(folder / str(num))
     assert sum(manifest.num_examples(split) for split in manifest.splits) == num

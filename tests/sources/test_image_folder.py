@@ -708,7 +708,7 @@ def run_prepare(root: pathlib.Path, output: pathlib.Path, *options: str) -> subp
 def test_same_key_in_two_unicode_forms_fails_naming_both_paths(tmp_path):
     root = write_class_folders(tmp_path / "in", {"cat": 20, "dog": 20})
     write_files(root, {f"cat/{NFC}.jpg": jpeg(101), f"cat/{NFD}.jpg": jpeg(102)})
-    actual = run_prepare(root, tmp_path / "out")
+    actual = run_prepare(root, tmp_path / "out", "--source=image_folder")
     assert (actual.returncode, actual.stdout) == (2, ""), actual.stderr
     assert actual.stderr.count("\n") == 1
     for part in (f"'cat/{NFC}.jpg': ", ascii(f"cat/{NFC}.jpg"), ascii(f"cat/{NFD}.jpg")):
@@ -731,7 +731,7 @@ def test_prepares_a_folder_with_unusual_names(tmp_path):
 def test_path_that_is_not_utf8_works_or_gives_a_one_line_error(tmp_path, option):
     paths = {"input": tmp_path / "in", "output": tmp_path / "out", option: tmp_path / NOT_UTF8}
     write_class_folders(paths["input"], {"cat": 20, "dog": 20})
-    actual = run_prepare(paths["input"], paths["output"])
+    actual = run_prepare(paths["input"], paths["output"], "--source=image_folder")
     assert actual.returncode in (0, 2), actual.stderr
     assert actual.stderr.count("\n") == (actual.returncode == 2), actual.stderr
     assert paths["output"].exists() == (actual.returncode == 0)

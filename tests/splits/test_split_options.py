@@ -113,7 +113,7 @@ def test_conflicting_options_are_rejected_in_one_line(case, inputs, monkeypatch,
 def test_options_that_conflict_with_the_inputs_are_rejected_in_one_line(options, message, inputs, monkeypatch, capsys):
     monkeypatch.chdir(inputs)
     monkeypatch.setattr("beam_pipelines.shards.measure.measure_batch", None)  # must not read images
-    assert main(["prepare", "--input", "classes", "--output", "out", *options]) == 2
+    assert main(["prepare", "--input", "classes", "--source=image_folder", "--output", "out", *options]) == 2
     reported = capsys.readouterr().err
     assert message in reported and reported.count("\n") == 1, reported
 

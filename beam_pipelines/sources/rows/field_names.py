@@ -1,7 +1,7 @@
 """Finds the fields of records and samples that contain the labels, features, keys, splits, groups and weights."""
 
 import itertools
-from typing import Collection, Iterable, Mapping
+from typing import Collection, Iterable, Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
@@ -10,6 +10,15 @@ from beam_pipelines.sources.cells.missing_cells import check_defaults
 from beam_pipelines.sources.cells.row_roles import RowRoles
 
 _ROLES = ("key", "split", "group", "weight")
+
+
+def check_fields(labels: Sequence[Column], features: Sequence[Column], found_names: Collection[str], place: str) -> None:
+    """Raises `UserError` if `--label` or `--feature` names a field that does not exist. See `choose_roles` for the
+    arguments."""
+    for option, columns in (("--label", labels), ("--feature", features)):
+        for name in (name for column in columns for name in column.names):
+            if name not in found_names:
+                raise unknown_name(option, name, found_names, place)
 
 
 def choose_roles(
@@ -38,10 +47,7 @@ def choose_roles(
             return role if role != "key" and role in found_names and role not in taken else None
         return check("--group" if role == "group" else f"--{role}_column", given) if given else None
 
-    for option, columns in (("--label", labels), ("--feature", features)):
-        for column in columns:
-            for name in column.names:
-                check(option, name)
+    check_fields(labels, features, found_names, place)
     taken = {name for column in (*labels, *features) for name in column.names}
     given = (source.key_column, source.split_column, source.group, source.weight_column)
     key, *others = map(find, _ROLES, given)

@@ -29,7 +29,7 @@ from beam_pipelines.sources.formats.tfrecord.record_fields import (
 from beam_pipelines.sources.formats.tfrecord.record_files import AnySpoolWriter, RecordFiles
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, choose_fields, find_layout, replace_image
 from beam_pipelines.sources.formats.tfrecord.verbatim import VerbatimRecords
-from beam_pipelines.sources.rows.field_names import choose_roles, names_of_fields, search_names, wanted_names
+from beam_pipelines.sources.rows.field_names import check_fields, choose_roles, names_of_fields, search_names, wanted_names
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.source import Source
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
@@ -79,8 +79,10 @@ class TfRecord(RecordFiles):
         source = dataclasses.replace(config.source, defaults={**layout.defaults, **config.source.defaults})
         if source.weight_column is None:
             source = dataclasses.replace(source, weight_column=layout.weight)
+        place = f"the first {num_searched:,} records"
+        check_fields(*columns, found_names, place)
         columns = [find_array_shapes(some, functools.partial(resolve_by_record, example)) for some in columns]
-        roles = choose_roles(source, *columns, found_names, f"the first {num_searched:,} records")
+        roles = choose_roles(source, *columns, found_names, place)
         names = names_of_fields(*columns, source, layout.class_names)
         self._mapper = RowMapper(*columns, source, roles=roles, objects=self._objects, class_names=names)
         self._key = layout.key if config.source.key_column is None else ""

@@ -23,7 +23,7 @@ from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.rows.containers import ContainerSource, find_containers
-from beam_pipelines.sources.rows.field_names import choose_roles, describe_names, search_names, unknown_name, wanted_names
+from beam_pipelines.sources.rows.field_names import check_fields, choose_roles, describe_names, search_names, unknown_name, wanted_names
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.formats.webdataset.tar_reader import BadTarError, NoTarError, TarReader
 from beam_pipelines.sources.formats.webdataset.tar_samples import SampleReader, TarSample
@@ -97,6 +97,7 @@ class WebDataset(ContainerSource):
         shown_source = f"the first {num_searched:,} samples"
         if not members.issuperset(images):
             raise unknown_name("--image_column", images[0], members, shown_source)
+        check_fields(labels, features, found_names, shown_source)
         labels, features = (find_array_shapes(columns, resolve) for columns in (labels, features))
         roles = choose_roles(config.source, labels, features, found_names, shown_source)
         self._mapper = RowMapper(labels, features, config.source, roles=roles, objects=self._objects)
