@@ -12,8 +12,8 @@ LARGE_PIXELS = 1 << 24
 
 @contextlib.contextmanager
 def in_turn(num_pixels: int) -> Iterator[None]:
-    """Context manager that waits until no other process or thread of this user decodes a large image. For a small
-    image, it does not wait."""
+    """Context manager that waits until no other process or thread of this user decodes a large image. The manager
+    does not wait if the image is small."""
     if num_pixels <= LARGE_PIXELS:
         yield
         return

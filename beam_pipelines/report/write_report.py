@@ -51,7 +51,7 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
     Args:
         directory: The path or URL of the dataset.
         manifest: The manifest of the dataset.
-        output: The path of the report. None writes it into the dataset.
+        output: The path of the report. If None, the report is written to the directory of the dataset.
 
     Raises:
         UserError: The dataset is corrupt, the path exists and is not a report, or the report would not match the

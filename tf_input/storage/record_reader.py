@@ -158,7 +158,7 @@ class RecordReader:
 
         Args:
             parts: The records to read from each chunk.
-            arena: The memory for the records. Bytes that cannot be read are replaced with zeros.
+            arena: The buffer to which the records are written. Bytes that cannot be read are replaced with zeros.
 
         Raises:
             OSError, ValueError: The offsets of the records are unknown, because the index cannot be read.
@@ -231,7 +231,7 @@ class RecordReader:
 
         Args:
             numbers: The indexes of the records in the split, int64 [n], in any order. Repeated records are read once.
-            arena: The memory for the records. Bytes that cannot be read are replaced with zeros.
+            arena: The buffer to which the records are written. Bytes that cannot be read are replaced with zeros.
 
         Raises:
             OSError, ValueError: The offsets of the records are unknown, because the index cannot be read.
@@ -267,7 +267,7 @@ class RecordReader:
         Args:
             shard: The index of the shard.
             begins, ends: The start and end offsets of the records in the shard, int64 [n].
-            target: The memory for the records, without gaps between them.
+            target: The buffer to which the records are written, without gaps between them.
         """
         path, begin, num_bytes, size = self._shards[shard].path, int(begins[0]), int(ends[-1] - begins[0]), 0
         try:

@@ -164,7 +164,7 @@ class _Loading:
 
     Attributes:
         num_bytes: The approximate size of the records in bytes.
-        arena: The memory for the records.
+        arena: The buffer to which the records are written.
         is_read: Whether all reads into the arena are complete.
     """
 

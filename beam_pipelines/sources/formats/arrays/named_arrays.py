@@ -33,7 +33,7 @@ class NamedArray(NamedTuple):
 
 
 def make_sets(arrays: Sequence[NamedArray], image_column: str | None, taken: Collection[str] = ()) -> list[ImageSet]:
-    """Returns the sets of images in arrays.
+    """Groups arrays that belong together, such as images and their labels, into sets.
 
     Args:
         arrays: All arrays.

@@ -297,7 +297,7 @@ class _Chooser:
         return next((name if name in self.columns else by_name[name] for name in usual if name in by_name), None)
 
     def choose_key(self, given: str | None) -> tuple[str, ...]:
-        """Returns the columns that form the key. The option separates several columns by commas."""
+        """Returns the columns that form the key. In the value of `--key_column`, commas separate several columns."""
         names = [given] if given is None or given in self.columns else given.split(",")
         chosen = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
         return tuple(name for name in chosen if name)
