@@ -15,6 +15,8 @@ from beam_pipelines.sources.listing.make_schema import make_schema
 from beam_pipelines.sources.listing.name_splits import name_splits
 from beam_pipelines.sources.source import Source
 
+_LARGE_SHARE = 0.25  # share of rejected inputs from which a dataset without any object is an error
+
 # Reason of a dead letter -> the missing value, and advice for the error if too many inputs lack it.
 _MISSING_VALUES = {
     NO_SPLIT: ("split", "Use --divide rest to divide them, or --split_column='' to ignore the named splits"),
@@ -107,10 +109,11 @@ def _check_column(config: PrepareJob, facts: ListedFacts, reason: str) -> None:
 
 
 def _check_objects(config: PrepareJob, facts: ListedFacts) -> None:
-    """Raises `UserError` if inputs were rejected and no other input has an object, because then probably no annotation
-    was read."""
+    """Raises `UserError` if many inputs were rejected and no other input has an object, because then probably no
+    annotation was read."""
     names, rejected = facts.schema.labels.get(OBJECT_LABEL), facts.problems.dead_letters
-    if names is not None and not names and rejected.num:
+    is_large = rejected.num >= _LARGE_SHARE * facts.counts.num_images  # one corrupt file among images without objects is usual
+    if names is not None and not names and rejected.num and is_large:
         raise UserError(
             f"--input={config.input}: none of the {facts.counts.num_images:,} images that were read has an object, and "
             f"{rejected.num:,} inputs are dead letters. Correct these inputs, or pass --label=none to read only the images. "
