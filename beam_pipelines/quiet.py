@@ -61,7 +61,12 @@ def _hidden_stderr() -> Iterator[None]:
 
 
 # Loggers that log exceptions of workers. None is the root logger, which engines use.
-_LOGGERS_OF_ERRORS = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker", None)
+_LOGGERS_OF_ERRORS = (
+    "apache_beam.runners.common",
+    "apache_beam.runners.worker.data_plane",
+    "apache_beam.runners.worker.sdk_worker",
+    None,
+)
 
 
 def quiet_engines() -> None:
@@ -82,7 +87,8 @@ def is_no_user_error(record: logging.LogRecord) -> bool:
     # The warnings of subprocess_server only report that it waits.
     if (record.module, record.levelname) in (("portable_runner", "ERROR"), ("subprocess_server", "WARNING")):
         return False
-    return not _is_user_error(record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage()))
+    error = record.exc_info[1] if record.exc_info else None
+    return not _is_broken_stream(error) and not _is_user_error(error or RuntimeError(record.getMessage()))
 
 
 def _print_no_user_error(text: str, **options: Any) -> None:
@@ -95,11 +101,16 @@ def _is_user_error(error: BaseException) -> bool:
 
 
 def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
-    """A `threading.excepthook` that ignores gRPC errors in Beam's threads after an engine has been stopped."""
+    """A `threading.excepthook` that ignores gRPC errors in Beam's threads."""
+    if not _is_broken_stream(arguments.exc_value):
+        threading.__excepthook__(arguments)
+
+
+def _is_broken_stream(error: BaseException | None) -> bool:
+    """Returns whether Beam lost its connection to an engine. The engine has stopped, and its job reports the failure."""
     import grpc  # Imported here, because some importers may lack gRPC.
 
-    if not isinstance(arguments.exc_value, grpc.RpcError):
-        threading.__excepthook__(arguments)
+    return isinstance(error, grpc.RpcError)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,8 @@ import concurrent.futures
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import time
 from typing import Callable
 
@@ -85,6 +87,23 @@ def test_stream_cancelled_by_client_counts_as_interrupt(monkeypatch):
         with pytest.raises(expected):
             wait_for(job)
         assert job.is_cancelled
+
+
+LOST_STREAM = """
+import grpc
+from apache_beam.portability.api import beam_fn_api_pb2_grpc
+from apache_beam.runners.worker.data_plane import GrpcClientDataChannel
+from beam_pipelines.quiet import quiet_engines
+
+quiet_engines()
+assert GrpcClientDataChannel(beam_fn_api_pb2_grpc.BeamFnDataStub(grpc.insecure_channel("localhost:9")))._reads_finished.wait(60)
+"""
+
+
+@pytest.mark.slow
+def test_streams_of_a_stopped_engine_end_without_messages():
+    run = subprocess.run([sys.executable, "-c", LOST_STREAM], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_failed_job_is_not_cancelled():
