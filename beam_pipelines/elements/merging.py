@@ -6,8 +6,8 @@ from typing import Any
 
 
 class Mergeable:
-    """The base class of dataclasses that can be merged. A field is a number, a set, a dictionary of numbers or sets, an
-    object with a method `merge`, or None."""
+    """The base class of dataclasses that can be merged. A field is a number, a string that is equal in all parts, a set,
+    an object with a method `merge`, a dictionary of these values, or None."""
 
     def merge(self, other: Any) -> None:
         """Adds the facts about another part, without changing `other`."""
@@ -20,6 +20,8 @@ def _merged(mine: Any, other: Any) -> Any:
         return copy.deepcopy(other) if mine is None else mine
     if isinstance(mine, int):
         return mine + other
+    if isinstance(mine, str):
+        return mine or other
     if isinstance(mine, set):
         mine |= other
     elif hasattr(mine, "merge"):

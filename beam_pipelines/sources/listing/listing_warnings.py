@@ -79,13 +79,13 @@ def _similar_names(facts: ListedFacts) -> Iterator[str]:
 
 def _class_folder_warnings(facts: ListedFacts) -> Iterator[str]:
     """Yields warnings if class folders do not seem to be classes, or if images seem to be the masks of other images."""
-    names = facts.schema.labels.get(LABEL, ())
-    if not facts.problems.unexpected_files or not facts.problems.unexpected_files.layout:
+    names, files = facts.schema.labels.get(LABEL, ()), facts.problems.unexpected_files
+    if not files or not files.layout:
         return
-    if facts.problems.unexpected_files.num_masks:
+    if files.masks.num:
         yield (
-            f"label: {facts.problems.unexpected_files.num_masks:,} of {facts.counts.num_images:,} images have names like masks, for example "
-            f"{printable(facts.problems.unexpected_files.masks)!r}, but are read as separate examples. To read masks, put images and "
+            f"label: {files.masks.num:,} of {facts.counts.num_images:,} images have names like masks, for example "
+            f"{printable(files.masks.first[0])!r}, but are read as separate examples. To read masks, put images and "
             "masks in folders called images and masks, and use --source=masks."
         )
     if len(names) >= _MIN_FOLDERS and facts.counts.num_images < 2 * len(names):

@@ -146,7 +146,7 @@ class ImageFolder(Source):
                     if unexpected_files.is_image(path):
                         yield InputRecord(nfc(path), path, label, split, num_bytes)
             except UserError as error:
-                unexpected_files.add_rejection(folder, str(error))
+                unexpected_files.rejections.add((folder, str(error)))
                 continue
             if file:
                 unexpected_files.labels.add(label)
@@ -154,7 +154,7 @@ class ImageFolder(Source):
                 empty[folder] = label
         self.num_ignored = listing.num_ignored
         for folder in sorted(empty.keys() - holders):
-            unexpected_files.without_files[empty[folder]] = folder
+            unexpected_files.without_files.setdefault(empty[folder], set()).add(folder)
 
     def _find_splits(self, top: Level) -> dict[str, str | None]:
         """Returns a mapping from top-level folders to splits or None. Raises `UserError` if the splits are ambiguous."""
