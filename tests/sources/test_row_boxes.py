@@ -307,38 +307,18 @@ def test_relative_numbers_in_a_pixel_format_are_refused(tmp_path: pathlib.Path, 
 
 # Grouping in bounded memory
 
-COLUMNS = ("a", "b")
 
-
-def made_rows(num_rows: int, num_keys: int) -> list[tuple[str, int, Mapping[str, Any]]]:
-    return [(f"key{index * 7919 % num_keys}", index + 1, {"a": index, "b": "x" * (index % 50)}) for index in range(num_rows)]
-
-
-def grouped(rows: Iterable[Any], max_bytes: int, directory: str | None = None) -> dict[int, Any]:
-    return dict(row_groups.group_rows(rows, COLUMNS, directory, max_bytes))
-
-
-@pytest.mark.parametrize("max_bytes", [1 << 30, 10_000, 3_000])
-def test_groups_do_not_depend_on_the_memory_limit(tmp_path: pathlib.Path, max_bytes: int) -> None:
-    rows = made_rows(400, 150)
+@pytest.mark.parametrize("cache_kib", [1 << 10, 8])
+def test_groups_rows_by_key_with_any_cache(tmp_path: pathlib.Path, monkeypatch, cache_kib: int) -> None:
+    monkeypatch.setattr(row_groups, "_CACHE_KIB", cache_kib)
+    rows = [(f"key{index * 7919 % 150}", index + 1, {"a": index, "b": "x" * (index % 50)}) for index in range(400)]
+    rows += [("large", 10_000 + index, {"a": 1, "b": "y" * 90}) for index in range(50)]
+    errors = [("", 5000 + index, InvalidInput("bad_row", "x")) for index in range(50)]
+    directory = tmp_path / "it's scratch"
+    actual = dict(row_groups.group_rows([*errors, *rows], ("a", "b"), str(directory), max_bytes=5000))
+    assert actual.pop(10_000).reason == "too_large"
+    assert [actual.pop(number) for _, number, _ in errors] == [error for *_, error in errors]
     expected = defaultdict(list)
-    for key, number, row in rows:
+    for key, number, row in rows[:400]:
         expected[key].append((number, row))
-    actual = grouped(rows, max_bytes, str(tmp_path / "scratch"))
-    assert actual == {some[0][0]: some for some in expected.values()}
-    assert not (tmp_path / "scratch").exists() or not [*(tmp_path / "scratch").iterdir()]
-
-
-def test_key_with_too_many_rows_is_rejected_once(tmp_path: pathlib.Path) -> None:
-    rows = [row for index, row in enumerate(made_rows(900, 300)) for row in [row, ("large", 10_000 + index, {"a": 1, "b": "y" * 90})]]
-    actual = grouped(rows, 20_000)
-    errors = {number: some for number, some in actual.items() if isinstance(some, InvalidInput)}
-    assert [*errors] == [10_000] and errors[10_000].reason == "too_large"
-    assert len(actual) == 301 and all(len(some) == 3 for number, some in actual.items() if number not in errors)
-
-
-def test_rows_with_errors_are_passed_on(tmp_path: pathlib.Path) -> None:
-    bad = [("", 5000 + index, InvalidInput("bad_row", "x")) for index in range(50)]
-    for max_bytes in (1 << 30, 5_000):
-        actual = grouped([*made_rows(200, 100), *bad, *made_rows(0, 1)], max_bytes)
-        assert sum(isinstance(some, InvalidInput) for some in actual.values()) == 50 and len(actual) == 150
+    assert actual == {some[0][0]: some for some in expected.values()} and not [*directory.iterdir()]

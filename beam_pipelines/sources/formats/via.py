@@ -33,7 +33,7 @@ from beam_pipelines.sources.annotations.shapes import (
 )
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.cells.json_text import read_json
-from beam_pipelines.sources.cells.row_boxes import ONLY_CLASS
+from beam_pipelines.sources.cells.objects import ONLY_CLASS
 from beam_pipelines.sources.files.label_files import VIA
 from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.rows.lines import MAX_LINE

@@ -1,42 +1,39 @@
-"""Groups the rows of a file by a key, such as the name of an image, in limited memory.
+"""Groups the rows of a file by a key, such as the name of an image. Rows with the same key need not be adjacent.
 
-Rows with the same key need not be adjacent. Rows are kept in memory as pickles. If they take more than `MAX_MEMORY`, they
-are distributed to temporary files by a hash of their key. Then the rows of one temporary file at a time are grouped.
+SQLite sorts the rows. It keeps a part of them in memory, and writes the rest to temporary files.
 """
 
 import contextlib
-import hashlib
 import itertools
 import pickle
-import tempfile
-from typing import Any, BinaryIO, Iterable, Iterator, Mapping, Sequence
+import sqlite3
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.errors import InvalidInput, RunError
 from beam_pipelines.storage.files import is_remote, make_folder
 
-MAX_MEMORY = 128 << 20
+_CACHE_KIB = 32 << 10
+_MAX_GROUP_BYTES = 64 << 20
 _ROW_BYTES = 100  # memory of a row in addition to its pickle
-_NUM_FILES = 64
+GROUPING_BYTES = (_CACHE_KIB << 10) + _MAX_GROUP_BYTES  # the memory that `group_rows` needs, approximately
 
 NumberedRow = tuple[int, Mapping[str, Any]]
-Rejected = tuple[int, InvalidInput]
-_Item = tuple[str, bytes | Rejected]  # the key and a pickled row; or an empty key and a rejected row
 
 
 def group_rows(
     rows: Iterable[tuple[str, int, Mapping[str, Any] | InvalidInput]],
     columns: Sequence[str],
     directory: str | None,
-    max_bytes: int = MAX_MEMORY,
+    max_bytes: int = _MAX_GROUP_BYTES,
 ) -> Iterator[tuple[int, list[NumberedRow] | InvalidInput]]:
-    """Yields the rows of each key together, in the order of the file.
+    """Yields the rows of each key together, sorted by key and number.
 
     Args:
         rows: The key, the number and the cells of each row. An error replaces the cells of an invalid row.
         columns: The columns to keep.
-        directory: The folder for temporary files. If it is None or in an object store, the system's temporary folder
-            is used instead.
-        max_bytes: The approximate memory limit in bytes.
+        directory: The folder for temporary files. If it is None or in an object store, the system's temporary folder is
+            used instead.
+        max_bytes: The approximate memory limit for the rows of one key, in bytes.
 
     Yields:
         The number of the first row of a key, and all its numbered rows, or an error if these rows do not fit in memory.
@@ -45,94 +42,49 @@ def group_rows(
     Raises:
         RunError: Temporary files cannot be written.
     """
-    items = (
-        ("", (number, row)) if isinstance(row, InvalidInput) else (key, pickle.dumps((number, *map(row.get, columns)), 5))
-        for key, number, row in rows
-    )
-    for group in _group(items, directory if directory and not is_remote(directory) else None, max_bytes, level=0):
-        if isinstance(group, tuple):
-            yield group
-            continue
-        numbered = [(number, dict(zip(columns, cells))) for number, *cells in map(pickle.loads, group)]
-        if group[-1] is _TOO_MANY:
-            message = f"the rows of one image take more than {max_bytes // 2:,} bytes of memory. Remove some of the rows"
-            yield numbered[0][0], InvalidInput("too_large", message)
-        else:
-            yield numbered[0][0], numbered
-
-
-_TOO_MANY = pickle.dumps((0,), 5)  # marks that all rows of a key except the first are omitted, for lack of memory
-
-
-def _group(
-    items: Iterator[_Item], directory: str | None, max_bytes: int, level: int
-) -> Iterator[list[bytes] | Rejected]:
-    groups: dict[str, list[bytes]] = {}
-    num_bytes = 0
-    for key, data in items:
-        if isinstance(data, tuple):
-            yield data
-            continue
-        group = groups.setdefault(key, [])
-        if group and group[-1] is _TOO_MANY:
-            continue
-        group.append(data)
-        num_bytes += len(data) + _ROW_BYTES
-        if num_bytes <= max_bytes:
-            continue
-        for some in groups.values():
-            if (size := sum(map(len, some)) + len(some) * _ROW_BYTES) > max_bytes // 2:
-                some[1:] = [_TOO_MANY]
-                num_bytes -= size
-        if num_bytes > max_bytes // 2:
-            yield from _group_in_files(groups, items, directory, max_bytes, level)
-            return
-    yield from groups.values()
-
-
-def _group_in_files(
-    groups: dict[str, list[bytes]], items: Iterator[_Item], directory: str | None, max_bytes: int, level: int
-) -> Iterator[list[bytes] | Rejected]:
-    """Distributes the rows in `groups` and all further rows to temporary files, and groups the rows of each file."""
-    with contextlib.ExitStack() as stack:
-        too_many = {key: group for key, group in groups.items() if group[-1] is _TOO_MANY}
-        kept = ((key, data) for key, group in groups.items() if key not in too_many for data in group)
-        files = _open_files(stack, directory)
-        for key, data in itertools.chain(kept, items):
-            if isinstance(data, tuple):
-                yield data
-            elif key not in too_many:
-                _write(files, key, data, level)
-        groups.clear()
-        yield from too_many.values()
-        for file in files:
-            file.seek(0)
-            yield from _group(_read(file), directory, max_bytes, level + 1)
-            file.close()
-
-
-def _open_files(stack: contextlib.ExitStack, directory: str | None) -> list[BinaryIO]:
     try:
-        if directory is not None:
+        with contextlib.closing(_open_database(directory)) as database:
+            for key, number, row in rows:
+                if isinstance(row, InvalidInput):
+                    yield number, row
+                else:
+                    cells = pickle.dumps([*map(row.get, columns)], 5)
+                    database.execute("INSERT INTO rows VALUES (?, ?, ?)", (key, number, cells))
+            found = database.execute("SELECT * FROM rows ORDER BY key, number")
+            for _, group in itertools.groupby(found, lambda row: row[0]):
+                yield _read_group(group, columns, max_bytes)
+    except sqlite3.Error as error:
+        raise _write_error(error) from error
+
+
+def _open_database(directory: str | None) -> sqlite3.Connection:
+    """Returns an empty database in temporary files, which SQLite deletes."""
+    database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    if directory and not is_remote(directory):
+        try:
             make_folder(directory)
-        return [stack.enter_context(tempfile.TemporaryFile(dir=directory)) for _ in range(_NUM_FILES)]
-    except OSError as error:
-        raise _write_error(error) from error
+        except OSError as error:
+            raise _write_error(error.strerror) from error
+        # This setting is process-wide, but all runs of a process can share a folder for temporary files.
+        database.execute(f"PRAGMA temp_store_directory = '{directory.replace(chr(39), chr(39) * 2)}'")
+    database.executescript(
+        f"PRAGMA journal_mode = OFF; PRAGMA cache_size = -{_CACHE_KIB}; BEGIN; CREATE TABLE rows (key TEXT, number INTEGER, cells BLOB)"
+    )
+    return database
 
 
-def _write(files: Sequence[BinaryIO], key: str, data: bytes, level: int) -> None:
-    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    try:
-        pickle.dump((key, data), files[digest[level] % _NUM_FILES], 5)
-    except OSError as error:
-        raise _write_error(error) from error
+def _write_error(problem: object) -> RunError:
+    return RunError(f"rows could not be written to a temporary file: {problem}")
 
 
-def _write_error(error: OSError) -> RunError:
-    return RunError(f"rows could not be written to a temporary file: {error.strerror or error}")
-
-
-def _read(file: BinaryIO) -> Iterator[_Item]:
-    with contextlib.suppress(EOFError):
-        while True:
-            yield pickle.load(file)
+def _read_group(
+    rows: Iterable[tuple[str, int, bytes]], columns: Sequence[str], max_bytes: int
+) -> tuple[int, list[NumberedRow] | InvalidInput]:
+    first, num_bytes, numbered = 0, 0, []
+    for _, number, cells in rows:
+        first, num_bytes = first or number, num_bytes + len(cells) + _ROW_BYTES
+        if num_bytes <= max_bytes:
+            numbered.append((number, dict(zip(columns, pickle.loads(cells)))))
+    if num_bytes <= max_bytes:
+        return first, numbered
+    return first, InvalidInput("too_large", f"the rows of one image take more than {max_bytes:,} bytes of memory. Remove some of the rows")

@@ -22,8 +22,7 @@ from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_i
 from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.missing_cells import check_defaults
-from beam_pipelines.sources.cells.row_boxes import RowBoxes
-from beam_pipelines.sources.cells.table_objects import ObjectsColumn
+from beam_pipelines.sources.cells.objects import ObjectsColumn, RowBoxes
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.file_listing import FileListing
 from beam_pipelines.sources.files.keys import nfc
@@ -33,20 +32,15 @@ from beam_pipelines.sources.files.sizes import add_sizes
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.rows.row_files import RowFiles
-from beam_pipelines.sources.rows.row_groups import MAX_MEMORY
+from beam_pipelines.sources.rows.row_groups import GROUPING_BYTES
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.formats.table.image_rows import ImageRows
 from beam_pipelines.sources.formats.table.table_columns import choose_columns, describe_rows, has_names, names_of_integers
 from beam_pipelines.sources.rows.table_files import METADATA, TableFile
 from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, first_cells, read_first_row, read_head, read_rows, show_columns
-from beam_pipelines.storage.files import files_at
-from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import IMAGE, OBJECTS
 
 _FILES = ("image", "mask")  # kinds of columns whose cells may contain the bytes of a file
-
-# The memory for rows that are grouped by image, divided by the size of the text file.
-_GROUPED_SHARE = 4
 
 # Extensions of CSV files that the input names directly or by a pattern. In a folder, such files are not read.
 _TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
@@ -229,17 +223,7 @@ class Table(RowFiles):
         yield from ()
 
     def memory_bytes(self, part: str) -> int:
-        """Returns the estimated memory in bytes for grouping the rows of a file. Raises `UserError` if the file cannot be
-        read."""
-        file = self._files[part]
-        if not self._columns.are_grouped:
-            return 0
-        try:
-            num_bytes = files_at(file.path).size(file.path)
-        except OSError as error:
-            raise listing_error(error, file.path, f"{printable(file.name)}: cannot be read: {error.strerror or error}") from error
-        is_compressed = file.format == "parquet" or file.path.lower().endswith(".gz")
-        return MAX_MEMORY if is_compressed else min(MAX_MEMORY, _GROUPED_SHARE * num_bytes)
+        return GROUPING_BYTES if self._columns.are_grouped else 0
 
     def _read_row(self, file: TableFile, root: Root, mapper: RowMapper, number: int, row: Mapping[str, Any]) -> InputRecord | Embedded:
         """Converts a row to an input. Raises `InvalidInput` if a cell is invalid for its column."""

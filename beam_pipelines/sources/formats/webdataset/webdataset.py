@@ -16,7 +16,7 @@ from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.array_cells import find_array_shapes, holds_array, resolve_array
 from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.sources.cells.table_objects import ObjectsColumn
+from beam_pipelines.sources.cells.objects import ObjectsColumn
 from beam_pipelines.sources.files.archives import unpack_advice
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.roots import OutsideError
