@@ -10,8 +10,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.references import References
 from beam_pipelines.errors import printable
 from beam_pipelines.shards.shard_writer import list_again
-from beam_pipelines.sources.listing.list_part import label_collectors
-from beam_pipelines.sources.source import Source
+from beam_pipelines.sources.source import Source, class_name_readers
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
@@ -73,12 +72,12 @@ def describe_missing(missing: Sequence[ExampleName], rejected: Iterable[DeadLett
 def describe_unknown_classes(references: References, source: Source, schema: Sequence[Feature], spool_directory: str) -> list[str]:
     """Returns a line for each example whose class in the sources is unknown in the dataset."""
     known = {feature.name: frozenset(feature.label_names) for feature in schema}
-    collectors = [(feature, names or (lambda image: (image.label,)), known[feature]) for feature, names in label_collectors(source)]
+    readers = class_name_readers(source)
     spool, lines = SpoolReader(spool_directory), []
     try:
-        for image in list_again(references, spool) if collectors else ():
-            for feature, names, known_names in collectors:
-                if unknown := [item for item in names(image) if item not in known_names]:
+        for image in list_again(references, spool) if readers else ():
+            for feature, names in readers.items():
+                if unknown := [item for item in names(image) if item not in known[feature]]:
                     lines.append(
                         f"{_name(image.key, image.path)}: {feature} is {unknown[0]!r}, which is not a class of the "
                         "dataset"

@@ -17,10 +17,11 @@ An input without an image is a row of values. Its `offset` is `NO_IMAGE`, and it
 """
 
 import abc
-from typing import ClassVar, Collection, Iterator, Mapping
+from typing import Callable, ClassVar, Collection, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
+from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.sources.cells.box_forms import BoxForms
@@ -28,7 +29,7 @@ from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.layouts import reject_options
 from beam_pipelines.sources.files.other_files import UnexpectedFiles
 from beam_pipelines.sources.input_names import InputNames, Recognition
-from tf_input.dataset_format import Feature
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 
 class Source(abc.ABC):
@@ -116,3 +117,18 @@ class Source(abc.ABC):
 def other_images(source: Source) -> tuple[str, ...]:
     """Returns the names of all image features except `image`."""
     return tuple(feature.name for feature in source.features if feature.kind == "image")
+
+
+def class_name_reader(feature: Feature) -> Callable[[InputRecord], Sequence[str]]:
+    """Returns a function that returns the class names that an input has for a feature of kind `class_label`."""
+    name = feature.name
+    if name == OBJECT_LABEL:
+        return lambda record: record.values[OBJECTS].labels
+    if feature.shape:
+        return lambda record: record.values[name]
+    return (lambda record: (record.label,)) if name == LABEL else (lambda record: (record.values[name],))
+
+
+def class_name_readers(source: Source) -> dict[str, Callable[[InputRecord], Sequence[str]]]:
+    """Returns a mapping from each class feature of a source to the function that reads its class names."""
+    return {feature.name: class_name_reader(feature) for feature in source.features if feature.kind == "class_label"}

@@ -222,7 +222,7 @@ def test_pickled_group_counts_are_small():
     complete, part = group_counts.GroupCounts(), group_counts.GroupCounts()
     complete.add([b"group %06d" % number for number in range(100_000)], ["train"] * 100_000)
     complete.sizes()
-    part._tables = [complete._tables[0].slice(5, 10)]
+    part.tables = [complete.tables[0].slice(5, 10)]
     assert len(pickle.dumps(part)) < 5_000 and len(pickle.dumps(complete)) < 6_000_000
     for item in (complete, part, group_counts.GroupCounts()):
         assert pickle.loads(pickle.dumps(item)) == item

@@ -7,12 +7,12 @@ from typing import Callable, Sequence
 
 from beam_pipelines.config.key_pattern import KeyPattern
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.division import join_stratum
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
-from tf_input.dataset_format import LABEL, OBJECTS, Feature
+from beam_pipelines.sources.source import class_name_reader
+from tf_input.dataset_format import Feature
 
 _KINDS = ("class_label", "integer", "text")
 
@@ -76,11 +76,7 @@ def _can_stratify(feature: Feature) -> bool:
 
 
 def _reader(feature: Feature) -> Callable[[InputRecord], str]:
-    name = feature.name
-    if name == LABEL and feature.kind == "class_label" and not feature.shape:
-        return lambda image: image.label
-    if name == OBJECT_LABEL:
-        return lambda image: join_stratum(sorted(set(image.values[OBJECTS].labels)))
-    if feature.shape:
-        return lambda image: join_stratum(sorted(set(image.values[name])))
-    return lambda image: str(image.values[name])
+    if feature.kind == "class_label":
+        names = class_name_reader(feature)
+        return lambda image: join_stratum(sorted(set(names(image))))
+    return lambda image: str(image.values[feature.name])
