@@ -219,8 +219,10 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
         config = dataclasses.replace(config, source=dataclasses.replace(config.source, class_folder_depth=reading.depth))
     if opened.detected:
         print_message(opened.detected)
-    if opened.resolved is not None:
-        config = dataclasses.replace(config, source=opened.resolved)
+    if (resolved := opened.resolved) is not None:
+        if opened.name_labels:
+            resolved = dataclasses.replace(resolved, labels=config.source.labels, features=config.source.features)
+        config = dataclasses.replace(config, source=resolved)
     return config
 
 

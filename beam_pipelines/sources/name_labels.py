@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from typing import Collection, Iterator, Mapping, Sequence
+from typing import Iterator, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.key_pattern import KeyPattern
@@ -10,99 +10,57 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import BAD_LABEL, DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
-from beam_pipelines.sources.cells.box_forms import BoxForms
-from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.sources.files.other_files import UnexpectedFiles
 from beam_pipelines.sources.rows.row_mapper import RowMapper
-from beam_pipelines.sources.source import Source
-from tf_input.dataset_format import LABEL
+from tf_input.dataset_format import LABEL, Feature
 
 _OPTION = "--label_pattern"
 _KINDS = ("class", "multi_label", "float", "integer", "text")
 _BATCH = 4096
 
 
-class NameLabels(Source):
-    """A source with additional labels that a regular expression finds in the keys.
+class NameLabels:
+    """Labels that a regular expression finds in the keys of the inputs of a source.
 
     Args:
-        source: The source, opened with the options of `without_name_labels`.
+        source_features: The features of the source, opened with the options of `without_name_labels`.
         config: The options of the run.
+
+    Attributes:
+        features: The features of the labels.
+        targets: The names of the features that a model predicts.
+        label_names: The class names of each feature that the options state.
     """
 
-    def __init__(self, source: Source, config: PrepareConfig) -> None:
-        self._source = source
+    def __init__(self, source_features: Sequence[Feature], config: PrepareConfig) -> None:
         self._pattern = KeyPattern(config.label_pattern or "", _OPTION)
         labels, features = _columns_of_names(config, self._pattern)
         self._mapper = RowMapper(labels, features, config.source)
-        self._names = {name for column in (*labels, *features) for name in column.names}
-        self.kind, self.root = source.kind, source.root
-        self.features = (*source.features, *self._mapper.features)
-        self.targets = (*source.targets, *self._mapper.targets)
-        taken = [feature.name for feature in self.features]
-        for name in self._mapper.targets:
+        self._groups = sorted({name for column in (*labels, *features) for name in column.names}.intersection(self._pattern.names))
+        self.features, self.targets, self.label_names = self._mapper.features, self._mapper.targets, self._mapper.label_names
+        taken = [feature.name for feature in (*source_features, *self.features)]
+        for name in self.targets:
             if taken.count(name) > 1:
                 raise UserError(f"{_OPTION}: the source already has a feature {name!r}. Name the group (?P<NAME>…) differently.")
-        self.has_images, self.detected = source.has_images, source.detected
-        if source.resolved is not None:
-            self.resolved = dataclasses.replace(source.resolved, labels=config.source.labels, features=config.source.features)
 
-    def parts(self) -> list[str]:
-        return self._source.parts()
-
-    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs of a part with their labels. An input whose key does not match becomes a dead letter."""
-        inputs = self._source.list(part)
+    def add(self, inputs: Iterator[InputRecord | DeadLetter]) -> Iterator[InputRecord | DeadLetter]:
+        """Yields inputs with their labels. An input whose key does not match becomes a dead letter."""
         while batch := [*itertools.islice(inputs, _BATCH)]:
             yield from (item for item in batch if isinstance(item, DeadLetter))
-            yield from self._add_labels([item for item in batch if isinstance(item, InputRecord)])
+            yield from self._add([item for item in batch if isinstance(item, InputRecord)])
 
-    def _add_labels(self, records: Sequence[InputRecord]) -> Iterator[InputRecord | DeadLetter]:
+    def _add(self, records: Sequence[InputRecord]) -> Iterator[InputRecord | DeadLetter]:
         keys = [record.key.encode() for record in records]
-        named = sorted(self._names.intersection(self._pattern.names))
-        groups = [self._pattern.find(keys, name) for name in named] if named else [self._pattern.find(keys)]
-        matches = zip(records, self._pattern.find_matches(keys), *groups)
-        for record, match, *texts in matches:
+        groups = [self._pattern.find(keys, name) for name in self._groups] or [self._pattern.find(keys)]
+        for record, match, *texts in zip(records, self._pattern.find_matches(keys), *groups):
             try:
                 if not match:
                     raise InvalidInput(BAD_LABEL, f"the key {printable(record.key)!r} does not match {_OPTION}")
-                row = dict(zip(named or [LABEL], (text.decode() for text in texts)))
-                labeled = self._mapper.read(row, record)
+                labeled = self._mapper.read(dict(zip(self._groups or [LABEL], (text.decode() for text in texts))), record)
             except InvalidInput as error:
                 yield DeadLetter.of(printable(record.key), error)
                 continue
             values = {**(record.values or {}), **(labeled.values or {})} or None
             yield labeled._replace(label=labeled.label or record.label, values=values)
-
-    def label_names(self) -> Mapping[str, Collection[str]]:
-        return {**self._source.label_names(), **self._mapper.label_names}
-
-    def memory_bytes(self, part: str) -> int:
-        return self._source.memory_bytes(part)
-
-    @property
-    def num_ignored(self) -> int:
-        return self._source.num_ignored
-
-    @num_ignored.setter
-    def num_ignored(self, value: int) -> None:
-        self._source.num_ignored = value
-
-    @property
-    def unused_fields(self) -> UnusedFields | None:
-        return self._source.unused_fields
-
-    @property
-    def boxes(self) -> BoxForms | None:
-        return self._source.boxes
-
-    @property
-    def group_names(self) -> frozenset[str]:
-        return self._source.group_names
-
-    @property
-    def unexpected_files(self) -> UnexpectedFiles | None:
-        return self._source.unexpected_files
 
 
 def without_name_labels(config: PrepareConfig) -> PrepareConfig:

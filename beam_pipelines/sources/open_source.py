@@ -31,7 +31,8 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     except OSError as error:
         raise listing_error(error, config.input, f"--input={printable(config.input)}: {error.strerror or error}") from error
     if config.label_pattern is not None:
-        opened = NameLabels(opened, config)
+        opened.name_labels = labels = NameLabels(opened.features, config)
+        opened.features, opened.targets = (*opened.features, *labels.features), (*opened.targets, *labels.targets)
     has_images = config.source.has_images and (not config.source.kind.may_omit_images or opened.has_images)
     names = [feature.name for feature in opened.features]
     for column in (*(config.source.labels or ()), *config.source.features):

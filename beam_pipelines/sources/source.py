@@ -17,7 +17,7 @@ An input without an image is a row of values. Its `offset` is `NO_IMAGE`, and it
 """
 
 import abc
-from typing import Callable, ClassVar, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, ClassVar, Collection, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
@@ -30,6 +30,9 @@ from beam_pipelines.sources.files.layouts import reject_options
 from beam_pipelines.sources.files.other_files import UnexpectedFiles
 from beam_pipelines.sources.input_names import InputNames, Recognition
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
+
+if TYPE_CHECKING:
+    from beam_pipelines.sources.name_labels import NameLabels
 
 
 class Source(abc.ABC):
@@ -58,6 +61,7 @@ class Source(abc.ABC):
         found_features: Further features, which are known only after a part has been listed.
         noted: Warnings that begin with a number of images, lines or files, collected while a part is listed. Maps the
             text after the number to the number.
+        name_labels: The labels that `--label_pattern` adds to the listed inputs. None without this option.
         unexpected_files: The files that are not inputs, collected while a part is listed. None if the format ignores
             such files.
 
@@ -78,6 +82,7 @@ class Source(abc.ABC):
     boxes: BoxForms | None = None
     group_names: frozenset[str] = frozenset()
     found_features: frozenset[Feature] = frozenset()
+    name_labels: "NameLabels | None" = None
     unexpected_files: UnexpectedFiles | None = None
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:

@@ -19,7 +19,7 @@ def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[In
     """Lists one part of a source, yields its inputs in batches of `BATCH_IMAGES`, and records facts in `facts`."""
     source.num_ignored, source.noted = 0, {}
     facts.schema.labels |= {feature: set() for feature in class_name_readers(source)}
-    inputs = source.list(part)
+    inputs = source.name_labels.add(source.list(part)) if source.name_labels else source.list(part)
     while listed := list(itertools.islice(inputs, BATCH_IMAGES)):
         rejected = [item for item in listed if isinstance(item, DeadLetter)]
         if rejected:
@@ -30,7 +30,7 @@ def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[In
             _add_facts(facts, images, source)
             yield images
     facts.counts.num_ignored += source.num_ignored
-    facts.schema.add_known(source.label_names())
+    facts.schema.add_known({**source.label_names(), **(source.name_labels.label_names if source.name_labels else {})})
     facts.problems.noted = source.noted
     facts.problems.unexpected_files = source.unexpected_files
     if source.unused_fields:
