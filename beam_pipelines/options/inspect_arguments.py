@@ -11,7 +11,6 @@ examples:
   recordmill inspect out/flowers
   recordmill inspect out/flowers --where "label == 'rose' and width < 224" --split train
   recordmill inspect out/flowers --example train:17
-  recordmill inspect out/flowers --sql "select label, count(*), avg(num_bytes) from catalog group by label"
 """
 
 
@@ -22,8 +21,8 @@ def add_inspect(commands: argparse._SubParsersAction) -> None:
         "inspect",
         help="Show the contents of a dataset.",
         description="Shows the splits, features, classes, image sizes and shards of a dataset, and how it was made. "
-        "With --where,\n"
-        "--example or --sql, the command shows examples instead. The dataset does not change.",
+        "With --where\n"
+        "or --example, the command shows examples instead. The dataset does not change.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
@@ -38,16 +37,9 @@ def add_inspect(commands: argparse._SubParsersAction) -> None:
     wanted.add_argument(
         "--example",
         metavar="KEY|SPLIT:N",
-        help="Show one example with its image, by key, or by split and index from 0. In a color terminal, the image is "
-        "drawn. Otherwise it is written to a file.",
+        help="Show one example, by key, or by split and index from 0. The image is written to a temporary file.",
     )
-    wanted.add_argument(
-        "--sql",
-        metavar="QUERY",
-        help="Show the result of an SQL query over the table catalog, which has one row per example. The option "
-        "needs the package extra recordmill[sql].",
-    )
-    add("--split", help="Split to search. Only with --where or --sql. Default: all splits.")
+    add("--split", help="Split to search. Only with --where. Default: all splits.")
     add("--json", action="store_true", help="Print the result as JSON.")
 
 
@@ -57,8 +49,6 @@ def inspect_options(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         UserError: Two options exclude each other.
     """
-    if arguments.split is not None and arguments.where is None and arguments.sql is None:
-        raise UserError(
-            f"--split={arguments.split}: this option needs --where or --sql. With --example, write SPLIT:N instead."
-        )
-    return {name: getattr(arguments, name) for name in ("where", "split", "example", "sql")} | {"as_json": arguments.json}
+    if arguments.split is not None and arguments.where is None:
+        raise UserError(f"--split={arguments.split}: this option needs --where. With --example, write SPLIT:N instead.")
+    return {name: getattr(arguments, name) for name in ("where", "split", "example")} | {"as_json": arguments.json}

@@ -119,12 +119,11 @@ USES = {
     ),
     "transform": Use(("recordmill analyze out --image_size 24", "python read.py out transform"), SHAPE),
     "heif": Use((f"python -c '{PHOTOS}'", "recordmill prepare --input photos --splits train=1 --output new", "cat new/statistics.json"), '"heic": 1'),
-    "sql": Use(("recordmill inspect out --sql 'select count(*) from catalog'",), "110"),
     "completion": Use((f"{COMPLETE} recordmill", "cat completed"), "json"),
     "demo": Use((f"python {CHECKOUT}/deploy/demo/demo.py --steps 7",), "7 steps"),
     "benchmark": Use(("recordmill export out exported --to webdataset", "python loaders.py"), "samples: 93"),
     "docs": Use((SITE, "ls site"), "index.html"),
-    "backends,sql": Use(
+    "backends,beam": Use(
         (f"KERAS_BACKEND=jax {BACKEND}", f"KERAS_BACKEND=torch {BACKEND}", "python torch_loader.py"), "keys: 93"
     ),
 }

@@ -251,7 +251,6 @@ def test_command_without_its_extra_names_the_extra(bare_environment: Environment
         ("export", "array_record beam_pipelines.export.export"),
         ("transform", "tensorflow_transform beam_pipelines.transform.analyze"),
         ("heif", "pillow_heif PIL.AvifImagePlugin"),
-        ("sql", "duckdb pyarrow"),
         ("completion", "argcomplete"),
         ("demo", "matplotlib sklearn"),
     ],

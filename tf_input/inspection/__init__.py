@@ -6,7 +6,6 @@ records. The outputs are tables or JSON, and an image.
     inspection    the command
     contents      all metadata
     examples      examples that meet a condition, or one example with its image
-    pictures      images in a terminal or a file
+    pictures      images as files
     drawings      boxes and masks on images
-    queries       SQL over the catalog
 """

@@ -139,7 +139,6 @@ class Contents:
         run = {name: self._run.get(name) for name in ("run_id", "started", "host", "python", "versions", "options")}
         return {
             "directory": os.fspath(self._directory),
-            "layout": self._manifest.layout,
             **manifest,
             "statistics": self._statistics,
             "run": run,

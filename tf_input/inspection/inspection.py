@@ -7,7 +7,6 @@ from tf_input import overview
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS
 from tf_input.inspection.contents import Contents
 from tf_input.inspection.examples import example_json, example_table, find_example, find_examples
-from tf_input.inspection.queries import ask
 from tf_input.options import suggest_option
 from tf_input.overview import Table, printable
 from tf_input.quiet import import_tensorflow
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _NUM_SHOWN = 20  # number of examples in a table
 
 
-def run(directory: str, *, where: str | None, split: str | None, example: str | None, sql: str | None, as_json: bool) -> None:
+def run(directory: str, *, where: str | None, split: str | None, example: str | None, as_json: bool) -> None:
     """Prints the contents of a dataset, or selected examples.
 
     Args:
@@ -32,7 +31,6 @@ def run(directory: str, *, where: str | None, split: str | None, example: str | 
         where: A condition for the examples to print, as in `batches(where=...)`.
         split: The split to search with `where`. None searches all splits.
         example: One example to print, with its image: SPLIT:NUMBER, or a key.
-        sql: A query over the catalog of the dataset.
         as_json: Whether to print JSON.
 
     Raises:
@@ -43,7 +41,7 @@ def run(directory: str, *, where: str | None, split: str | None, example: str | 
     if example is not None:
         _print_example(directory, example, as_json)
         return
-    if where is None and sql is None:
+    if where is None:
         contents = Contents(directory, files, manifest)
         print(json.dumps(contents.to_json(), indent=1) if as_json else contents.describe())
         return
@@ -57,14 +55,7 @@ def run(directory: str, *, where: str | None, split: str | None, example: str | 
         for name, shards in manifest.splits.items()
         if split in (None, name)
     }
-    if sql is not None:
-        names, rows = ask(sql, catalogs)
-        if as_json:
-            print(json.dumps([dict(zip(names, row)) for row in rows], indent=1, default=str))
-        else:
-            print("\n".join(overview.lines(Table([*map(printable, names)], [[*map(_cell, row)] for row in rows], len(names)))))
-    elif where is not None:
-        _print_matches(where, catalogs, as_json)
+    _print_matches(where, catalogs, as_json)
 
 
 def _print_matches(where: str, catalogs: dict[str, Catalog], as_json: bool) -> None:
@@ -85,7 +76,7 @@ def _print_matches(where: str, catalogs: dict[str, Catalog], as_json: bool) -> N
 def _print_example(directory: str, wanted: str, as_json: bool) -> None:
     import_tensorflow()
     import tf_input
-    from tf_input.inspection.pictures import is_shown, show_image
+    from tf_input.inspection.pictures import is_shown, save_image
 
     dataset = tf_input.open(directory)
     split, number, example = find_example(dataset, wanted)
@@ -96,7 +87,7 @@ def _print_example(directory: str, wanted: str, as_json: bool) -> None:
     print(f"{printable(split)}:{number}")
     print("\n".join(overview.lines(example_table(dataset, example))))
     if is_shown(example.get(IMAGE)):
-        print(show_image(_drawn(dataset, example), f"{dataset.manifest.name}-{split}-{number}"))
+        print(save_image(_drawn(dataset, example), f"{dataset.manifest.name}-{split}-{number}"))
 
 
 def _drawn(dataset: "PreparedDataset", example: Mapping[str, Any]) -> "np.ndarray":

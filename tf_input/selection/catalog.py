@@ -158,10 +158,6 @@ class Catalog(Mapping[str, Column]):
         """Returns the key of each example, as an object array of str [n]. It raises the errors of `hashes`."""
         return np.concatenate([np.zeros(0, object), *self._each(_read_keys)])
 
-    def tables(self) -> Iterator[Any]:
-        """Yields the catalog of each shard as a pyarrow table. It raises the errors of `hashes`."""
-        yield from self._each(lambda file: file.read())
-
     def find(self, key: str) -> list[int]:
         """Returns the indices of the examples whose keys have the hash of `key`. It raises the errors of `hashes`."""
         hashes, numbers = self._by_hash
