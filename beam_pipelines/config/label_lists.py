@@ -3,13 +3,11 @@
 import ast
 import json
 import re
-from typing import Any, Collection, Iterable
+from typing import Any, Collection
 
 import numpy as np
 
 DEFAULT_SEPARATOR = "|"
-# Usual separators between class names. Inside a single class name, a space usually follows them.
-_SEPARATORS = ("|", ";", ",", " ")
 
 _QUOTED = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _ITEM = rf"(?:{_QUOTED}|-?\d+)"
@@ -68,35 +66,3 @@ def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
     # Repeated zeros must be flags, because a class number occurs only once. Repeated ones may be class 1, given twice.
     is_repeated = len(set(flags)) < len(flags) and not set(flags) <= {"1", "1.0"}
     return len(flags) > 1 and set(flags) <= {"0", "1", "0.0", "1.0"} and (is_repeated or len(flags) == num_classes)
-
-
-def find_separator(names: Iterable[str], *, is_scalar_each: bool) -> str | None:
-    """Returns the separator if class names look like lists, such as `cat;dog`.
-
-    A class name can contain spaces (`hot dog`) and commas (`tench, Tinca tinca`). Therefore, a character is a separator
-    only if the names between separators also occur in other values.
-
-    Args:
-        names: All class names in the data.
-        is_scalar_each: Whether each example has a single class name, although several are possible.
-
-    Returns:
-        The separator, or None if the values seem to be class names.
-    """
-    names = set(names)
-    for separator in _SEPARATORS:
-        parts = {name: [part.strip() for part in name.split(separator)] for name in names if separator in name}
-        of_others = [name for name, several in parts.items() if names.issuperset(several)]
-        if separator != " " and of_others:
-            return separator
-        if is_scalar_each and parts and _is_list_like(separator, names, parts):
-            return separator
-    return None
-
-
-def _is_list_like(separator: str, names: set[str], parts: dict[str, list[str]]) -> bool:
-    once = {part for several in parts.values() for part in several}
-    if separator == " ":
-        return len(once | (names - parts.keys())) < len(names)
-    is_tight = any(re.search(rf"\D{re.escape(separator)}(?! )", name) for name in parts)  # Does not match 1,000.
-    return is_tight or separator != "," or len(once) <= 0.8 * sum(map(len, parts.values()))

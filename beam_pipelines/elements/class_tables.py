@@ -5,7 +5,7 @@ import re
 from typing import Collection, Iterable, Mapping, Sequence
 
 from beam_pipelines.config.columns import FLAG_KINDS
-from beam_pipelines.config.label_lists import find_separator, looks_like_list
+from beam_pipelines.config.label_lists import looks_like_list
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.storage.files import files_at
@@ -49,7 +49,7 @@ def make_class_table(
         raise UserError(f"{feature}: none of the inputs has a class. Add classes, or pass --label_names FILE.")
     may_be_numbers = not source.kind.has_class_folders
     if may_be_numbers and feature != OBJECT_LABEL:
-        _check_one_each(source, feature, names, is_scalar_each)
+        _check_one_each(feature, names, is_scalar_each)
     integers = {name for name in names if INTEGER.fullmatch(name)}
     if first:
         return _continued_table(feature, first, names, integers if may_be_numbers else set())
@@ -84,7 +84,7 @@ def _check_known(feature: str, found_names: set[str], known: tuple[str, ...]) ->
         raise UserError(f"{feature}: unknown class {other!r}. The given class names are {', '.join(known[:5])}, …")
 
 
-def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scalar_each: bool | None) -> None:
+def _check_one_each(feature: str, names: set[str], is_scalar_each: bool | None) -> None:
     """Raises `UserError` if class names look like lists of classes or like flags (0 and 1)."""
     lists = sorted(filter(looks_like_list, names))
     if lists:
@@ -93,21 +93,11 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_scal
             "the kind multi_label (class names or numbers) or multi_hot[N] (0 or 1 for each class; one_hot[N] if exactly one is 1), or pass "
             "--label_names FILE."
         )
-    if is_scalar_each is None:
-        return
-    if not is_scalar_each and names <= {"0", "1"}:
+    if is_scalar_each is False and names <= {"0", "1"}:
         raise UserError(
             f"{feature}: all lists contain only the numbers 0 and 1. Use the kind multi_hot[N] (0 or 1 for each "
             "class), or pass "
             "--label_names FILE with the names 0 and 1."
-        )
-    separator = find_separator(names, is_scalar_each=is_scalar_each) if source.label_separator is None else None
-    if separator:
-        name = min(name for name in names if separator in name)
-        raise UserError(
-            f"{feature}: class names such as {shorten(name)!r} look like several names, separated by {separator!r}. "
-            "Pass "
-            f"--label_separator={separator!r} to divide them, or --label_separator={source.separator!r} to keep them."
         )
 
 
