@@ -4,12 +4,11 @@ Use a separate Python environment, because TFX and Recordmill need different pac
 examples, computes statistics and validates the statistics against `schema.pbtxt`. For each split, the script prints the
 number of examples, the anomalies and the example keys as JSON. Start it like this:
 
-    python tests/tfx_components.py DATASET import_example_gen|importer
+    python tests/tfx_components.py DATASET
 """
 
 import glob
 import json
-import os
 import sys
 import tempfile
 
@@ -18,44 +17,28 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 from tfx import v1 as tfx
 
 
-def main(directory: str, reader: str) -> dict[str, dict]:
+def main(directory: str) -> dict[str, dict]:
     with open(f"{directory}/manifest.json") as file:
         manifest = json.load(file)
     with tempfile.TemporaryDirectory() as root:
-        components = make_components(directory, manifest, reader)
+        components = make_components(directory, manifest)
         metadata = tfx.orchestration.metadata.sqlite_metadata_connection_config(f"{root}/metadata.db")
         pipeline = tfx.dsl.Pipeline("interop", root, metadata_connection_config=metadata, components=components)
         tfx.orchestration.LocalDagRunner().run(pipeline)
         return {split: describe(root, components[0].id, split) for split in manifest["splits"]}
 
 
-def make_components(directory: str, manifest: dict, reader: str) -> list:
-    splits = list(manifest["splits"])
-    if reader == "importer":
-        source = tfx.dsl.Importer(
-            source_uri=directory,
-            artifact_type=tfx.types.standard_artifacts.Examples,
-            properties={"split_names": json.dumps(splits)},
-            custom_properties={"payload_format": "FORMAT_TF_EXAMPLE"},
-        ).with_id("Importer")
-        examples = source.outputs["result"]
-    else:
-        patterns = {split: pattern_of(manifest, split) for split in splits}
-        inputs = [tfx.proto.Input.Split(name=split, pattern=pattern) for split, pattern in patterns.items()]
-        source = tfx.components.ImportExampleGen(input_base=directory, input_config=tfx.proto.Input(splits=inputs))
-        examples = source.outputs["examples"]
+def make_components(directory: str, manifest: dict) -> list:
+    patterns = {split: f"{manifest['name']}-{split}.tfrecord-*" for split in manifest["splits"]}
+    inputs = [tfx.proto.Input.Split(name=split, pattern=pattern) for split, pattern in patterns.items()]
+    source = tfx.components.ImportExampleGen(input_base=directory, input_config=tfx.proto.Input(splits=inputs))
+    examples = source.outputs["examples"]
     schema = tfx.components.ImportSchemaGen(schema_file=f"{directory}/schema.pbtxt")
     statistics = tfx.components.StatisticsGen(examples=examples)
     validator = tfx.components.ExampleValidator(
         statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"]
     )
     return [source, schema, statistics, validator]
-
-
-def pattern_of(manifest: dict, split: str) -> str:
-    """Returns the file pattern of a split in the same form as the documentation."""
-    is_tfx = "/" in manifest["splits"][split]["shards"][0]["name"]
-    return f"Split-{split}/*" if is_tfx else f"{manifest['name']}-{split}.tfrecord-*"
 
 
 def describe(root: str, source: str, split: str) -> dict:
@@ -83,5 +66,5 @@ def key_of(record: bytes) -> str:
 
 
 if __name__ == "__main__":
-    found = main(*map(os.fspath, sys.argv[1:]))
+    found = main(sys.argv[1])
     print(json.dumps(found))

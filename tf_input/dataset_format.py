@@ -72,10 +72,6 @@ _WORDS = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 # Facts about a dataset that its user provides.
 ABOUT = ("description", "license", "source", "citation")
 
-# Directory layouts of shards: flat, or with one folder per split, as in TFX artifacts of examples.
-LAYOUTS = ("flat", "tfx")
-_TFX_FOLDER = "Split-"
-
 # Matches relative paths that can't leave their directory, on any file system.
 _PART = r"(?!\.{1,2}(?:/|$))[^/\\:\x00-\x1f\x7f-\x9f]+"
 _INSIDE = re.compile(rf"{_PART}(?:/{_PART})*")
@@ -90,10 +86,9 @@ def shard_suffix(shard_index: int, num_shards: int) -> str:
     return f"{shard_index:0{digits}d}-of-{num_shards:0{digits}d}"
 
 
-def shard_name(name: str, split: str, shard_index: int, num_shards: int, layout: str = "flat") -> str:
-    """Returns the path of a shard within the dataset, in the given directory layout."""
-    suffix = shard_suffix(shard_index, num_shards)
-    return f"{_TFX_FOLDER}{split}/data_tfrecord-{suffix}" if layout == "tfx" else f"{name}-{split}.tfrecord-{suffix}"
+def shard_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
+    """Returns the path of a shard within the dataset."""
+    return f"{name}-{split}.tfrecord-{shard_suffix(shard_index, num_shards)}"
 
 
 def index_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
@@ -388,12 +383,6 @@ class Manifest:
     about: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     files: Mapping[str, FileSum] = dataclasses.field(default_factory=dict, hash=False)
     is_verbatim: bool = False
-
-    @property
-    def layout(self) -> str:
-        """The directory layout, one of `LAYOUTS`, detected from the names of the shards."""
-        shards = (shard for shards in self.splits.values() for shard in shards)
-        return "tfx" if any(shard.name.startswith(_TFX_FOLDER) for shard in shards) else "flat"
 
     @property
     def features(self) -> dict[str, Feature]:

@@ -13,7 +13,7 @@ from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, reject_repeated_names, require
-from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
+from tf_input.dataset_format import LABEL, OBJECTS
 
 CHECKS = ("strict", "decode", "header", "none")
 
@@ -239,14 +239,11 @@ class PrepareConfig:
         max_bad_fraction: The maximum share of inputs that may be dead letters. The run fails if there are more.
         ignore: Glob patterns of file names that are not inputs.
         follow_links: Whether to follow symbolic links to folders or to files outside the input.
-        output_layout: The layout of the shards in the output directory, one of `LAYOUTS`.
         descriptions: A mapping from feature to its description for users of the dataset.
         duplicates: What happens to near-duplicates, one of `DUPLICATES`. None disables the search.
         duplicate_distance: The maximum number of differing bits between near-duplicates, among the 64 lowest-frequency
             bits of their perceptual hashes. A third of the other 192 bits may also differ.
         exact_only: Whether only images with equal bytes are duplicates. If so, the search decodes no images.
-        move_to: The split to which near-duplicates are moved if the source assigns them to different splits. If None,
-            the run fails in this case.
         about: Texts for the dataset card, by topic in `dataset_format.ABOUT`.
         has_report: Whether to write `report.html`.
         source: The configuration of the source.
@@ -270,12 +267,10 @@ class PrepareConfig:
     max_bad_fraction: float = 0.01
     ignore: tuple[str, ...] = ()
     follow_links: bool = False
-    output_layout: str = "flat"
     descriptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     duplicates: str | None = None
     duplicate_distance: int = MAX_DUPLICATE_DISTANCE
     exact_only: bool = False
-    move_to: str | None = None
     about: Mapping[str, str] = dataclasses.field(default_factory=dict)
     has_report: bool = True
     source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
@@ -285,7 +280,6 @@ class PrepareConfig:
         check_name("--name", self.name, "letters, digits and '_', with a letter first")
         require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
         require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
-        require(self.output_layout in LAYOUTS, "--output_layout", self.output_layout, f"one of {', '.join(LAYOUTS)}")
         require(0 <= self.max_bad_fraction <= 1, "--max_bad_fraction", self.max_bad_fraction, "a fraction from 0 to 1")
         if self.shard_bytes is not None:
             require(self.shard_bytes > 0, "--shard_size", self.shard_bytes, "a size above 0, such as 128MiB")
@@ -350,11 +344,7 @@ class PrepareConfig:
         require(
             0 <= self.duplicate_distance <= limit, "--duplicate_distance", self.duplicate_distance, f"a number of bits from 0 to {limit}"
         )
-        check_of_duplicates(self.duplicates, {"exact_only": self.exact_only, "move_to": self.move_to})
-        if self.move_to is not None and self.duplicates != "group":
-            raise UserError(
-                f"--move_to={self.move_to}: this option needs --duplicates=group, but --duplicates={self.duplicates} is given."
-            )
+        check_of_duplicates(self.duplicates, {"exact_only": self.exact_only})
         if self.hashes_images and self.check in ("header", "none"):
             raise UserError(
                 f"--duplicates={self.duplicates} decodes each image to find near-duplicates, but --check={self.check} decodes none. "

@@ -14,11 +14,9 @@ class Listed(NamedTuple):
         counts: Packed `KeyCounts`, the histograms of the shuffle keys. The shuffle stage merges them.
         listing: A single `Listing` with the properties of all inputs.
         dead_letters: `SpoolRange`s with sorted lines of dead letters.
-        moved: A single set with the groups that `--move_to` moves to another split, or None.
     """
 
     runs: "beam.PCollection"
     counts: "beam.PCollection"
     listing: "beam.PCollection"
     dead_letters: "beam.PCollection"
-    moved: "beam.PCollection | None" = None

@@ -86,11 +86,6 @@ class Listing:
         return self.near_duplicates.num_dropped if self.near_duplicates else 0
 
     @property
-    def num_moved(self) -> int:
-        """The number of images that were moved to another split to keep groups and near-duplicates together."""
-        return self.near_duplicates.num_moved if self.near_duplicates else 0
-
-    @property
     def num_groups(self) -> int:
         """The number of groups that were divided among splits."""
         return self.division.num_groups if self.division else 0
@@ -110,34 +105,22 @@ def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
-def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved: int = 0, num_groups: int = 0) -> UserError:
+def empty_split(split: str, num_examples: int, config: PrepareConfig, num_groups: int = 0) -> UserError:
     """Returns the error for a split without examples.
 
     Args:
         split: The name of the split.
         num_examples: The number of examples in all splits.
         config: The configuration of the run.
-        num_moved: The number of images that `--move_to` moved to another split.
         num_groups: The number of groups, or 0 if no groups are used.
     """
-    is_empty = f"split {split!r} would be empty"
-    are_new_placed = config.asks_for_shares or config.splits_from or config.source.divide
-    if num_moved and not (are_new_placed and split in config.shares):
-        why = (
-            f"--move_to={config.move_to} moved all of its images, because they or their groups have near-duplicates in "
-            "other splits"
-        )
-        return UserError(f"{is_empty}: {why}. Pass --move_to={split} or --duplicates=keep.")
     advice = "give it a larger share or none (--splits train=1)"
     if config.folds:
         advice = f"choose fewer folds than --folds={config.folds}"
     causes = [f"few groups ({num_groups:,})" if num_groups else "few examples"]
     causes += [f"--splits_from={printable(config.splits_from)}"] if config.splits_from else []
-    if num_moved:
-        causes.append(f"--move_to={config.move_to}, which moved {num_moved:,} images")
-        advice = f"pass --move_to={split}, or {advice}"
     return UserError(
-        f"{is_empty}: none of {num_examples} examples is in it. Possible causes: {', '.join(causes)}. To fix "
+        f"split {split!r} would be empty: none of {num_examples} examples is in it. Possible causes: {', '.join(causes)}. To fix "
         f"this, {advice}."
     )
 

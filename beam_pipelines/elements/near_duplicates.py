@@ -24,7 +24,6 @@ class NearDuplicates:
         num_clusters: The number of clusters.
         num_images: The number of images in clusters.
         num_dropped: The number of dropped images.
-        num_moved: The number of images that were moved to another split, to keep groups and near-duplicates together.
         num_joined: The number of groups that were merged into other groups because of near-duplicates.
         num_cut: The number of clusters that were divided because they were too large or too dissimilar.
         largest_cut: The key of an image in the largest divided cluster, or an empty string.
@@ -42,7 +41,6 @@ class NearDuplicates:
     num_clusters: int = 0
     num_images: int = 0
     num_dropped: int = 0
-    num_moved: int = 0
     num_joined: int = 0
     num_cut: int = 0
     largest_cut: str = ""

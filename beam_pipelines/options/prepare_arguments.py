@@ -48,7 +48,7 @@ from beam_pipelines.publish.resumable_run import ResumePolicy
 from beam_pipelines.sources.registry import find_kind, formats_with, source_classes
 from beam_pipelines.storage import STORE_TIMEOUT
 from beam_pipelines.storage.object_stores.retries import check_timeout
-from tf_input.dataset_format import ABOUT, LABEL, LAYOUTS
+from tf_input.dataset_format import ABOUT, LABEL
 
 _EXAMPLE = """\
 examples:
@@ -455,12 +455,6 @@ def _add_duplicate_options(group: argparse._ArgumentGroup) -> None:
     )
     add_duplicate_distance(group)
     add("--exact_only", action="store_true", help="Find only copies with identical bytes. Needs --duplicates.")
-    add(
-        "--move_to",
-        metavar="SPLIT",
-        help="Split to which near-duplicates are moved if the source or --splits_from puts them in several splits. "
-        "Only with --duplicates group. Default: the run fails if near-duplicates are in several splits.",
-    )
 
 
 def _add_output_options(group: argparse._ArgumentGroup) -> None:
@@ -477,13 +471,6 @@ def _add_output_options(group: argparse._ArgumentGroup) -> None:
         metavar="SIZE",
         help="Approximate size of a shard, such as 128MiB, instead of --num_shards. Default: chosen from the size of "
         "the dataset.",
-    )
-    add(
-        "--output_layout",
-        choices=LAYOUTS,
-        default="flat",
-        help="Folders of the shards. flat: all shards are in OUT. tfx: each split has a folder, as in TFX. The bytes "
-        "of the shards are the same in both layouts. Default: flat.",
     )
     add(
         "--describe",
@@ -572,13 +559,11 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         shard_bytes=None if arguments.shard_size is None else parse_size(arguments.shard_size),
         check=arguments.check,
         max_bad_fraction=arguments.max_bad_fraction,
-        output_layout=arguments.output_layout,
         descriptions=parse_descriptions(arguments.describe),
         has_report=not arguments.no_report,
         duplicates=arguments.duplicates,
         duplicate_distance=_duplicate_distance(arguments),
         exact_only=arguments.exact_only,
-        move_to=arguments.move_to,
         about=parse_about(arguments.about),
         follow_links=arguments.follow_links,
         ignore=parse_patterns(arguments.ignore),

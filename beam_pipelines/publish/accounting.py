@@ -49,7 +49,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
         )
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:
-            raise empty_split(split, images.num_examples, config, listing.num_moved, listing.num_groups)
+            raise empty_split(split, images.num_examples, config, listing.num_groups)
 
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:

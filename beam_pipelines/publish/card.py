@@ -204,7 +204,7 @@ def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
     yield "```python"
     yield "import tensorflow as tf"
     yield ""
-    pattern = f"Split-{train}/data_tfrecord-*" if manifest.layout == "tfx" else f"{manifest.name}-{train}.tfrecord-*"
+    pattern = f"{manifest.name}-{train}.tfrecord-*"
     if not manifest.is_verbatim:
         yield "features = {"
         for feature in stored_features(manifest.schema):

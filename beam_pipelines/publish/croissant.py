@@ -70,7 +70,7 @@ def describe_dataset(manifest: Manifest) -> dict[str, Any]:
 
 
 def _file_sets(manifest: Manifest, has_catalog: bool) -> Iterator[dict[str, Any]]:
-    names = "Split-*/data_tfrecord-*" if manifest.layout == "tfx" else f"{manifest.name}-*.tfrecord-*"
+    names = f"{manifest.name}-*.tfrecord-*"
     yield _file_set("shards", "The examples as tf.train.Example protocol buffers in TFRecord files.", "application/x-tfrecord", names)
     if has_catalog:
         yield _file_set("catalog", "One row per example, in the order of the records.", "application/x-parquet", "catalog/*.parquet")

@@ -30,7 +30,7 @@ from tf_input.dataset_format import (
 
 _TFDS = "tensorflow_datasets.core.features"
 _OBJECTS = f"{OBJECTS}/"
-_TEMPLATES = {"flat": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "tfx": "Split-{SPLIT}/data_tfrecord-{SHARD_X_OF_Y}"}
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
 def make_manifest(
@@ -94,7 +94,7 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
                 "name": split,
                 "shardLengths": [str(shard.num_examples) for shard in shards],
                 "numBytes": str(sum(shard.num_bytes for shard in shards)),
-                "filepathTemplate": _TEMPLATES[manifest.layout],
+                "filepathTemplate": _TEMPLATE,
             }
             for split, shards in manifest.splits.items()
         ],

@@ -150,8 +150,6 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
     yield f"duplicates:   {at_least}{_count(detected['num_pairs'], 'near-duplicate pair')}, {images}: {became}" + (
         f" (see {directory}/{dataset_format.NEAR_DUPLICATES})" if detected["num_images"] else ""
     )
-    if detected["num_moved"]:
-        yield f"  {detected['num_moved']:,} moved to another split than in the source"
     if detected["num_joined"]:
         yield f"  {_count(detected['num_joined'], 'group')} merged with others, because they have near-duplicate images"
     at_random = f"random splits would separate about {now['num_pairs_across_random_splits']:,.1f}"

@@ -103,7 +103,7 @@ def check_names(directory: str, manifest: Manifest) -> None:
     for split, infos in manifest.splits.items():
         for shard_number, info in enumerate(infos):
             address = (manifest.name, split, shard_number, len(infos))
-            expected = shard_name(*address, manifest.layout), index_name(*address)
+            expected = shard_name(*address), index_name(*address)
             if (info.name, info.index) != expected:
                 problem = f"{printable(info.name)[:80]!r} with index {printable(info.index)[:80]!r}"
                 wanted = f"{expected[0]!r} with index {expected[1]!r}"

@@ -54,7 +54,7 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
         f"{at_least}{detected['num_pairs']:,}, of {detected['num_images']:,} images in {detected['num_clusters']:,} clusters",
     )
     yield "treatment", _DONE[detected["duplicates"]]
-    counts = {"num_dropped": "images removed", "num_moved": "images moved to another split", "num_joined": "groups merged with others"}
+    counts = {"num_dropped": "images removed", "num_joined": "groups merged with others"}
     yield from ((subject, f"{detected[name]:,}") for name, subject in counts.items() if detected[name])
     if detected["num_cut"]:
         cut = f"{detected['num_cut']:,}: {detected['num_pairs_cut']:,} pairs are in different parts"

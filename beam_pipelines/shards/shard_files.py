@@ -32,7 +32,7 @@ def finished(context: WriteContext, shard: PlannedShard) -> WrittenShard | None:
 def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> WrittenShard:
     """Completes a shard after all its parts have been written. Returns the contents of its `done` file."""
     config, address = context.config, shard.address
-    name = shard_name(config.name, *address, config.output_layout)
+    name = shard_name(config.name, *address)
     crc32c = parts[0].crc32c if len(parts) == 1 else _join(context, shard, parts)
     starts = np.cumsum([0, *(part.num_bytes for part in parts)])
     for part, start in zip(parts, starts.tolist()):

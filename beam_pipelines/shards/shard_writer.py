@@ -131,7 +131,7 @@ def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> 
     folder.
     """
     config = context.config
-    name = shard_name(config.name, *address, config.output_layout)
+    name = shard_name(config.name, *address)
     path = make_parent_folders(config.working_directory, name)
     if part.num_parts == 1:
         return path

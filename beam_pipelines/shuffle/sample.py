@@ -80,7 +80,7 @@ def check_sample(
     num_inputs = {split: int(of_split.sum()) for split, of_split in counts.items()}
     for split in listing.splits:
         if split not in num_inputs:
-            raise empty_split(split, sum(num_inputs.values()), config, listing.num_moved, listing.num_groups)
+            raise empty_split(split, sum(num_inputs.values()), config, listing.num_groups)
     num_inputs = {split: num_inputs[split] for split in listing.splits}
     references = sample.slice(0, sample_size(listing, config))
     measured = list(measure(references, listing, config))

@@ -45,8 +45,7 @@ class AssignSplits(beam.PTransform):
     @no_annotations  # Beam does not support a tuple of PCollections as an output type.
     def expand(self, runs: beam.PCollection) -> Assigned:
         config, root = self.config, runs.pipeline
-        moved = frozenset() if self.listed.moved is None else AsSingleton(self.listed.moved)
-        marked = runs | "MarkRuns" >> beam.ParDo(Mark(config), moved).with_outputs("facts", main="runs")
+        marked = runs | "MarkRuns" >> beam.ParDo(Mark(config)).with_outputs("facts", main="runs")
         plan = AsSingleton(
             root
             | "AfterMarking" >> beam.Impulse()
@@ -67,11 +66,11 @@ class Mark(beam.DoFn):
     def __init__(self, config: PrepareJob) -> None:
         self._config, self._earlier = config, None
 
-    def process(self, run: Run, moved: frozenset[bytes] = frozenset()) -> Iterator[Any]:
+    def process(self, run: Run) -> Iterator[Any]:
         stopwatch = Stopwatch("split")
         if self._earlier is None:
             self._earlier = load_earlier_splits(self._config.splits_from)
-        marked, facts = mark_run(run, self._config, self._earlier, moved)
+        marked, facts = mark_run(run, self._config, self._earlier)
         count_in_beam(stopwatch.lap())
         yield marked
         yield TaggedOutput("facts", facts)

@@ -95,7 +95,7 @@ class FindNearDuplicates(beam.PTransform):
             | "AfterTheSearch" >> beam.Impulse()
             | "SettleNearDuplicates"
             >> beam.FlatMap(resolve_near_duplicates_found, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), config).with_outputs(
-                "near_duplicates", "renames", "moved", main="runs"
+                "near_duplicates", "renames", main="runs"
             )
         )
         changed = (
@@ -107,7 +107,7 @@ class FindNearDuplicates(beam.PTransform):
         )
         listing = self.listed.listing | "TakeNearDuplicates" >> beam.Map(take_near_duplicates, AsSingleton(resolved.near_duplicates))
         dead_letters = (self.listed.dead_letters, self.dead_letters) | "JoinDeadLetters" >> beam.Flatten()
-        return Listed(changed.runs, changed.counts, listing, dead_letters, resolved.moved)
+        return Listed(changed.runs, changed.counts, listing, dead_letters)
 
 
 def _read_rows(runs: Sequence[HashedRun], spool: SpoolReader) -> np.ndarray:
@@ -179,7 +179,6 @@ def resolve_near_duplicates_found(
         if start < stop:
             yield ChangedRun(run.run, _changes_of(resolved, members, start, stop))
     yield TaggedOutput("renames", resolved.renames)
-    yield TaggedOutput("moved", resolved.moved)
     near = np.flatnonzero(np.bincount(joined.ravel(), minlength=1))
     with open_spool(config.spool_directory) as writer:
         data = visual_hashes.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()

@@ -10,7 +10,6 @@ from typing import Iterator, Mapping, NamedTuple, Sequence
 import numpy as np
 import pyarrow.compute as pc
 
-from beam_pipelines.config.prepare_config import REST
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.label_conflicts import Label, find_conflicts, order_clusters, read_labels, to_plain
 from beam_pipelines.elements.listing import Listing
@@ -18,7 +17,7 @@ from beam_pipelines.elements.reference_runs import SpoolRange
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.near_duplicates import NearDuplicates
-from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.visual_groups import components
 from beam_pipelines.splits.run_facts import codes_of
 from beam_pipelines.splits.near_duplicate_clusters import Clusters
@@ -89,7 +88,6 @@ class ResolvedNearDuplicates:
             earlier split. Otherwise, it keeps its first image.
         groups: The group of each member. Empty unless near-duplicates are grouped.
         renames: A mapping from each merged group to its new name.
-        moved: The names of the groups whose images move to the split of `--move_to`.
 
     Raises:
         UserError: Images of one cluster already belong to different splits.
@@ -104,7 +102,6 @@ class ResolvedNearDuplicates:
         self.is_dropped = np.zeros(len(self.members), bool)
         self.groups: list[bytes] = []
         self.renames: Mapping[bytes, bytes] = {}
-        self.moved: frozenset[bytes] = frozenset()
         if config.duplicates == "drop":
             is_new = [not split for split in self._earlier]
             self.is_dropped[:] = True
@@ -113,7 +110,7 @@ class ResolvedNearDuplicates:
         if config.duplicates == "group":
             names, self.renames = self._unite()
             self.groups = [names[number] for number in self._numbers.tolist()]
-            self.moved = self._find_moved(names, listing)
+            self._reject_spanning()
 
     @property
     def _names(self) -> list[bytes]:
@@ -133,21 +130,8 @@ class ResolvedNearDuplicates:
         renamed = {name: united[label] for label, name in zip(labels[num:].tolist(), names) if name and united[label] != name}
         return [united.get(label, name) for label, name in zip(labels[:num].tolist(), self._names)], renamed
 
-    def _find_moved(self, names: Sequence[bytes], listing: Listing) -> frozenset[bytes]:
-        """Returns the groups that span several splits, if at least one of these splits is predefined."""
-        config = self._config
-        if config.move_to is not None:
-            known = sorted({*listing.splits, *config.source.divide} - {REST})
-            if listing.fractions is not None and config.splits_from is None:
-                raise UserError(
-                    f"--move_to={config.move_to} has no effect, because the inputs do not name splits. Omit --move_to: "
-                    "each cluster is put into one split."
-                )
-            if config.move_to not in known:
-                raise UserError(
-                    f"--move_to={config.move_to}: no such split. Choose one of "
-                    f"{', '.join(known)}{did_you_mean(config.move_to, known)}"
-                )
+    def _reject_spanning(self) -> None:
+        """Raises UserError if a cluster spans several splits, and at least one of these splits is predefined."""
         splits, indices = self._splits()
         spanning = []
         number_and_split = np.unique(self._numbers * len(splits) + indices)
@@ -155,11 +139,10 @@ class ResolvedNearDuplicates:
             theirs = [splits[their % len(splits)] for their in theirs]
             fixed_splits = {split.name for split in theirs if split.is_resolved}
             is_divided = any(split.name and not split.is_resolved for split in theirs)
-            if len(fixed_splits) > 1 or (is_divided and not fixed_splits <= set(config.shares)):
+            if len(fixed_splits) > 1 or (is_divided and not fixed_splits <= set(self._config.shares)):
                 spanning.append(number)
-        if spanning and config.move_to is None:
+        if spanning:
             raise UserError(self._describe_spanning(spanning, [splits[index] for index in indices[self._numbers == spanning[0]].tolist()]))
-        return frozenset(names[number] for number in spanning)
 
     def _splits(self) -> tuple[list[_Split], np.ndarray]:
         """Returns the possible splits, and the index of the split of each image, int64 [num_members]."""
@@ -182,9 +165,7 @@ class ResolvedNearDuplicates:
         origin = f" of --splits_from={printable(self._config.splits_from)}" if are_earlier else ""
         return (
             f"--duplicates=group: near-duplicates are in different splits{origin}: {shown} (clusters: {len(spanning):,}). "
-            "Pass --move_to "
-            "SPLIT to move such clusters to one split, --duplicates=drop to remove them, or --duplicates=keep to only "
-            "count them."
+            "Pass --duplicates=drop to keep one image of each cluster, or --duplicates=keep to only count them."
         )
 
     def describe(self, visual_hashes: SpoolRange, edges: SpoolRange, counts_all_pairs: bool) -> NearDuplicates:

@@ -78,7 +78,6 @@ class SplitFacts:
         grouped: Inputs with a group: group, stratum, split, 1 if the split is assigned, number, int64 [num_rows, 5].
         bits: The number of leading hash bits that form a bucket in `singles`.
         num_kept: The number of inputs that keep the split of an earlier dataset.
-        num_moved: The number of inputs that were moved from another split to the split of `--move_to`.
         in_two_splits: The keys that have two different splits in the source and in earlier datasets.
     """
 
@@ -90,7 +89,6 @@ class SplitFacts:
     grouped: np.ndarray
     bits: int
     num_kept: int
-    num_moved: int
     in_two_splits: FirstKeys
 
 
@@ -99,12 +97,11 @@ class _Resolved(NamedTuple):
 
     marked: Marked
     num_kept: int
-    num_moved: int
     in_two_splits: FirstKeys
 
 
 def mark_run(
-    run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = (), moved: frozenset[bytes] = frozenset()
+    run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = ()
 ) -> tuple[MarkedRun, SplitFacts]:
     """Reads the references of a run, assigns splits that are already known, and counts the references.
 
@@ -112,11 +109,10 @@ def mark_run(
         run: The references.
         config: The configuration of the job.
         earlier: The splits in earlier datasets, from `earlier_splits.load_earlier_splits`.
-        moved: The groups whose inputs move to the split of `--move_to`.
     """
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = _read_all(run, spool)
-    resolved = _resolve(references, config, earlier, moved)
+    resolved = _resolve(references, config, earlier)
     marked = resolved.marked
     marks = np.zeros(len(references), _MARK)
     marks["hash"], marks["split"] = marked.hashes, marked.resolved
@@ -144,8 +140,8 @@ def codes_of(texts: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
-def _resolve(references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]], moved: frozenset[bytes]) -> _Resolved:
-    """Assigns splits from the source or from an earlier dataset. `--move_to` has priority."""
+def _resolve(references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]]) -> _Resolved:
+    """Assigns splits from the source or from an earlier dataset."""
     names = [name for name in references.splits if name and name not in config.source.divide]
     numbers = [names.index(name) if name in names else OPEN for name in references.splits]
     resolved = np.array(numbers, np.uint16)[references.rows["split"]]
@@ -165,18 +161,8 @@ def _resolve(references: References, config: PrepareJob, earlier: Sequence[tuple
         differ = ((before != OPEN) & (before != theirs)) | (resolved[positions] != theirs)
         in_two_splits.add(key.decode() for key in references.keys.take(np.unique(positions[differ])))
         is_kept[positions] = True
-    num_moved = 0
-    if moved:
-        names += [config.move_to] * (config.move_to not in names)
-        move_to_number = names.index(config.move_to)
-        is_moved = np.array([group in moved for group in references.groups], bool)
-        is_divided = np.array([name not in ("", config.move_to) for name in references.splits], bool)[references.rows["split"]]
-        from_elsewhere = is_moved & np.where(resolved == OPEN, is_divided, resolved != move_to_number)
-        is_kept &= ~from_elsewhere
-        num_moved = int(np.count_nonzero(from_elsewhere))
-        resolved[is_moved] = move_to_number if config.move_to in config.shares or config.move_to not in config.source.divide else OPEN
     marked = Marked(references, _hash_groups(references), resolved, tuple(names))
-    return _Resolved(marked, int(np.count_nonzero(is_kept)), num_moved, in_two_splits)
+    return _Resolved(marked, int(np.count_nonzero(is_kept)), in_two_splits)
 
 
 def _hash_groups(references: References) -> np.ndarray:
@@ -207,7 +193,6 @@ def _count(of_run: _Resolved) -> SplitFacts:
         count_rows([groups.indices.to_numpy(), stratum[grouped], said[grouped], resolved[grouped]]).astype(np.uint32),
         bits,
         of_run.num_kept,
-        of_run.num_moved,
         of_run.in_two_splits,
     )
 
@@ -266,8 +251,7 @@ def _merge(parts: Sequence[SplitFacts]) -> SplitFacts:
         columns = [group[part.grouped[:, 0]], stratum[part.grouped[:, 1]], split[part.grouped[:, 2]], *part.grouped[:, 3:].T]
         grouped.append(np.stack(columns, axis=1))
     tables = [_sum_up(np.concatenate(some)) for some in (singles, resolved, grouped)]
-    num_kept, num_moved = (sum(getattr(part, name) for part in parts) for name in ("num_kept", "num_moved"))
-    return SplitFacts(strata, splits, groups, *tables, bits, num_kept, num_moved, in_two_splits)
+    return SplitFacts(strata, splits, groups, *tables, bits, sum(part.num_kept for part in parts), in_two_splits)
 
 
 def _sum_up(table: np.ndarray) -> np.ndarray:

@@ -56,7 +56,6 @@ class SplitPlan:
         groups: The names of the groups that are not assigned by their hash, in ascending order, large_binary.
         group_splits: The index in `names` of the split of each group in `groups`, uint16 [num_groups].
         division: A summary of the resulting splits.
-        num_moved: The number of inputs that were moved from another split to the split of `--move_to`.
     """
 
     names: tuple[str, ...]
@@ -68,7 +67,6 @@ class SplitPlan:
     groups: pa.Array
     group_splits: np.ndarray
     division: Division
-    num_moved: int
 
 
 def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
@@ -97,9 +95,8 @@ def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
 
 
 def resolved_listing(listing: Listing, plan: SplitPlan) -> Listing:
-    """Adds the summary of the resulting splits, and the number of moved inputs, to the listing."""
-    near_duplicates = listing.near_duplicates and dataclasses.replace(listing.near_duplicates, num_moved=plan.num_moved)
-    return dataclasses.replace(listing, division=plan.division, near_duplicates=near_duplicates)
+    """Adds the summary of the resulting splits to the listing."""
+    return dataclasses.replace(listing, division=plan.division)
 
 
 def _shown(config: PrepareJob) -> str:
@@ -113,7 +110,7 @@ def _check_earlier(facts: SplitFacts, config: PrepareJob) -> None:
             f"{_shown(config)}: conflicting splits for {unclear.num:,} inputs: {unclear.describe()}. Name one split "
             "for each input."
         )
-    if config.splits_from and not facts.num_kept and not facts.num_moved:
+    if config.splits_from and not facts.num_kept:
         raise UserError(
             f"{_shown(config)} has none of the keys of the inputs. Give a dataset that was prepared from some of these "
             "inputs."
@@ -180,7 +177,7 @@ class _Planner:
         indices = np.array([of_groups[number] for number in numbers], np.uint16)
         facts, num_shares = self._facts, len(self._shares)
         strata = tuple(facts.strata)
-        return SplitPlan(self.names, num_shares, strata, facts.bits, bounds, hashes, groups, indices, division, facts.num_moved)
+        return SplitPlan(self.names, num_shares, strata, facts.bits, bounds, hashes, groups, indices, division)
 
     @functools.cached_property
     def _singles(self) -> np.ndarray:
@@ -257,7 +254,7 @@ class _Planner:
                     f"{num_groups:,}, inputs of the largest group: {largest:,}. {advice}, or use smaller groups."
                 )
             if not num:
-                raise empty_split(split, sum(reached), self._config, facts.num_moved)
+                raise empty_split(split, sum(reached), self._config)
         units = self._singles + np.bincount(self._open[:, 1], minlength=len(facts.strata))
         for stratum, _, num in self._placed():
             units[stratum] += num

@@ -66,7 +66,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
     """
     shards = job.manifest.splits[split]
     source, address = shards[shard_index], ShardAddress(split, shard_index, len(shards))
-    shard, index = shard_name(job.name, *address, job.manifest.layout), index_name(job.name, *address)
+    shard, index = shard_name(job.name, *address), index_name(job.name, *address)
     transform = _load(job)
     batches = ((batch, len(batch.records) * job.example_bytes) for batch in _batches(job, source))
     rows: list[tuple[int, int, int, int]] = []

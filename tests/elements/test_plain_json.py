@@ -41,7 +41,6 @@ CONFIG = PrepareJob(
     splits_from="/old",
     duplicates="group",
     duplicate_distance=4,
-    move_to="train",
     num_shards={"train": 5, "validation": 2},
     check="decode",
     max_bad_fraction=0.1,
@@ -53,7 +52,6 @@ CONFIG = PrepareJob(
     progress_directory="/tmp/progress",
     run_id="1a2b",
     holder="3c4d",
-    output_layout="tfx",
     descriptions={"label": "which animal it is"},
     about={"license": "cc-by-4.0"},
     has_report=False,
@@ -142,7 +140,7 @@ VALUES = {
     "listing with duplicates": dataclasses.replace(
         LISTING,
         near_duplicates=NearDuplicates(
-            *("drop", None, SpoolRange(5, 6, 7), SpoolRange(8, 9, 10), SpoolRange(0, 0, 0), False, 9, 10, 11, 12, 13, 14, 15, "a", 1),
+            *("drop", None, SpoolRange(5, 6, 7), SpoolRange(8, 9, 10), SpoolRange(0, 0, 0), False, 9, 10, 11, 12, 13, 14, "a", 1),
             Conflicts(2, {"label": 1, "tags": 1}, (Conflict("label", (("a", "é"), ("b", ""))), Conflict("tags", (("a", ("x", "y")), ("b", ()))))),
         ),
     ),

@@ -10,13 +10,11 @@ an interpreter that has both packages, for example:
 import json
 import os
 import pathlib
-import shutil
 import subprocess
-from typing import Any, Iterator, Mapping
+from typing import Any, Mapping
 
 import apache_beam as beam
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
@@ -30,7 +28,6 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.transform.tft_modules import tft
 from made_sources import HEADS, NUM, write_coco, write_csv, write_npz
-from prepared import prepare_images
 from tf_input.dataset_format import FEATURE_KINDS, read_manifest
 from tf_input.decoding.schema import parse_examples
 
@@ -179,123 +176,18 @@ def test_croissant_loaders_select_each_split(prepared, tmp_path, caplog):
     assert not [log for log in caplog.records if "match" in log.getMessage() or "@context" in log.getMessage()]
 
 
-@pytest.fixture(scope="module")
-def layouts(tmp_path_factory) -> dict[str, pathlib.Path]:
-    """Returns a dataset in each output layout."""
-    folder = tmp_path_factory.mktemp("layouts")
-    options = ("--num_shards", "train=3,validation=2", "--name=ants")
-    flat = prepare_images(folder, *options, num_images={"ant": 20, "bee": 20})
-    tfx = prepare(str(folder / "source"), folder / "tfx", *options, "--output_layout=tfx")
-    return {"flat": flat, "tfx": tfx}
-
-
-def files_of(directory: pathlib.Path) -> Iterator[str]:
-    return (str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
-
-
-def test_tfx_layout_has_a_folder_of_shards_for_each_split(layouts):
-    for split, num_shards in {"train": 3, "validation": 2}.items():
-        names = [f"data_tfrecord-{index:05d}-of-{num_shards:05d}" for index in range(num_shards)]
-        assert sorted(os.listdir(layouts["tfx"] / f"Split-{split}")) == names
-        assert [shard.name for shard in read_manifest(layouts["tfx"]).splits[split]] == [f"Split-{split}/{n}" for n in names]
-
-
-def test_layout_changes_no_shard_or_index(layouts):
-    flat, tfx = (read_manifest(layouts[layout]) for layout in ("flat", "tfx"))
-    assert (flat.layout, tfx.layout) == ("flat", "tfx")
-    for split in flat.splits:
-        for flat_shard, tfx_shard in zip(flat.splits[split], tfx.splits[split], strict=True):
-            assert (layouts["flat"] / flat_shard.name).read_bytes() == (layouts["tfx"] / tfx_shard.name).read_bytes()
-            assert (layouts["flat"] / flat_shard.index).read_bytes() == (layouts["tfx"] / tfx_shard.index).read_bytes()
-    plain = {name for name in files_of(layouts["flat"]) if "tfrecord" not in name}
-    assert plain == {name for name in files_of(layouts["tfx"]) if "tfrecord" not in name}
-    files_with_paths = {"manifest.json", "dataset_info.json", "run.json", "README.md", "croissant.json", "report.html"}
-    for name in plain - files_with_paths:
-        if name.endswith(".parquet"):  # the column `shard` has paths
-            item, other = (pq.read_table(layouts[layout] / name).drop_columns(["shard"]) for layout in layouts)
-            assert item.equals(other), name
-        else:
-            assert (layouts["flat"] / name).read_bytes() == (layouts["tfx"] / name).read_bytes(), name
-
-
-@pytest.mark.slow(1.3)
-@pytest.mark.parametrize("cached", [False, True])
-def test_tf_input_reads_the_same_batches_from_every_layout(layouts, tmp_path, cached):
-    actual = {}
-    for layout, directory in layouts.items():
-        options = {"cache_directory": tmp_path / layout} if cached else {}
-        made = tf_input.open(directory, **options)
-        batches = made.batches("train", batch_size=8, image_size=16, seed=3)
-        actual[layout] = ([labels.numpy().tolist() for _, labels in batches], made["validation"][1]["key"])
-    assert actual["tfx"] == actual["flat"]
-
-
-def test_tensorflow_datasets_opens_every_layout(layouts):
-    actual = {}
-    for layout, directory in layouts.items():
-        builder = tfds.builder_from_directory(str(directory))
-        actual[layout] = {split: {item["key"] for item in tfds.as_numpy(builder.as_dataset(split))} for split in builder.info.splits}
-        assert len(list(builder.as_dataset("train[:50%]", as_supervised=True))) == round(len(actual[layout]["train"]) / 2)
-    assert actual["tfx"] == actual["flat"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("described_by", ["manifest.json", "dataset_info.json"])
-def test_every_layout_can_be_prepared_again(layouts, tmp_path, described_by):
-    actual = {}
-    for layout, directory in layouts.items():
-        source = tmp_path / layout
-        shutil.copytree(directory, source)
-        if described_by != "manifest.json":
-            (source / "manifest.json").unlink()
-        options = ("--name=again", "--num_shards=2", "--seed=5", "--key_column=key")
-        again = prepare(str(source), tmp_path / f"{layout}_again", *options)
-        actual[layout] = {split: records(again, split) for split in read_manifest(again).splits}
-    assert actual["tfx"] == actual["flat"]
-
-
-def test_missing_shard_in_the_tfx_layout_is_named(layouts, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(layouts["tfx"], copy)
-    (copy / "Split-train/data_tfrecord-00001-of-00003").unlink()
-    with pytest.raises(FileNotFoundError, match="Split-train/data_tfrecord-00001-of-00003"):
-        tf_input.open(copy).batches("train", batch_size=8, image_size=16)
-
-
-@pytest.mark.slow
-def test_overwrite_can_change_the_layout(layouts, tmp_path):
-    source = str(layouts["flat"].parent / "source")
-    options = ("--overwrite", "--name=ants", "--num_shards", "train=3,validation=2")
-    for layout in ("tfx", "flat"):
-        prepare(source, tmp_path / "made", f"--output_layout={layout}", *options)
-        names = {name for name in files_of(tmp_path / "made") if "tfrecord" in name}
-        assert names == {name for name in files_of(layouts[layout]) if "tfrecord" in name}, layout
-
-
-@needs_tfx
-@pytest.mark.slow
-@pytest.mark.parametrize(("layout", "reader"), [("flat", "import_example_gen"), ("tfx", "import_example_gen"), ("tfx", "importer")])
-def test_tfx_imports_and_validates_a_dataset(layouts, layout, reader):
-    check_tfx(layouts[layout], reader)
-
-
 @needs_tfx
 @pytest.mark.slow
 def test_data_validation_finds_no_anomalies(prepared):
-    check_tfx(prepared, "import_example_gen")
-
-
-def check_tfx(directory: pathlib.Path, reader: str) -> None:
-    command = [TFX_PYTHON, HERE / "tfx_components.py", directory, reader]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600)
+    command = [TFX_PYTHON, HERE / "tfx_components.py", prepared]
+    done = subprocess.run(command, cwd=prepared, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     actual = json.loads(done.stdout.splitlines()[-1])
-    manifest = read_manifest(directory)
+    manifest = read_manifest(prepared)
     assert list(actual) == list(manifest.splits)
     for split, of_split in actual.items():
-        expected = {key.decode() for key in expected_values(directory, split)}
+        expected = {key.decode() for key in expected_values(prepared, split)}
         assert of_split["num_examples"] == len(expected), split
         assert of_split["anomalies"] == {}, split
         assert of_split["features"] == sorted(feature.name for feature in manifest.schema), split
-        if reader == "import_example_gen":  # ImportExampleGen copies the records
-            assert sorted(of_split["keys"]) == sorted(expected), split
+        assert sorted(of_split["keys"]) == sorted(expected), split

@@ -94,8 +94,7 @@ def test_patterns_in_the_docs_match_the_shards_of_one_split(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["flat", "tfx"])
-def test_tensorflow_datasets_reads_several_targets_as_supervised_pairs(layout, tmp_path):
+def test_tensorflow_datasets_reads_several_targets_as_supervised_pairs(tmp_path):
     """As in `batches`, the targets are a dictionary of class labels, multiple labels, numbers and objects."""
     lines = []
     for index in range(12):
@@ -105,7 +104,7 @@ def test_tensorflow_datasets_reads_several_targets_as_supervised_pairs(layout, t
         lines.append(json.dumps(row) + "\n")
     (tmp_path / "in/rows.jsonl").write_text("".join(lines))
     labels = ["--label=weather", "--label=tags:multi_label", "--label=age:float", "--label=objects"]
-    command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), f"--output_layout={layout}"]
+    command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out")]
     assert main([*command, "--splits=train=0.7,test=0.3", *labels]) == 0
     builder = tfds.builder_from_directory(str(tmp_path / "out"))
     names = ("weather", "tags", "age", "objects")

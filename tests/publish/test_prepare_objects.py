@@ -141,11 +141,10 @@ def test_class_names_are_read_from_store_given_by_options(server, source, tmp_pa
 
 
 @GS_ONLY
-def test_tfx_layout_without_check_replaces_older_dataset(server, bucket, old, source, tmp_path):
-    options = ("--output_layout=tfx", "--check=none")
-    assert prepare(str(source), str(tmp_path / "out"), *options) == 0
+def test_unchecked_images_replace_older_dataset(server, bucket, old, source, tmp_path):
+    assert prepare(str(source), str(tmp_path / "out"), "--check=none") == 0
     write_objects(server, f"{bucket}/out", old)
-    assert prepare(f"{bucket}/in", f"{bucket}/out", *options, "--overwrite", *server.flags) == 0
+    assert prepare(f"{bucket}/in", f"{bucket}/out", "--check=none", "--overwrite", *server.flags) == 0
     on_disk = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert digest(objects(server, f"{bucket}/out")) == digest({name: path.read_bytes() for name, path in on_disk.items()})
 

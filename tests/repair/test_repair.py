@@ -84,7 +84,7 @@ def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
             tags = "|".join(name for position, name in enumerate(("cat", "dog", "owl")) if index >> position & 1)
             texts = [f"{index} once", f"{index} once " * 600]
             writer.writerow([f"images/{index:02d}.png", ("sun", "rain")[index % 2], tags, *texts, f"g{index // 2}", 0.5 + index])
-    return folder / "rows.csv", ["--label=weather", "--label=tags:multi_label", "--feature=note", "--feature=story", "--output_layout=tfx"]
+    return folder / "rows.csv", ["--label=weather", "--label=tags:multi_label", "--feature=note", "--feature=story"]
 
 
 def compressed_tars(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:

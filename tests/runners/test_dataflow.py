@@ -564,7 +564,6 @@ def test_template_metadata_is_accepted_by_the_service():
         ("label_names_from", ["gs://data/old"], ["out/old"]),
         ("splits_from", ["gs://data/old", "gs://data/splits.csv"], ["out/old"]),
         ("duplicate_distance", ["0", "8"], ["-1", "9", "a"]),
-        ("move_to", ["train", "test_2"], ["2test", "a-b", ""]),
         ("image_root", ["gs://raw/images"], ["images"]),
         ("header_bytes", ["0", "16"], ["-1", "a"]),
         ("footer_bytes", ["0", "16"], ["-1", "a"]),
@@ -587,7 +586,7 @@ def test_parameter_pattern_accepts_only_valid_values(name, valid, invalid):
 
 def test_all_parameter_patterns_are_tested():
     tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction", "label_names_from", "splits_from"}
-    tested |= {"class_folder_depth", "duplicate_distance", "move_to", "image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format", "store_timeout"}
+    tested |= {"class_folder_depth", "duplicate_distance", "image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format", "store_timeout"}
     assert {name for name, parameter in metadata().items() if "regexes" in parameter} == tested
 
 

@@ -201,13 +201,12 @@ def test_masked_checksums_follow_the_format():
 
 
 @pytest.mark.parametrize("check", ["strict", "none"])
-@pytest.mark.parametrize("layout", ["flat", "tfx"])
-def test_joined_parts_have_the_same_bytes_as_a_single_part(tmp_path, check, layout):
-    alone = PlannedInput(tmp_path / "alone", MIXED, check=check, output_layout=layout)
+def test_joined_parts_have_the_same_bytes_as_a_single_part(tmp_path, check):
+    alone = PlannedInput(tmp_path / "alone", MIXED, check=check)
     expected = alone.write()
     letters = pathlib.Path(dead_letters_path(alone.config, expected.address)).read_bytes()
     for num_parts in (2, 3, 7, len(MIXED)):
-        parts = PlannedInput(tmp_path / f"{num_parts}", MIXED, check=check, output_layout=layout)
+        parts = PlannedInput(tmp_path / f"{num_parts}", MIXED, check=check)
         assert parts.write(num_parts) == expected, num_parts
         assert parts.files() == alone.files(), num_parts
         assert pathlib.Path(dead_letters_path(parts.config, expected.address)).read_bytes() == letters, num_parts

@@ -206,7 +206,7 @@ def test_leaks_are_equal_with_and_without_hashes_in_the_catalog(source, plain, t
     assert main(["leaks", str(corrupt)]) == 1 and f"{gone} " in capfd.readouterr().err
 
 
-def test_near_duplicates_in_given_splits_are_rejected_or_moved(source, tmp_path, capfd):
+def test_near_duplicates_in_given_splits_are_rejected(source, tmp_path, capfd):
     given = tmp_path / "in"
     for name in ("ant", "bee"):
         for path in (source / name).iterdir():
@@ -217,24 +217,8 @@ def test_near_duplicates_in_given_splits_are_rejected_or_moved(source, tmp_path,
     capfd.readouterr()
     assert main(call) == 2
     reported = capfd.readouterr().err
-    assert reported.count("\n") == 1 and "(clusters: 2)" in reported and "--move_to SPLIT" in reported
-    assert main([*call, "--move_to=trian"]) == 2 and "did you mean 'train'?" in capfd.readouterr().err
-    assert main([*call, "--move_to=train", SPLITS, "--split_folders=no"]) == 2
-    assert "--move_to" in capfd.readouterr().err
-    assert main([*call, "--move_to=train"]) == 0
-    assert "2 moved " in capfd.readouterr().out
-    rows = rows_of(tmp_path / "out")
-    assert rows["test/ant/01.jpg"]["split"] == rows["test/ant/02_flipped.jpg"]["split"] == "train" and rows["test/bee/20.jpg"]["split"] == "test"
-    assert leaks_of(tmp_path / "out")["remaining"]["num_pairs_across_splits"] == 0 and main(["verify", str(tmp_path / "out")]) == 0
-    # Groups of a cluster move as a whole, and all their images are counted.
-    shutil.move(given / "train/ant/05.jpg", given / "test/ant/05.jpg")
-    shutil.move(given / "train/ant/06.jpg", given / "test/ant/06.jpg")
-    grouped = [*call, "--move_to=train", "--overwrite"]
-    assert main([*grouped, "--group_pattern=(ant|bee/[^/]*)"]) == 0
-    reported, rows = capfd.readouterr().out, rows_of(tmp_path / "out")
-    assert [key for key, row in rows.items() if row["split"] == "test"] == ["test/bee/20.jpg"]
-    assert "4 moved " in reported and leaks_of(tmp_path / "out")["detected"]["num_moved"] == 4
-    assert main([*grouped, "--group_pattern=(ant|bee)"]) == 2 and "split 'test' would be empty" in capfd.readouterr().err
+    assert reported.count("\n") == 1 and "(clusters: 2)" in reported and "--duplicates=drop" in reported
+    assert main([*call[:-1], "--duplicates=drop"]) == 0
 
 
 def test_drop_keeps_earlier_images_and_drops_their_new_near_duplicates(source, tmp_path):
@@ -258,7 +242,7 @@ def test_drop_keeps_earlier_images_and_drops_their_new_near_duplicates(source, t
     assert not {"ant/02.jpg", "ant/02_poor.jpg"} & set(few), "only the first image with an earlier split is kept"
 
 
-def test_near_duplicates_in_different_earlier_splits_are_rejected_or_moved(source, plain, tmp_path, capfd):
+def test_near_duplicates_in_different_earlier_splits_are_rejected(source, plain, tmp_path, capfd):
     first = rows_of(plain)
     call = ["prepare", "--input", str(source), "--source=image_folder", "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", SPLITS]
     call += [f"--splits_from={plain}", "--duplicates=group"]
@@ -266,30 +250,8 @@ def test_near_duplicates_in_different_earlier_splits_are_rejected_or_moved(sourc
     capfd.readouterr()
     assert main(call) == 2
     reported = capfd.readouterr().err
-    assert reported.count("\n") == 1 and f"(clusters: {len(apart)})" in reported and "--move_to SPLIT" in reported, reported
+    assert reported.count("\n") == 1 and f"(clusters: {len(apart)})" in reported, reported
     assert apart and f"in different splits of --splits_from={plain}" in reported, reported
-    assert main([*call, "--move_to=tset"]) == 2 and "did you mean 'test'?" in capfd.readouterr().err
-    assert main([*call, "--move_to=test"]) == 0
-    moved = {key for cluster in apart for key in cluster if first[key]["split"] == "train"}
-    reported = capfd.readouterr().out
-    assert f"{len(moved)} moved " in reported and f"{len(first) - len(moved)} inputs kept" in reported
-    rows = rows_of(tmp_path / "out")
-    assert {key for key, row in rows.items() if row["split"] != first[key]["split"]} == moved
-    assert all(rows[key]["split"] == "test" for key in moved)
-    assert leaks_of(tmp_path / "out")["remaining"]["num_pairs_across_splits"] == 0 and leaks_of(tmp_path / "out")["detected"]["num_moved"] == len(moved)
-
-
-def test_split_emptied_by_move_to_is_rejected_with_a_suggestion(source, tmp_path, capfd):
-    for path in sorted((source / "ant").glob("0[0-4].jpg")):
-        for split in ("train", "validation") if path.name < "02" else ("train",):
-            write_files(tmp_path / "in" / split / "ant", {path.name: path.read_bytes()})
-    call = ["prepare", "--input", str(tmp_path / "in"), "--source=image_folder", "--output", str(tmp_path / "out")]
-    assert main([*call, "--duplicates=group", "--move_to=train"]) == 2
-    reported = capfd.readouterr().err
-    assert "split 'validation' would be empty: --move_to=train" in reported and "--move_to=validation" in reported
-    assert reported.count("\n") == 1
-    for advised in (["--duplicates=group", "--move_to=validation"], ["--duplicates=keep", "--overwrite"]):
-        assert main([*call, *advised]) == 0
 
 
 def test_images_that_cannot_be_hashed_are_dead_letters(source, tmp_path, capfd, monkeypatch):

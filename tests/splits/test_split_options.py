@@ -82,7 +82,6 @@ CASES = {
     "zero distance without duplicates": ("classes", ["--duplicate_distance=0"], "--duplicate_distance needs --duplicates. "),
     "exact and distance": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=4"], "--exact_only and --duplicate_distance cannot"),
     "exact and default distance": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=8"], "cannot be used together"),
-    "move without groups": ("classes", ["--duplicates=drop", "--move_to=train"], "--move_to=train: this option needs --duplicates=group"),
     "earlier split without a fraction": (
         "classes",
         ["--splits_from=third.csv", "--splits=train=0.9,validation=0.1"],
