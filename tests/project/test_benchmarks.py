@@ -18,10 +18,10 @@ from prepared import prepare_images
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # `pytest` alone does not look there
 
-from tests.benchmarks import gpu_benchmark, python_rivals, read_benchmark  # noqa: E402
+from benchmarks import gpu_benchmark, python_rivals, read_benchmark  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COMMAND = r"^\.venv/bin/python -m tests\.benchmarks\.(\w+) *([^#\n]*)"
+COMMAND = r"^\.venv/bin/python -m benchmarks\.(\w+) *([^#\n]*)"
 
 # Maps each benchmark to options that shorten its documented command and to a pattern for the end of its output.
 SHORTENED = {
@@ -68,7 +68,7 @@ QUICK_OPTIONS = ["--runs=1", "--turns=1", "--seconds=0", "--batches=1", "--copie
 def documented_arguments() -> dict[str, str]:
     """Returns the command-line arguments of each benchmark in docs/background/benchmarks.md."""
     actual = dict(re.findall(COMMAND, (ROOT / "docs/background/benchmarks.md").read_text(), re.MULTILINE))
-    assert set(actual) == set(SHORTENED) | NOT_RUN == {path.stem for path in (ROOT / "tests/benchmarks").glob("*_benchmark.py")}
+    assert set(actual) == set(SHORTENED) | NOT_RUN == {path.stem for path in (ROOT / "benchmarks").glob("*_benchmark.py")}
     return actual
 
 
@@ -91,7 +91,7 @@ def run_benchmark(python: pathlib.Path, name: str, arguments: list[str], cwd: pa
     """Runs a benchmark, asserts that it succeeds, and returns its standard output."""
     # No query of Google's metadata server
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_GCE_CHECK": "true"}
-    program = ("-c", code, python, f"tests.benchmarks.{name}", *arguments)
+    program = ("-c", code, python, f"benchmarks.{name}", *arguments)
     run = forked_python.run(*program, cwd=cwd, env=environment, preloaded=PRELOADED, timeout=600)
     assert run.returncode == 0, run.stderr[-3000:]
     return run.stdout
@@ -125,7 +125,7 @@ def test_read_benchmark_compares_all_libraries(images, python):
 @pytest.mark.parametrize("code", [0, 1])
 def test_engines_benchmark_does_not_wait_for_a_finished_run(tmp_path, code):
     pytest.importorskip("psutil")
-    from tests.benchmarks import engines_benchmark
+    from benchmarks import engines_benchmark
 
     with subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]) as process:
         early = pytest.raises(RuntimeError, match="--copies")

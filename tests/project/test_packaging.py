@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("beam_pipelines", "tf_input")
 FILES = (*"CHANGELOG.md CONTRIBUTING.md LICENSE MANIFEST.in Makefile README.md SECURITY.md mkdocs.yml pyproject.toml setup.py".split(),)
-FOLDERS = ("deploy", "docs", "tests")
+FOLDERS = ("benchmarks", "deploy", "docs", "tests")
 NUM_IMAGES = 40
 
 # `build` and `pip` work with the installed packages, so that these tests need no network.

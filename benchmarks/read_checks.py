@@ -8,8 +8,8 @@ import time
 from typing import Any
 from unittest import mock
 
-from tests.benchmarks.measure import measure
-from tests.benchmarks.read_inputs import Inputs
+from benchmarks.measure import measure
+from benchmarks.read_inputs import Inputs
 
 FORMAT = "{:<15} {:<27} {:>12}   {:<32} {:>9}  {:<19} {}"  # The format of all rows.
 _BATCH_SIZE = 128
@@ -33,7 +33,7 @@ def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
     import tensorflow as tf
 
     import tf_input
-    from tests.benchmarks.read_rivals import SIZE, antialiased, central_views
+    from benchmarks.read_rivals import SIZE, antialiased, central_views
 
     def psnr(images: Any, references: Any) -> float:
         errors = np.mean((np.round(images).astype(np.float64) - references) ** 2, axis=(1, 2, 3))

@@ -11,7 +11,7 @@ from typing import Sequence
 
 import psutil
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Sampling all processes takes milliseconds of CPU time, which the measured command may need.
 _SAMPLE_SECONDS = 0.1
 

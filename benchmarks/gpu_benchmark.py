@@ -16,7 +16,7 @@ The benchmark computes the fraction of time in which the GPU is idle in two ways
 
 The benchmark also prints the speed of reading without training. The idle fraction is omitted if the machine has no GPU.
 
-Usage: python -m tests.benchmarks.gpu_benchmark DATASET [--backend jax] [--model resnet50] [--batch_size 256]
+Usage: python -m benchmarks.gpu_benchmark DATASET [--backend jax] [--model resnet50] [--batch_size 256]
     [--steps 50]
 """
 

@@ -4,7 +4,7 @@ The measured time includes the listing and the writing of the plan. The benchmar
 same assumed size, which determines the number of shards. All remaining steps run the same code as `recordmill prepare`.
 After the measurement, the benchmark reads the plan and checks the position of each reference.
 
-Usage: python -m tests.benchmarks.shuffle_benchmark [--references 1000000 10000000]
+Usage: python -m benchmarks.shuffle_benchmark [--references 1000000 10000000]
 """
 
 import argparse
@@ -18,7 +18,7 @@ from unittest import mock
 
 from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.sources.source import Source
-from tests.benchmarks.measure import measure
+from benchmarks.measure import measure
 
 NUM_CLASSES = 1000
 IMAGE_BYTES = 110_000  # The assumed size of a photograph, which determines the number of shards.
@@ -111,7 +111,7 @@ def main() -> None:
         return
     print(f"{'references':>12}{'shards':>8}{'seconds':>9}{'CPU s':>9}{'CPU us each':>13}{'peak MB':>9}{'bytes each':>12}")
     for num in arguments.references:
-        run = measure([sys.executable, "-m", "tests.benchmarks.shuffle_benchmark", "--only", str(num)])
+        run = measure([sys.executable, "-m", "benchmarks.shuffle_benchmark", "--only", str(num)])
         num_shards, seconds, cpu_seconds = run.output.split()
         each = float(cpu_seconds) / num * 1e6
         print(f"{num:12,}{num_shards:>8}{seconds:>9}{cpu_seconds:>9}{each:13.2f}{run.peak_bytes / 1e6:9.0f}{run.peak_bytes / num:12.0f}", flush=True)

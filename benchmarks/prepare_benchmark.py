@@ -12,7 +12,7 @@ more reliable than ratios of wall time. The speed without start-up time is compu
 it is sensitive to load. For each ratio, the benchmark also prints the minimum and the maximum over all rounds. Memory
 is measured in the warm-up round.
 
-Usage: python -m tests.benchmarks.prepare_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--rounds 5]
+Usage: python -m benchmarks.prepare_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--rounds 5]
 """
 
 import argparse
@@ -27,7 +27,7 @@ import sys
 import tempfile
 from typing import Callable, Sequence
 
-from tests.benchmarks.measure import Measured, measure
+from benchmarks.measure import Measured, measure
 
 PYTHON = sys.executable
 NUM_SHARDS = 16
@@ -72,7 +72,7 @@ CASES = {
 def contestants(case: Case) -> dict[str, Callable[[str, str], list[str]]]:
     """Returns a dictionary from program names to functions, which return the command line for an input folder and an
     output path. TensorFlow Datasets is omitted if images are resized."""
-    rivals = [PYTHON, "-m", "tests.benchmarks.rivals"]
+    rivals = [PYTHON, "-m", "benchmarks.rivals"]
     loop = ["--check", case.check, "--short", str(case.short)]
     smaller = [f"--image_size=short={case.short}", "--image_format=jpeg:90"] if case.short else []
     all_of_them = {

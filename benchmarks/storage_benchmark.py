@@ -11,7 +11,7 @@ The last line shows the lowest ratio of all runs. The baseline is a warm local d
     interleaved-4096            the same, both read by interleaved `TFRecordDataset`s
     photos-alone, tiny-alone    records without decoding / interleaved `TFRecordDataset`s
 
-Usage: python -m tests.benchmarks.storage_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3]
+Usage: python -m benchmarks.storage_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3]
     [--turns 5] [--seconds 5]
 """
 
@@ -28,8 +28,8 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tests.benchmarks.measure import rest
-from tests.benchmarks.read_inputs import Inputs
+from benchmarks.measure import rest
+from benchmarks.read_inputs import Inputs
 
 _VIEWS = {"batch_size": 128, "image_size": 224, "augment": True, "seed": 0}
 _MANY_SHARDS_CASES = ("shards", "interleaved")

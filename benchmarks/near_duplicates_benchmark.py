@@ -5,7 +5,7 @@ first word and in ten bits of the remaining words. Every second near-duplicate i
 near-duplicates. The search uses one core. The measured time is the time from the hashes to the clusters, without
 imports.
 
-Usage: python -m tests.benchmarks.near_duplicates_benchmark [--hashes 60000 1000000 10000000]
+Usage: python -m benchmarks.near_duplicates_benchmark [--hashes 60000 1000000 10000000]
 """
 
 import argparse
@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from tests.benchmarks.measure import measure
+from benchmarks.measure import measure
 
 NEAR_DUPLICATES = 20  # One hash in 20 is a near-duplicate.
 DISTANCE = 8
@@ -63,7 +63,7 @@ def main() -> None:
         return
     print(f"{'hashes':>12}{'pairs':>10}{'seconds':>9}{'CPU s':>9}{'CPU us each':>13}{'peak MB':>9}")
     for num in arguments.hashes:
-        run = measure([sys.executable, "-m", "tests.benchmarks.near_duplicates_benchmark", "--only", str(num)])
+        run = measure([sys.executable, "-m", "benchmarks.near_duplicates_benchmark", "--only", str(num)])
         num_pairs, seconds, cpu_seconds = run.output.split()
         print(f"{num:12,}{num_pairs:>10}{seconds:>9}{cpu_seconds:>9}{float(cpu_seconds) / num * 1e6:13.1f}{run.peak_bytes / 1e6:9.0f}", flush=True)
 

@@ -5,7 +5,7 @@ client without signatures, checks and retries shows the maximum speed of the ser
 files, because reading all files would take minutes. At the end, the benchmark compares the memory for listing a folder
 of many objects with the memory for listing ten objects.
 
-Usage: python -m tests.benchmarks.object_store_benchmark [--files 2000] [--objects 100000]
+Usage: python -m benchmarks.object_store_benchmark [--files 2000] [--objects 100000]
 """
 
 import argparse
@@ -19,7 +19,7 @@ from threading import local
 from typing import Callable
 from urllib.parse import quote, urlsplit
 
-from tests.benchmarks.measure import measure
+from benchmarks.measure import measure
 from tests.object_stores import StoreServer, store_server
 
 NUM_THREADS = 32

@@ -5,7 +5,7 @@ staged graph of the job on this machine, with an emulator as the object store. T
 compared with the output of the first row. The table shows the peak memory of the largest Python worker, and of the
 largest process that is not a Python worker.
 
-Usage: python -m tests.benchmarks.engines_benchmark --input PHOTOGRAPHS [--copies 16] [--prism PRISM]
+Usage: python -m benchmarks.engines_benchmark --input PHOTOGRAPHS [--copies 16] [--prism PRISM]
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 import psutil
 
 from beam_pipelines.parallel.progress import read_counts
-from tests.benchmarks.measure import ROOT
+from benchmarks.measure import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
 

@@ -1,7 +1,7 @@
 """Implements the baselines for `recordmill prepare`: a hand-written loop, and TensorFlow Datasets.
 
-Usage: python -m tests.benchmarks.rivals loop FOLDER OUT --check strict --processes 2
-       python -m tests.benchmarks.rivals tfds FOLDER OUT
+Usage: python -m benchmarks.rivals loop FOLDER OUT --check strict --processes 2
+       python -m benchmarks.rivals tfds FOLDER OUT
 """
 
 import argparse

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from tests.benchmarks.measure import measure
-from tests.benchmarks.prepare_benchmark import prepare_command, repeat_images
-from tests.benchmarks.rivals import NUM_SHARDS, list_class_folders
+from benchmarks.measure import measure
+from benchmarks.prepare_benchmark import prepare_command, repeat_images
+from benchmarks.rivals import NUM_SHARDS, list_class_folders
 
 LABEL = struct.Struct("<q")  # The label before the image in an ArrayRecord.
 _LARGE_SIDE = 2000

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tests.benchmarks.read_inputs import LABEL
+from benchmarks.read_inputs import LABEL
 
 SIZE = 224
 _MIN_AREA, _MAX_STRETCH, _NUM_ATTEMPTS = 0.08, 4 / 3, 10

@@ -3,7 +3,7 @@
 The reader process first prints the shape of its images. For each line of its standard input, the process then measures
 and prints its speed.
 
-Usage: python -m tests.benchmarks.racer CASE SIDE SECONDS BATCHES INPUTS
+Usage: python -m benchmarks.racer CASE SIDE SECONDS BATCHES INPUTS
 """
 
 import contextlib
@@ -18,8 +18,8 @@ import sys
 import time
 from typing import Any, Iterator
 
-from tests.benchmarks.measure import ROOT
-from tests.benchmarks.read_inputs import Inputs
+from benchmarks.measure import ROOT
+from benchmarks.read_inputs import Inputs
 
 SIDES = ("ours", "rival")
 _DRAIN = 0.25  # The duration of the warm-up, as a fraction of the measured seconds.
@@ -81,7 +81,7 @@ def measure(batches: Iterator[tuple[Any, Any]], seconds: float, num_batches: int
 
 
 def main(case: str, side: str, seconds: str, num_batches: str, inputs: str) -> None:
-    from tests.benchmarks import read_benchmark
+    from benchmarks import read_benchmark
 
     race, given = read_benchmark.RACES[case], json.loads(inputs)
     start = getattr(race, side)(Inputs(**{**given, "scratch": pathlib.Path(given["scratch"])}), race.batch_size)

@@ -7,7 +7,7 @@ processes. The memory is the peak of the total resident memory of all processes 
     beam          a Beam script: random keys, GroupByKey, WriteToTFRecord, on Beam's local runner
     memory        a script that keeps all records in memory: random.shuffle, tf.io.TFRecordWriter
 
-Usage: python -m tests.benchmarks.verbatim_benchmark [--records 250000 1000000] [--rounds 1]
+Usage: python -m benchmarks.verbatim_benchmark [--records 250000 1000000] [--rounds 1]
 """
 
 import argparse
@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 
-from tests.benchmarks.measure import Measured, measure
+from benchmarks.measure import Measured, measure
 
 RECORD_BYTES = 1000
 NUM_FILES, NUM_SHARDS = 8, 16
@@ -73,7 +73,7 @@ CONTESTANTS = {"recordmill": None, "beam": run_beam, "memory": run_memory}
 def run(name: str, folder: str, output: str) -> Measured:
     """Runs one program in a new process, and deletes its output."""
     own = ["-m", "beam_pipelines", "prepare", f"--input={folder}", f"--output={output}", "--records=verbatim"]
-    other = ["-m", "tests.benchmarks.verbatim_benchmark", "--only", name, folder, output]
+    other = ["-m", "benchmarks.verbatim_benchmark", "--only", name, folder, output]
     try:
         return measure([sys.executable, *([*own, "--splits=train=1", f"--num_shards={NUM_SHARDS}"] if name == "recordmill" else other)])
     finally:

@@ -7,7 +7,7 @@ Transform reads the records with `tfxio.TFExampleRecord`, as its guide recommend
 preprocessing. With two passes, scaled pixels are scaled again. In the second table, the readers run alternately in this
 process. The normalization layer runs on the CPU.
 
-Usage: python -m tests.benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3] [--image_size 224]
+Usage: python -m benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3] [--image_size 224]
 """
 
 import argparse
@@ -19,8 +19,8 @@ import tempfile
 import time
 from typing import Any, Iterator
 
-from tests.benchmarks.engines_benchmark import link_copies
-from tests.benchmarks.measure import Measured, measure
+from benchmarks.engines_benchmark import link_copies
+from benchmarks.measure import Measured, measure
 
 _MODULE = """\
 import tensorflow as tf
@@ -63,7 +63,7 @@ def run_analyses(directory: pathlib.Path, modules: dict[str, pathlib.Path | None
     for name, path in modules.items():
         ours = analyze(directory, path, side)
         guide = ["--rival", str(directory), "--module", str(path or ""), f"--image_size={side}"]
-        rival = measure([sys.executable, "-m", "tests.benchmarks.transform_benchmark", *guide])
+        rival = measure([sys.executable, "-m", "benchmarks.transform_benchmark", *guide])
         ratio = rival.peak_bytes / ours.peak_bytes
         yield f"{name:<12} {_format_run(ours)} {_format_run(rival)} {ratio:>7.2f}x {num_examples / ours.seconds:>15,.0f}"
 

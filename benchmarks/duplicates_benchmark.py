@@ -8,7 +8,7 @@ increase of all runs. All times are those of whole processes.
     group           with --duplicates group
     read again      only opens, reads and closes each file, on all cores: the minimum cost of a second read
 
-Usage: python -m tests.benchmarks.duplicates_benchmark [--photos FOLDER] [--num_photos 2000] [--num_tiny 60000]
+Usage: python -m benchmarks.duplicates_benchmark [--photos FOLDER] [--num_photos 2000] [--num_tiny 60000]
     [--rounds 5] [--runs 3]
 """
 
@@ -26,8 +26,8 @@ import time
 import numpy as np
 from PIL import Image
 
-from tests.benchmarks.measure import measure
-from tests.benchmarks.prepare_benchmark import KINDS, cores, prepare_command, repeat_images
+from benchmarks.measure import measure
+from benchmarks.prepare_benchmark import KINDS, cores, prepare_command, repeat_images
 
 _SIDE = 32
 

@@ -14,7 +14,7 @@ Ratios of CPU time are reliable on a busy machine, but favor a reader that leave
 `tf_input` includes the ends and starts of epochs. The exit code is 1 if a package is not installed. The benchmark
 reports missed goals but does not fail, because a busy machine can cause a miss.
 
-Usage: python -m tests.benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
+Usage: python -m benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
     [--keep FOLDER]
 """
 
@@ -32,9 +32,9 @@ import sys
 import tempfile
 from typing import Any, Callable, Iterator, Sequence
 
-from tests.benchmarks.racer import SIDES, Racer
-from tests.benchmarks.read_checks import FORMAT, run_accuracy, run_memory, run_resume, verdict
-from tests.benchmarks.read_inputs import Inputs
+from benchmarks.racer import SIDES, Racer
+from benchmarks.read_checks import FORMAT, run_accuracy, run_memory, run_resume, verdict
+from benchmarks.read_inputs import Inputs
 
 Batches = Iterator[tuple[Any, Any]]
 # Prepares the inputs, and returns a function that starts the reader.
@@ -95,7 +95,7 @@ def read_mix(dataset: str, **options: Any) -> Reads:
 
 def read_rival(name: str, dataset: str, module: str = "read_rivals") -> Reads:
     def prepare(inputs: Inputs, batch_size: int) -> Callable[[], Batches]:
-        rivals = importlib.import_module(f"tests.benchmarks.{module}")
+        rivals = importlib.import_module(f"benchmarks.{module}")
         return functools.partial(getattr(rivals, name), getattr(inputs, dataset), batch_size)
 
     return prepare
