@@ -6,6 +6,7 @@ and the number of records are stored. Sizes in a file header are checked before 
 
 import contextlib
 import gzip
+import math
 import zipfile
 import zlib
 from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple
@@ -13,13 +14,16 @@ from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple
 import numpy as np
 
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.spool import open_spool
+from beam_pipelines.tfrecord.record_reader import read_up_to
 
 # The maximum compression ratio of DEFLATE.
-MAX_INFLATION = 1032
+_MAX_INFLATION = 1032
 
 _CHUNK_BYTES = 1 << 20
+AGAIN = "Download or create the file again."
 
 
 class Stream(NamedTuple):
@@ -76,9 +80,57 @@ class Field(NamedTuple):
         return self.records.dtype[self.name].shape
 
     @property
-    def offset(self) -> int:
-        """The offset of the field within a record, in bytes."""
-        return self.records.dtype.fields[self.name][1]
+    def num_values(self) -> int:
+        """The number of numbers or strings in one record's value."""
+        return math.prod(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of one record's value, in bytes."""
+        return self.num_values * self.dtype.itemsize
+
+    def offset(self, index: int) -> int:
+        """Returns the offset of the value of the record `index` in the stream, in bytes."""
+        return self.records.offset + self.records.dtype.fields[self.name][1] + index * self.records.dtype.itemsize
+
+
+def make_field(
+    stream: Stream,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    header_bytes: int,
+    num_bytes: int | None,
+    *,
+    num_packed: int | None = None,
+    start: int = 0,
+    name: str = "",
+) -> Field:
+    """Returns the field of an array, whose first dimension is the number of records.
+
+    Args:
+        stream: The stream that contains the array.
+        dtype, shape, header_bytes: The dtype and the shape that the header of the array states, and the header's size.
+        num_bytes: The size of the header and the array in bytes, or None if it is unknown.
+        num_packed: The compressed size in bytes, or None without compression.
+        start: The offset of the header in the stream.
+        name: The name of the array for messages, if it is not the name of the stream.
+
+    Raises:
+        UserError: The array is empty, its values are too large, or the sizes contradict each other.
+    """
+    name, found = name or stream.name, f"an array of {dtype.name}{list(shape)}"
+    if not shape or 0 in shape or not dtype.itemsize:
+        raise UserError(f"{name}: {found}. It must have one or more values for each image.")
+    record_bytes = math.prod(shape[1:]) * dtype.itemsize
+    if record_bytes > MAX_FILE_BYTES:
+        raise UserError(f"{name}: {found}. It must have at most {MAX_FILE_BYTES} bytes for each image.")
+    expected = header_bytes + shape[0] * record_bytes
+    if num_packed is not None and expected > num_packed * _MAX_INFLATION:
+        most = num_packed * _MAX_INFLATION
+        raise UserError(f"{name}: states {expected} bytes, but {num_packed} compressed bytes contain at most {most}. {AGAIN}")
+    if num_bytes not in (None, expected):
+        raise UserError(f"{name}: has {num_bytes} bytes, but its header states {expected}. {AGAIN}")
+    return Field(Records(stream, np.dtype([("value", dtype, shape[1:])]), shape[0], start + header_bytes, start + expected), "value")
 
 
 @contextlib.contextmanager
@@ -101,56 +153,39 @@ def unpacking(stream: Stream) -> Iterator[None]:
     try:
         yield
     except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{stream.name}: corrupt, cannot be decompressed ({printable(str(error))}). Download or create the file again."
-        ) from error
+        raise UserError(f"{stream.name}: corrupt, cannot be decompressed ({printable(str(error))}). {AGAIN}") from error
 
 
 def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
     """Reads exactly `num_bytes` bytes. Raises `UserError` if the stream ends early."""
     with unpacking(stream):
-        data = file.read(num_bytes)
-        while len(data) < num_bytes and (more := file.read(num_bytes - len(data))):
-            data += more
+        data = read_up_to(file, num_bytes)
     if len(data) < num_bytes:
-        raise UserError(f"{stream.name}: ends {num_bytes - len(data)} bytes too early. Download or create the file again.")
+        raise UserError(f"{stream.name}: ends {num_bytes - len(data)} bytes too early. {AGAIN}")
     return data
 
 
-def read_rows(root: str, fields: Mapping[str, Field], start: int, stop: int) -> Iterator[dict[str, Any]]:
-    """Yields the values of fields in each record from `start` to `stop`, as Python values. All fields must have the same
-    number of records."""
-    sources = {field.records: None for field in fields.values()}  # unique records in a fixed order
-    record_bytes = max((records.dtype.itemsize for records in sources), default=1)
-    num_rows = max(_CHUNK_BYTES // record_bytes, 1)
+def read_rows(root: str, fields: Mapping[str, Field], bounds: range) -> Iterator[dict[str, Any]]:
+    """Yields the values of fields in each record in `bounds`, as Python values. All fields must have the same number of
+    records."""
+    sources = list(dict.fromkeys(field.records for field in fields.values()))
+    num_rows = max(_CHUNK_BYTES // max((records.dtype.itemsize for records in sources), default=1), 1)
     with contextlib.ExitStack() as stack:
         files = {records: stack.enter_context(open_stream(root, records.stream)) for records in sources}
         for records, file in files.items():
             with unpacking(records.stream):
-                file.seek(records.offset + start * records.dtype.itemsize)
-        for first in range(start, stop, num_rows):
-            count = min(num_rows, stop - first)
-            chunks = {records: _read_chunk(file, records, count) for records, file in files.items()}
+                file.seek(records.offset + bounds.start * records.dtype.itemsize)
+        for first in range(bounds.start, bounds.stop, num_rows):
+            count = min(num_rows, bounds.stop - first)
+            data = {records: read_exactly(file, records.stream, count * records.dtype.itemsize) for records, file in files.items()}
+            chunks = {records: np.frombuffer(some, records.dtype) for records, some in data.items()}
             columns = [to_python(chunks[field.records][field.name]) for field in fields.values()]
             yield from (dict(zip(fields, row)) for row in (zip(*columns) if columns else [()] * count))
         for records, file in files.items():
-            if stop == records.num and records.stream.packing:
-                _check_end(file, records)
-
-
-def _read_chunk(file: BinaryIO, records: Records, count: int) -> np.ndarray:
-    return np.frombuffer(read_exactly(file, records.stream, count * records.dtype.itemsize), records.dtype)
-
-
-def _check_end(file: BinaryIO, records: Records) -> None:
-    read_exactly(file, records.stream, records.num_bytes - records.offset - records.num * records.dtype.itemsize)
-    with unpacking(records.stream):  # gzip and zip check the checksum when a read reaches the end
-        more = file.read(1)
-    if more:
-        raise UserError(
-            f"{records.stream.name}: is longer than the {records.num_bytes} bytes that its header states. Download or "
-            "create the file again."
-        )
+            if bounds.stop == records.num and records.stream.packing:
+                read_exactly(file, records.stream, records.num_bytes - records.offset - records.num * records.dtype.itemsize)
+                if _read_some(file, records.stream, 1):  # gzip and zip check the checksum when a read reaches the end
+                    raise _too_long(records.stream, records.num_bytes)
 
 
 def to_python(values: np.ndarray) -> list:
@@ -186,40 +221,21 @@ def unpack(root: str, stream: Stream, spool_directory: str | None, num_expected:
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(open_spool(spool_directory)) if spool_directory else None
         file = stack.enter_context(open_stream(root, stream))
-        while data := _read_some(file, stream):
+        while data := _read_some(file, stream, _CHUNK_BYTES):
             num_bytes += len(data)
             if num_expected is not None and num_bytes > num_expected:
-                raise UserError(
-                    f"{stream.name}: is longer than the {num_expected} bytes that its header states. Download or create the file again."
-                )
+                raise _too_long(stream, num_expected)
             if writer:
                 writer.append(data)
     if num_expected is not None and num_bytes < num_expected:
-        raise UserError(
-            f"{stream.name}: has {num_bytes} bytes when decompressed, but its header states {num_expected}. Download "
-            "or create the file again."
-        )
+        raise UserError(f"{stream.name}: has {num_bytes} bytes when decompressed, but its header states {num_expected}. {AGAIN}")
     return (writer.spool if writer else 0), num_bytes
 
 
-def _read_some(file: BinaryIO, stream: Stream) -> bytes:
+def _read_some(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
     with unpacking(stream):
-        return file.read(_CHUNK_BYTES)
+        return file.read(num_bytes)
 
 
-def check_inflation(stream: Stream, num_bytes: int, num_packed: int) -> None:
-    """Raises `UserError` if the stated size of a stream is impossible for its compressed size."""
-    if num_bytes > num_packed * MAX_INFLATION:
-        most = num_packed * MAX_INFLATION
-        raise UserError(
-            f"{stream.name}: corrupt, its header states {num_bytes} bytes, but {num_packed} compressed bytes contain "
-            f"at most {most}. Download or create the file again."
-        )
-
-
-def check_num_bytes(stream: Stream, num_bytes: int, num_results: int) -> None:
-    """Raises `UserError` if a stream does not have the stated size."""
-    if num_bytes != num_results:
-        raise UserError(
-            f"{stream.name}: has {num_results} bytes, but its header states {num_bytes}. Download or create the file again."
-        )
+def _too_long(stream: Stream, num_bytes: int) -> UserError:
+    return UserError(f"{stream.name}: is longer than the {num_bytes} bytes that its header states. {AGAIN}")

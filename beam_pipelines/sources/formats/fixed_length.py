@@ -5,26 +5,16 @@
 
 import math
 import re
-from typing import Iterator
+from typing import Mapping, Sequence
 
 import numpy as np
 
 from beam_pipelines.config.prepare_config import COLUMN_PATTERN, PrepareConfig
 from beam_pipelines.config.source_kinds import SourceKind
-from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.arrays.array_columns import ArrayColumns, raw_layout
-from beam_pipelines.sources.arrays.array_images import (
-    ImageSet,
-    check_inside,
-    find_array_files,
-    list_images,
-    ranges,
-    split_of_file,
-)
-from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream, unpack
-from beam_pipelines.sources.source import Source
+from beam_pipelines.sources.arrays.array_columns import ArrayColumns
+from beam_pipelines.sources.arrays.array_source import ArraySource, ImageSet, divide_records, record_set, split_of_file
+from beam_pipelines.sources.arrays.array_streams import Records, Stream, unpack
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import input_size
 
@@ -39,7 +29,7 @@ _FIELD = re.compile(
 _MAX_FIELDS = 1000
 
 
-class FixedLength(Source):
+class FixedLength(ArraySource):
     """Lists the examples in fixed-length records."""
 
     kind = SourceKind(
@@ -52,14 +42,8 @@ class FixedLength(Source):
     )
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config)
-        self._source = config.source
-        self._spool_directory = spool_directory
-        self._split_folders = config.split_folders
-        self._files = find_array_files(config.input, config.ignore, config.follow_links)
-        self._paths = [self._files.only] if self._files.only else self._files.paths
-        self._root = self._files.root
-        self.root = self._root.path
+        super().__init__(config, spool_directory=spool_directory)
+        self._containers = [[path] for path in ([self._only] if self._only else self._paths)]
         self._dtype = parse_record_type(config.source.record_layout)
         image = config.source.image_column or "image"
         is_open = config.source.image_column is None and bool(config.source.features)  # whether an image is optional
@@ -71,74 +55,28 @@ class FixedLength(Source):
             )
         if not self.has_images and not config.source.features:
             raise UserError("--image=none: pass --feature for each field to keep.")
-        self._lead = image if self.has_images else self._dtype.names[0]
-        fields = {name: self._opener(name) for name in self._dtype.names if not (self.has_images and name == image)}
-        self._raw = raw_layout(Field(self._records(Stream("--record_layout"), 0), image)) if self.has_images else None
-        self._columns = ArrayColumns(config.source, fields, "label" if "label" in fields else None)
+        self._image = image if self.has_images else None
+        columns = record_set("", None, Records(Stream("--record_layout"), self._dtype, 0, 0, 0), self._image).columns
+        self._columns = ArrayColumns(config.source, columns, "label" if "label" in columns else None)
         self.features, self.targets = self._columns.mapper.features, self._columns.mapper.targets
 
-    def parts(self) -> list[str]:
-        """Returns `FILE:START:STOP` strings: the index of a file and a range of records. A compressed file is one part."""
-        parts = []
-        for position, path in enumerate(self._paths):
-            check_inside(self._root, path)
-            if _is_packed(path):
-                parts.append(f"{position}:0:0")
-            else:
-                num = self._count_records(path, input_size(f"{self.root}/{path}"))
-                parts += [f"{position}:{start}:{stop}" for start, stop in ranges(num, self._dtype.itemsize)]
-        return parts
+    def _find_sets(self, paths: Sequence[str]) -> Sequence[ImageSet]:
+        path = self._check_inside(paths[0])
+        stream = Stream(path, "gzip" if path.lower().endswith(".gz") else "")
+        # The number of records in a compressed file is known after it has been decompressed.
+        records = Records(stream, self._dtype, 0, 0, 0) if stream.packing else self._divide(stream, input_size(f"{self.root}/{path}"))
+        return [record_set(path, self._choose_split(path, split_of_file(path)), records, self._image)]
 
-    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        position, start, stop = map(int, part.split(":"))
-        path, spool = check_inside(self._root, self._paths[position]), 0
-        if position == start == 0:
-            self.num_ignored = self._files.num_ignored
-            yield from self._files.dead_letters
-        stream = Stream(path, "gzip" if _is_packed(path) else "")
-        if stream.packing:
-            spool, num_bytes = unpack(self.root, stream, self._spool_directory)
-            stop = self._count_records(path, num_bytes)
-        else:
-            num_bytes = input_size(f"{self.root}/{path}")
-        records = self._records(stream, num_bytes)
-        columns = {name: (lambda name=name: Field(records, name)) for name in self._dtype.names}
-        images = ImageSet(path, self._split(path), Field(records, self._lead), self._raw, columns)
-        yield from list_images(self._root, images, self._columns, range(start, stop), {stream: spool} if spool else {})
+    def _divide(self, stream: Stream, num_bytes: int) -> Records:
+        source, advice = self._config.source, "Correct --record_layout, --header_bytes or --footer_bytes, or exclude the file with --ignore."
+        return divide_records(stream, self._dtype, num_bytes, advice, source.header_bytes, source.footer_bytes)
 
-    def label_names(self) -> dict[str, tuple[str, ...]]:
-        return self._columns.mapper.label_names
-
-    def _opener(self, name: str):
-        return lambda: Field(self._records(Stream("--record_layout"), 0), name)
-
-    def _records(self, stream: Stream, num_bytes: int) -> Records:
-        num = (num_bytes - self._source.header_bytes - self._source.footer_bytes) // self._dtype.itemsize
-        return Records(stream, self._dtype, num, self._source.header_bytes, num_bytes)
-
-    def _count_records(self, path: str, num_bytes: int) -> int:
-        header, footer, record = self._source.header_bytes, self._source.footer_bytes, self._dtype.itemsize
-        num, remainder = divmod(num_bytes - header - footer, record)
-        if num < 1 or remainder:
-            left = f" ({remainder} bytes are left over)" if num > 0 else ""
-            raise UserError(
-                f"{printable(path)}: {num_bytes} bytes; it must have a header of {header} bytes, records "
-                f"of {record} bytes each and a footer of {footer} bytes{left}. Correct --record_layout, "
-                "--header_bytes or --footer_bytes, or exclude the file with --ignore."
-            )
-        return num
-
-    def _split(self, path: str) -> str | None:
-        split = split_of_file(path)
-        if self._split_folders and split is None:
-            raise UserError(
-                f"--split_folders=yes: {printable(path)} is not named like a split. Its name must contain train, validation or test."
-            )
-        return None if self._split_folders is False else split
-
-
-def _is_packed(path: str) -> bool:
-    return path.lower().endswith(".gz")
+    def _unpack(self, images: ImageSet) -> tuple[ImageSet, Mapping[Stream, int]]:
+        stream = images.images.records.stream
+        if not stream.packing:
+            return images, {}
+        spool, num_bytes = unpack(self.root, stream, self._spool_directory)
+        return record_set(images.name, images.split, self._divide(stream, num_bytes), self._image), {stream: spool}
 
 
 def parse_record_type(text: str | None) -> np.dtype:

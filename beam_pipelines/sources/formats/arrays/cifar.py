@@ -12,10 +12,8 @@ import numpy as np
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.errors import CONTROL, UserError, printable, reject_repeated_names
-from beam_pipelines.sources.arrays.array_columns import raw_layout
-from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside
-from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream
-from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.arrays.array_source import ImageSet, divide_records, record_set
+from beam_pipelines.sources.arrays.array_streams import Stream
 from beam_pipelines.storage.files import files_at, input_size
 
 COARSE = "coarse_label"
@@ -38,20 +36,12 @@ def is_cifar(path: str) -> bool:
     return bool(_SPLITS.fullmatch(os.path.basename(path)))
 
 
-def cifar_set(root: Root, path: str) -> ImageSet:
+def cifar_set(root: str, path: str) -> ImageSet:
     """Returns the images in a file. Raises `UserError` if the file size is not a multiple of the record size."""
     match = _SPLITS.fullmatch(os.path.basename(path))
-    dtype = _CIFAR10 if match["ten"] else _CIFAR100
-    num_bytes = input_size(f"{root.path}/{path}")
-    if not num_bytes or num_bytes % dtype.itemsize:
-        raise UserError(
-            f"{printable(path)}: {num_bytes} bytes, not a multiple of the {dtype.itemsize} bytes "
-            f"of a CIFAR-{10 if match['ten'] else 100} record. For other records, use --source fixed_length."
-        )
-    records = Records(Stream(path), dtype, num_bytes // dtype.itemsize, 0, num_bytes)
-    images = Field(records, "image")
-    columns = {name: (lambda name=name: Field(records, name)) for name in dtype.names if name != "image"}
-    return ImageSet(path, "test" if match[0].startswith("test") else "train", images, raw_layout(images), columns)
+    advice = f"These are not CIFAR-{10 if match['ten'] else 100} records. For other records, use --source fixed_length."
+    records = divide_records(Stream(path), _CIFAR10 if match["ten"] else _CIFAR100, input_size(f"{root}/{path}"), advice)
+    return record_set(path, "test" if match[0].startswith("test") else "train", records, "image")
 
 
 def coarse_column(images: ImageSet) -> tuple[Column, ...]:
@@ -62,27 +52,22 @@ def coarse_column(images: ImageSet) -> tuple[Column, ...]:
 def name_files(images: ImageSet) -> dict[str, str]:
     """Returns a mapping from columns to the paths where files with their class names are expected."""
     names = _NAMES_100 if COARSE in images.columns else _NAMES_10
-    folder = os.path.dirname(images.name)
-    return {column: f"{folder}/{name}".lstrip("/") for column, name in names.items()}
+    return {column: os.path.join(os.path.dirname(images.name), name) for column, name in names.items()}
 
 
-def read_names(root: Root, path: str) -> tuple[str, ...]:
+def read_names(root: str, path: str) -> tuple[str, ...]:
     """Reads class names from a file, or returns () if there is no such file. Raises `UserError` for invalid names."""
-    full_path = f"{root.path}/{check_inside(root, path)}"
-    if not files_at(full_path).exists(full_path):
+    shown, path = printable(path), f"{root}/{path}"
+    if not files_at(path).exists(path):
         return ()
-    if files_at(full_path).size(full_path) > _MAX_NAMES_BYTES:
-        raise UserError(
-            f"{printable(path)}: has more than {_MAX_NAMES_BYTES} bytes. The file must contain a class name on each line."
-        )
+    if files_at(path).size(path) > _MAX_NAMES_BYTES:
+        raise UserError(f"{shown}: has more than {_MAX_NAMES_BYTES} bytes. The file must contain a class name on each line.")
     try:
-        names = tuple(line.strip() for line in files_at(full_path).read(full_path).decode().strip().split("\n"))
+        names = tuple(line.strip() for line in files_at(path).read(path).decode().strip().split("\n"))
     except UnicodeDecodeError:
-        raise UserError(f"{printable(path)}: the class names are not valid UTF-8. Convert the file to UTF-8.") from None
+        raise UserError(f"{shown}: the class names are not valid UTF-8. Convert the file to UTF-8.") from None
     for name in names:
         if not 0 < len(name) <= 256 or CONTROL.search(name):
-            raise UserError(
-                f"{printable(path)}: invalid class name {printable(name[:80])!r}. Each line must contain one class name."
-            )
-    reject_repeated_names(printable(path), names)
+            raise UserError(f"{shown}: invalid class name {printable(name[:80])!r}. Each line must contain one class name.")
+    reject_repeated_names(shown, names)
     return names

@@ -4,7 +4,6 @@ The header contains two zero bytes, the dtype, the number of dimensions, and eac
 """
 
 import functools
-import math
 import os
 import re
 import struct
@@ -13,19 +12,9 @@ from typing import Sequence
 import numpy as np
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.arrays.array_images import take_split
-from beam_pipelines.sources.arrays.array_streams import (
-    Field,
-    Records,
-    Stream,
-    check_inflation,
-    check_num_bytes,
-    open_stream,
-    read_exactly,
-)
+from beam_pipelines.sources.arrays.array_source import take_split
+from beam_pipelines.sources.arrays.array_streams import Field, Stream, make_field, open_stream, read_exactly
 from beam_pipelines.sources.formats.arrays.named_arrays import NamedArray
-from beam_pipelines.sources.files.roots import Root
-from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import files_at
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -39,14 +28,14 @@ def is_idx(path: str) -> bool:
     return bool(_NAME.fullmatch(os.path.basename(path)))
 
 
-def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
+def idx_arrays(root: str, paths: Sequence[str]) -> list[NamedArray]:
     """Returns the arrays in IDX files. Uncompressed files come before their compressed copies."""
     arrays = []
     for path in sorted(paths):
         match = _NAME.fullmatch(os.path.basename(path))
         split, dataset = ("test", match["of"][:-4]) if match["of"].endswith("t10k") else take_split(match["of"])
         set_name = f"{os.path.dirname(path)}/{dataset.rstrip('-_.')}"
-        arrays.append(NamedArray(set_name, split, match["name"].lower(), path, functools.partial(_open_idx, root.path, path)))
+        arrays.append(NamedArray(set_name, split, match["name"].lower(), path, functools.partial(_open_idx, root, path)))
     return arrays
 
 
@@ -71,18 +60,6 @@ def _open_idx(root: str, path: str) -> Field:
                 "0000, the type and the number of dimensions. Rename it, or exclude it with --ignore."
             )
         shape = struct.unpack(f">{num_dimensions}I", read_exactly(file, stream, 4 * num_dimensions))
-    base = np.dtype(_TYPES[kind])
-    record_bytes = math.prod(shape[1:]) * base.itemsize
-    header_bytes = 4 + 4 * num_dimensions
-    num_bytes = header_bytes + shape[0] * record_bytes
-    num_results = files_at(root).size(f"{root}/{path}")
-    if stream.packing:
-        check_inflation(stream, num_bytes, num_results)
-    else:
-        check_num_bytes(stream, num_bytes, num_results)
-    if not shape[0] or not 0 < record_bytes <= MAX_FILE_BYTES:
-        raise UserError(
-            f"{stream.name}: an array of {base.name}{list(shape)}. It must have one or more values, of at most "
-            f"{MAX_FILE_BYTES} bytes, for each image."
-        )
-    return Field(Records(stream, np.dtype([("value", base, shape[1:])]), shape[0], header_bytes, num_bytes), "value")
+    size = files_at(root).size(f"{root}/{path}")
+    sizes = (None, size) if stream.packing else (size, None)
+    return make_field(stream, np.dtype(_TYPES[kind]), shape, 4 + 4 * num_dimensions, sizes[0], num_packed=sizes[1])

@@ -5,7 +5,7 @@ from typing import Callable, Collection, Mapping, NamedTuple, Sequence
 from beam_pipelines.config.columns import Column
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays.array_columns import find_name, raw_layout
-from beam_pipelines.sources.arrays.array_images import ImageSet
+from beam_pipelines.sources.arrays.array_source import ImageSet
 from beam_pipelines.sources.arrays.array_streams import Field
 
 # Names of arrays, in lower case.
@@ -32,26 +32,38 @@ class NamedArray(NamedTuple):
     open: Callable[[], Field]
 
 
-def make_sets(arrays: Sequence[NamedArray], image_column: str | None, taken: Collection[str] = ()) -> list[ImageSet]:
-    """Groups arrays that belong together, such as images and their labels, into sets.
+def make_sets(arrays: Sequence[NamedArray], find_lead: Callable[[Mapping[str, NamedArray]], str | None], has_images: bool) -> list[ImageSet]:
+    """Groups arrays in the same location and split, such as images and their labels, into sets.
 
     Args:
         arrays: All arrays.
-        image_column: The name of the arrays with images. With None, it is one of `IMAGE_NAMES`.
-        taken: The names of arrays that are labels or features, and therefore not images.
+        find_lead: Returns the name of the array with the images, or else of a feature, in a group of arrays by name. None
+            leaves out the group.
+        has_images: Whether the examples have images.
 
     Raises:
-        UserError: The array of that name does not contain images.
+        UserError: The leading array does not contain images.
     """
+    groups: dict[tuple[str, str | None], dict[str, NamedArray]] = {}
+    for array in arrays:
+        groups.setdefault((array.location, array.split), {}).setdefault(array.name, array)
     sets = []
-    for (_, split), group in _group(arrays).items():
-        others = [name for name in group if name not in taken]
-        name = _find_given(group, image_column) if image_column is not None else find_name(others, IMAGE_NAMES)
-        if name is not None:
-            images = group[name].open()
-            columns = {column: array.open for column, array in group.items() if column != name}
-            sets.append(ImageSet(group[name].path, split, images, raw_layout(images), columns))
+    for (location, split), group in groups.items():
+        if (name := find_lead(group)) is not None:
+            lead, path = group[name].open(), group[name].path
+            columns = {column: array.open for column, array in group.items() if not has_images or column != name}
+            set_name = path if has_images else "/".join(filter(None, (location, split))) or path
+            sets.append(ImageSet(set_name, split, lead, raw_layout(lead) if has_images else None, columns))
     return sets
+
+
+def find_image(group: Mapping[str, NamedArray], image_column: str | None, taken: Collection[str]) -> str | None:
+    """Returns the name of the array with the images, or None if there is none. Without `image_column`, it is one of
+    `IMAGE_NAMES` that is not `taken` by a label or a feature."""
+    if image_column is None:
+        return find_name([name for name in group if name not in taken], IMAGE_NAMES)
+    paths = {array.path.rpartition("/")[2].removesuffix(".npy"): name for name, array in group.items()}
+    return image_column if image_column in group else paths.get(image_column)
 
 
 def find_features(arrays: Sequence[NamedArray]) -> Column | None:
@@ -62,30 +74,6 @@ def find_features(arrays: Sequence[NamedArray]) -> Column | None:
         return None
     is_integer = field.dtype.kind != "f" and len(field.shape) == 1
     return Column(name, (name,), "integer", field.shape) if is_integer else Column(name, (name,), "float")
-
-
-def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list[ImageSet]:
-    """Returns a set of examples without images for each group of arrays that includes the array `feature`."""
-    sets = []
-    for (set_name, split), group in _group(arrays).items():
-        if feature in group:
-            name = "/".join(part for part in (set_name, split) if part) or group[feature].path
-            sets.append(ImageSet(name, split, group[feature].open(), None, {column: array.open for column, array in group.items()}))
-    return sets
-
-
-def _group(arrays: Sequence[NamedArray]) -> dict[tuple[str, str | None], dict[str, NamedArray]]:
-    """Groups arrays by location and split."""
-    groups: dict[tuple[str, str | None], dict[str, NamedArray]] = {}
-    for array in arrays:
-        groups.setdefault((array.location, array.split), {}).setdefault(array.name, array)
-    return groups
-
-
-def _find_given(group: Mapping[str, NamedArray], image_column: str) -> str | None:
-    """Returns the name of the array to which `image_column` refers, or None if there is no such array."""
-    paths = {array.path.rpartition("/")[2].removesuffix(".npy"): name for name, array in group.items()}
-    return image_column if image_column in group else paths.get(image_column)
 
 
 def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None) -> UserError:
