@@ -4,9 +4,11 @@ An input with a permanent error (called a "fact" in the code) becomes a dead let
 dead letter, because the input may be readable later. Instead, it raises an error, and the Beam runner may retry.
 """
 
+import contextlib
 import errno
 import os
 import stat
+from typing import Iterator
 
 from beam_pipelines.errors import SilentStoreError, StorageError, UserError, printable
 from beam_pipelines.storage.files import is_remote
@@ -55,6 +57,20 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | Stor
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = error.filename
     return _as_storage_error(error, path) if is_trouble else UserError(message)
+
+
+@contextlib.contextmanager
+def read_errors(path: str, name: str = "") -> Iterator[None]:
+    """Context manager that converts the errors of reading a file that lists inputs to `UserError` or `StorageError`.
+
+    Args:
+        path: The path of the file.
+        name: The name of the file in messages, if it differs from its path.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise listing_error(error, path, f"{printable(name or path)} cannot be read: {error.strerror or error}.") from error
 
 
 def _as_storage_error(error: OSError, path: str) -> StorageError:

@@ -14,17 +14,12 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
-from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.input_record import InputRecord
-from beam_pipelines.errors import InvalidInput, UserError
+from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.annotations import paired_source
-from beam_pipelines.sources.formats.voc.voc import Voc
-from beam_pipelines.sources.formats.voc.voc_annotation import parse_annotation
+from beam_pipelines.sources.formats.voc import Voc
 from beam_pipelines.sources.guess import guess_source
-from beam_pipelines.sources.registry import find_kind
+from listed import Listing, open_kind
 from made_images import encode, jpeg, write_files
 
 IMAGE = b"not looked at"
@@ -40,40 +35,19 @@ def xml(*objects: str, filename: str = "", size: str = "<size><width>60</width><
     return f"<annotation><filename>{filename}</filename>{size}{''.join(objects)}</annotation>".encode()
 
 
-class Listing:
-    """Lists all parts of an input. Uses a new source object for each part of the listing, as Beam workers do."""
+def list_voc(root: os.PathLike[str], **options: Any) -> Listing:
+    return Listing(root, "voc", **options)
 
-    def __init__(
-        self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
-    ) -> None:
-        config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig(kind=find_kind("voc"), **source), **options)
-        self.parts = Voc(config).parts()
-        self.images: dict[str, InputRecord] = {}
-        self.letters: dict[str, DeadLetter] = {}
-        self.num_ignored = 0
-        for part in self.parts:
-            lister = Voc(config, with_sizes=with_sizes)
-            for result in lister.list(part):
-                into, name = (self.letters, result.path) if isinstance(result, DeadLetter) else (self.images, result.key)
-                assert name not in into
-                into[name] = result
-            self.num_ignored += lister.num_ignored
 
-    @property
-    def reasons(self) -> dict[str, str]:
-        return {path: letter.reason for path, letter in self.letters.items()}
-
-    @property
-    def splits(self) -> dict[str, str | None]:
-        return {key: image.split for key, image in self.images.items()}
-
-    def labels(self, key: str) -> tuple[str, ...]:
-        return self.images[key].values["objects"].labels
+def list_annotation(root: pathlib.Path, data: bytes) -> Listing:
+    """Lists an image `a.jpg` with the annotation `a.xml`."""
+    return list_voc(write_files(root, {"a.xml": data, "a.jpg": IMAGE}))
 
 
 # Layouts
 
 
+# The paths of the annotation and the image {}.
 LAYOUTS = {
     "devkit": ("Annotations/{}.xml", "JPEGImages/{}.jpg"),
     "lower case": ("annotations/{}.xml", "images/{}.jpg"),
@@ -87,73 +61,56 @@ LAYOUTS = {
     "other names": ("annots/{}.xml", "img/{}.jpg"),
     "upper-case extensions": ("Annotations/{}.XML", "JPEGImages/{}.JPG"),
     "different Unicode normal forms": ("Annotations/Lo\u0308we {}.xml", "JPEGImages/L\u00f6we {}.png"),
+    "no extension": ("Annotation/n02085620-Chihuahua/{}_0", "Images/n02085620-Chihuahua/{}_0.jpg"),
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_finds_images_in_usual_layouts(layout, tmp_path):
     annotation, image = LAYOUTS[layout]
-    for name in ("1", "2.b"):
+    names = ("1", "2.b") if "." in annotation else ("1", "2")
+    for name in names:
         write_files(tmp_path, {annotation.format(name): xml(obj()), image.format(name): IMAGE})
-    listed = Listing(tmp_path)
-    assert set(listed.images) == {image.format("1"), image.format("2.b")}
+    listed = list_voc(tmp_path)
+    assert listed.splits == {image.format(name): None for name in names}
     assert not listed.letters and not listed.num_ignored
-    assert set(listed.splits.values()) == {None}
+    if layout in ("devkit", "no extension", "ImageNet"):
+        assert guess_source(str(tmp_path)).kind.name == "voc"
 
 
-def test_split_folders_give_splits(tmp_path):
-    for folder in ("train", "valid", "Test"):
-        write_files(tmp_path / folder, {"a.xml": xml(obj()), "a.jpg": IMAGE})
-    assert Listing(tmp_path).splits == {"train/a.jpg": "train", "valid/a.jpg": "validation", "Test/a.jpg": "test"}
-    assert set(Listing(tmp_path, split_folders=False).splits.values()) == {None}
-
-
-def test_split_folders_may_have_annotation_and_image_folders(tmp_path):
-    for folder in ("train", "val"):
-        write_files(tmp_path / folder, {"annotations/a.xml": xml(obj()), "images/a.jpg": IMAGE})
-    assert Listing(tmp_path).splits == {"train/images/a.jpg": "train", "val/images/a.jpg": "validation"}
-
-
-NESTED_SPLITS = {
+# The paths of the annotation and the image in the split {}.
+SPLIT_LAYOUTS = {
+    "split folders": ("{}/a.xml", "{}/a.jpg"),
+    "folders in split folders": ("{}/annotations/a.xml", "{}/images/a.jpg"),
     "splits in both folders": ("Annotations/{}/a/1.xml", "JPEGImages/{}/a/1.jpg"),
     "ImageNet": ("Annotations/CLS-LOC/{}/n01440764/1.xml", "Data/CLS-LOC/{}/n01440764/1.JPEG"),
+    "years": ("Annotations/{}2017/1.xml", "JPEGImages/{}2017/1.jpg"),
+    "images of all splits in one folder": ("annotations/{0}/{0}.xml", "images/{0}.jpg"),
 }
 
 
-@pytest.mark.parametrize("layout", NESTED_SPLITS)
-def test_splits_may_be_in_the_folders_of_annotations_and_images(layout, tmp_path):
-    annotation, image = NESTED_SPLITS[layout]
-    for split in ("train", "val"):
+@pytest.mark.parametrize("layout", SPLIT_LAYOUTS)
+def test_folders_give_splits(layout, tmp_path):
+    annotation, image = SPLIT_LAYOUTS[layout]
+    for split in ("train", "valid"):
         write_files(tmp_path, {annotation.format(split): xml(obj()), image.format(split): IMAGE})
-    write_files(tmp_path, {image.format("test"): IMAGE})
-    listed = Listing(tmp_path)
-    assert listed.splits == {image.format("train"): "train", image.format("val"): "validation"}
-    assert not listed.letters and listed.num_ignored == 1
-    assert Listing(tmp_path, split_folders=False).splits[image.format("train")] is None
-    assert guess_source(str(tmp_path)).kind.name == "voc"
-
-
-def test_images_of_all_splits_may_be_in_one_folder(tmp_path):
-    for split, name in (("train", "1"), ("val", "2")):
-        write_files(tmp_path, {f"annotations/{split}/{name}.xml": xml(obj()), f"images/{name}.jpg": IMAGE})
-    listed = Listing(tmp_path)
-    assert listed.splits == {"images/1.jpg": "train", "images/2.jpg": "validation"} and not listed.letters
-
-
-def test_annotations_may_lack_an_extension(tmp_path):
-    for name in ("n02085620_1", "n02085620_2"):
-        write_files(tmp_path, {f"Annotation/n02085620-Chihuahua/{name}": xml(obj()), f"Images/n02085620-Chihuahua/{name}.jpg": IMAGE})
-    listed = Listing(tmp_path)
-    assert len(listed.images) == 2 and not listed.letters and not listed.num_ignored
-    assert guess_source(str(tmp_path)).kind.name == "voc"
+    has_more = layout not in ("split folders", "images of all splits in one folder")
+    if has_more:  # Images without an annotation folder are left out.
+        write_files(tmp_path, {image.format("test"): IMAGE})
+    listed = list_voc(tmp_path)
+    assert listed.splits == {image.format("train"): "train", image.format("valid"): "validation"}
+    assert not listed.letters and listed.num_ignored == has_more
+    assert set(list_voc(tmp_path, split_folders=False).splits.values()) == {None}
+    if layout in ("splits in both folders", "ImageNet"):
+        assert guess_source(str(tmp_path)).kind.name == "voc"
 
 
 def test_image_root_names_the_folder_of_images(tmp_path):
     for split in ("train", "val"):
         write_files(tmp_path, {f"labels/{split}/1.xml": xml(obj()), f"pictures/all/{split}/1.jpg": IMAGE})
-    listed = Listing(tmp_path / "labels", source={"image_root": str(tmp_path / "pictures/all")})
+    listed = list_voc(tmp_path / "labels", source={"image_root": str(tmp_path / "pictures/all")})
     assert listed.splits == {"pictures/all/train/1.jpg": "train", "pictures/all/val/1.jpg": "validation"} and not listed.letters
-    listed = Listing(tmp_path / "labels/train", source={"image_root": str(tmp_path / "pictures/all/train")})
+    listed = list_voc(tmp_path / "labels/train", source={"image_root": str(tmp_path / "pictures/all/train")})
     assert listed.splits == {"pictures/all/train/1.jpg": None}
 
 
@@ -178,8 +135,8 @@ def test_rejects_folders_if_only_some_are_named_like_splits(tmp_path):
     for folder in ("train", "more"):
         write_files(tmp_path / folder, {"annotations/a.xml": xml(obj()), "images/a.jpg": IMAGE})
     with pytest.raises(UserError, match="'train' .* 'more' .*--split_folders"):
-        Listing(tmp_path)
-    assert set(Listing(tmp_path, split_folders=True).splits.values()) == {"train", "more"}
+        list_voc(tmp_path)
+    assert set(list_voc(tmp_path, split_folders=True).splits.values()) == {"train", "more"}
 
 
 def make_devkit(root: pathlib.Path, lists: Mapping[str, str], names: str = "abcd") -> pathlib.Path:
@@ -190,7 +147,7 @@ def make_devkit(root: pathlib.Path, lists: Mapping[str, str], names: str = "abcd
 
 def test_lists_give_splits(tmp_path):
     make_devkit(tmp_path, {"train": "a\n", "val": "b\r\n\n", "trainval": "a\nb\n", "test": "c", "cat_train": "d 1\n"})
-    listed = Listing(tmp_path)
+    listed = list_voc(tmp_path)
     assert listed.splits == {"JPEGImages/a.jpg": "train", "JPEGImages/b.jpg": "validation", "JPEGImages/c.jpg": "test"}
     assert listed.num_ignored == 2  # the image and the annotation of d
     assert not listed.letters
@@ -198,17 +155,13 @@ def test_lists_give_splits(tmp_path):
 
 def test_trainval_replaces_a_missing_train_list(tmp_path):
     make_devkit(tmp_path, {"trainval": "a\nb\n", "test": "c\nd\n"})
-    assert sorted(Listing(tmp_path).splits.values()) == ["test", "test", "train", "train"]
-
-
-def test_split_folders_no_ignores_lists(tmp_path):
-    make_devkit(tmp_path, {"train": "a\n", "val": "b\n"})
-    assert list(Listing(tmp_path, split_folders=False).splits.values()) == [None] * 4
+    assert sorted(list_voc(tmp_path).splits.values()) == ["test", "test", "train", "train"]
+    assert list(list_voc(tmp_path, split_folders=False).splits.values()) == [None] * 4
 
 
 def test_duplicate_and_missing_names_in_lists_are_dead_letters(tmp_path):
     make_devkit(tmp_path, {"train": "a\nb\n", "val": "c\na\nz\n"})
-    listed = Listing(tmp_path)
+    listed = list_voc(tmp_path)
     assert listed.reasons == {"ImageSets/Main/val.txt:2": "duplicate", "ImageSets/Main/val.txt:3": "missing"}
     assert listed.splits["JPEGImages/a.jpg"] == "train"
     assert "ImageSets/Main/train.txt:1" in listed.letters["ImageSets/Main/val.txt:2"].message
@@ -217,7 +170,7 @@ def test_duplicate_and_missing_names_in_lists_are_dead_letters(tmp_path):
 def test_lists_apply_to_their_own_year(tmp_path):
     make_devkit(tmp_path / "VOC2007", {"train": "a\n", "val": "b\n"})
     make_devkit(tmp_path / "VOC2012", {"train": "b\n", "val": "a\n"})
-    assert Listing(tmp_path).splits == {
+    assert list_voc(tmp_path).splits == {
         "VOC2007/JPEGImages/a.jpg": "train",
         "VOC2007/JPEGImages/b.jpg": "validation",
         "VOC2012/JPEGImages/a.jpg": "validation",
@@ -228,7 +181,7 @@ def test_lists_apply_to_their_own_year(tmp_path):
 def test_rejects_a_list_that_is_not_text(tmp_path):
     write_files(make_devkit(tmp_path, {}), {"ImageSets/Main/train.txt": b"\xff\xfe\x00"})
     with pytest.raises(UserError, match="ImageSets/Main/train.txt cannot be read"):
-        Listing(tmp_path)
+        list_voc(tmp_path)
 
 
 # Images of annotations
@@ -240,7 +193,7 @@ def test_image_with_the_name_of_the_annotation_is_preferred(tmp_path):
         root = write_files(
             tmp_path / str(number), {"annotations/a.xml": xml(obj(), filename=filename), "images/a.jpg": IMAGE}
         )
-        listed = Listing(root)
+        listed = list_voc(root)
         assert (list(listed.images), listed.letters) == (["images/a.jpg"], {}), filename
 
 
@@ -250,7 +203,7 @@ def test_filename_selects_an_image_with_another_name(tmp_path):
         tmp_path, {f"annotations/{name}.xml": xml(obj(f"cat{name}"), filename=stated) for name, stated in names.items()}
     )
     write_files(tmp_path, {f"images/{name}": IMAGE for name in ("x.jpg", "y.JPG", "images/z.png", "w.bmp")})
-    listed = Listing(tmp_path)
+    listed = list_voc(tmp_path)
     actual = {key: image.values["objects"].labels for key, image in listed.images.items()}
     assert actual == {
         "images/x.jpg": ("cat1",),
@@ -264,7 +217,7 @@ def test_filename_selects_an_image_with_another_name(tmp_path):
 
 def test_annotation_with_two_possible_images_is_a_dead_letter(tmp_path):
     files = {"annotations/a.xml": xml(obj(), filename="b.jpg"), "annotations/b.xml": xml(obj(), filename="b.jpg")}
-    listed = Listing(write_files(tmp_path, {**files, "images/a.jpg": IMAGE, "images/b.jpg": IMAGE}))
+    listed = list_voc(write_files(tmp_path, {**files, "images/a.jpg": IMAGE, "images/b.jpg": IMAGE}))
     assert set(listed.images) == {"images/b.jpg"} and listed.reasons == {"annotations/a.xml": "ambiguous"}
     assert "'images/b.jpg'" in listed.letters["annotations/a.xml"].message
 
@@ -278,7 +231,7 @@ def test_images_with_the_same_name_are_dead_letters(tmp_path):
         "b.jpg": IMAGE,
         "b.png": IMAGE,
     }
-    listed = Listing(write_files(tmp_path, files))
+    listed = list_voc(write_files(tmp_path, files))
     assert set(listed.images) == {"a.png"}
     assert listed.reasons == {name: "no_annotation" for name in ("a.jpg", "b.jpg", "b.png")} | {"b.xml": "ambiguous"}
 
@@ -287,9 +240,10 @@ def test_duplicate_annotations_and_broken_links_are_dead_letters(tmp_path):
     files = {"annotations/a.xml": xml(obj("cat")), "annotations/a.XML": xml(obj("dog")), "images/a.jpg": IMAGE}
     root = write_files(tmp_path, {**files, "images/b.jpg": IMAGE})
     (root / "annotations/b.xml").symlink_to("nowhere.xml")
-    listed = Listing(root)
+    (root / "annotations/c.xml").symlink_to("nowhere.xml")
+    listed = list_voc(root)
     assert set(listed.images) == {"images/a.jpg"}
-    assert listed.reasons == {"annotations/a.xml": "ambiguous", "annotations/b.xml": "symlink", "images/b.jpg": "no_annotation"}
+    assert listed.reasons == {"annotations/a.xml": "ambiguous", "images/b.jpg": "symlink", "annotations/c.xml": "symlink"}
 
 
 def test_unpaired_images_and_annotations_are_dead_letters(tmp_path):
@@ -299,7 +253,7 @@ def test_unpaired_images_and_annotations_are_dead_letters(tmp_path):
         "annotations/lonely.xml": xml(obj()),
         "images/plain.jpg": IMAGE,
     }
-    listed = Listing(
+    listed = list_voc(
         write_files(
             tmp_path, {**files, "images/notes.txt": b"", "images/.hidden.jpg": b"", "annotations/list.csv": b""}
         )
@@ -311,7 +265,7 @@ def test_unpaired_images_and_annotations_are_dead_letters(tmp_path):
 
 def test_counts_ignored_files(tmp_path):
     files = {"a.xml": xml(obj()), "a.jpg": IMAGE, "b.xml": b"<", "b.jpg": IMAGE}
-    listed = Listing(write_files(tmp_path, files), ignore=("b.*",))
+    listed = list_voc(write_files(tmp_path, files), ignore=("b.*",))
     assert set(listed.images) == {"a.jpg"} and not listed.letters and listed.num_ignored == 2
 
 
@@ -320,9 +274,9 @@ def test_large_folders_are_listed_in_parts(tmp_path, monkeypatch):
     write_files(
         tmp_path, {f"{name}.xml": xml(obj()) for name in range(10)} | {f"{name}.jpg": IMAGE for name in range(10)}
     )
-    listed = Listing(tmp_path)
+    listed = list_voc(tmp_path)
     assert len(listed.images) == 10 and len(listed.parts) == 4
-    assert listed.parts == Listing(tmp_path).parts
+    assert listed.parts == list_voc(tmp_path).parts
 
 
 def test_unpaired_files_do_not_enlarge_parts(tmp_path):
@@ -333,7 +287,7 @@ def test_unpaired_files_do_not_enlarge_parts(tmp_path):
         {f"images/{name}.jpg": IMAGE for name in range(2 * num)} | {f"images/{name}.txt": b"" for name in range(num)},
     )
     (tmp_path / "images/z.jpg").symlink_to("nowhere.jpg")
-    listed = Listing(tmp_path)
+    listed = list_voc(tmp_path)
     assert max(map(len, listed.parts)) < 500
     assert (len(listed.images), len(listed.letters), listed.num_ignored) == (num, num + 1, num)
 
@@ -351,22 +305,18 @@ class BlockingFiles:
         return xml(obj(os.path.basename(path)))
 
 
-def test_xml_files_of_an_object_store_are_read_in_parallel(monkeypatch):
+def test_xml_files_of_an_object_store_are_read_in_parallel():
     """Sequential reads would never pass the barrier."""
     source = Voc.__new__(Voc)
     source.root, source._files = "s3://made/voc", BlockingFiles(8)
     paths = [f"{number}.xml" for number in range(24)]
-    actual = [parse_annotation(data).objects.labels for data in source._read_all(paths)]
-    assert actual == [(path,) for path in paths] and source._files.num_reads == 24
+    assert list(source._read_all(paths)) == [xml(obj(path)) for path in paths] and source._files.num_reads == 24
 
 
 def test_image_sizes_are_read_only_if_requested(tmp_path):
     write_files(tmp_path, {"a.xml": xml(obj()), "a.jpg": b"12345", "b.xml": xml(filename="c.jpg"), "c.jpg": b"123"})
-    assert {key: image.num_bytes for key, image in Listing(tmp_path, with_sizes=True).images.items()} == {
-        "a.jpg": 5,
-        "c.jpg": 3,
-    }
-    assert {image.num_bytes for image in Listing(tmp_path).images.values()} == {0}
+    for with_sizes, expected in ((True, {"a.jpg": 5, "c.jpg": 3}), (False, {"a.jpg": 0, "c.jpg": 0})):
+        assert {key: image.num_bytes for key, image in list_voc(tmp_path, with_sizes=with_sizes).images.items()} == expected
 
 
 # Content of annotations
@@ -377,26 +327,20 @@ def test_parses_objects_and_flags(tmp_path):
     flagged = obj("dog", (5, 6, 7, 8), "<difficult>1</difficult><truncated>True</truncated>")
     parts = "<part><name>head</name><bndbox><xmin>9</xmin><ymin>9</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></part>"
     data = xml(reordered, flagged, obj("man", (0, 0, 60, 50), parts + "<truncated>Unspecified</truncated><difficult/>"))
-    assert parse_annotation(data).objects == Objects(
+    listed = list_annotation(tmp_path, data)
+    assert listed.objects("a.jpg") == Objects(
         boxes=((2.0, 1.0, 40.5, 30.0), (6.0, 5.0, 8.0, 7.0), (0.0, 0.0, 50.0, 60.0)),
         labels=("cat", "dog", "man"),
         flags={"is_difficult": (0, 1, 0), "is_truncated": (0, 1, 0)},
         image_size=(50, 60),
     )
-    assert parse_annotation(data).others == {"part"}
+    assert listed.unused == {"part"}
 
 
 @pytest.mark.parametrize("root", ["Annotation", "ANNOTATION"])
-def test_root_tag_may_have_any_case(root):
+def test_root_tag_may_have_any_case(root, tmp_path):
     data = xml(obj()).replace(b"annotation>", root.encode() + b">")
-    assert parse_annotation(data).objects.labels == ("cat",)
-
-
-def test_image_may_have_no_objects(tmp_path):
-    listed = Listing(write_files(tmp_path, {"a.xml": xml(), "a.jpg": IMAGE}))
-    assert listed.images["a.jpg"].values == {
-        "objects": Objects((), (), {"is_difficult": (), "is_truncated": ()}, (50, 60))
-    }
+    assert list_annotation(tmp_path, data).labels("a.jpg") == ("cat",)
 
 
 SIZES = {
@@ -409,26 +353,20 @@ SIZES = {
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_parses_image_sizes(size):
-    assert parse_annotation(xml(size=size)).objects.image_size == SIZES[size]
+def test_parses_image_sizes(size, tmp_path):
+    objects = list_annotation(tmp_path, xml(size=size)).objects("a.jpg")
+    assert objects == Objects((), (), {"is_difficult": (), "is_truncated": ()}, SIZES[size])
 
 
 BILLION_LAUGHS = b"""<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY lol "lol"><!ELEMENT lolz (#PCDATA)>
 <!ENTITY lol1 "&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;"><!ENTITY lol2 "&lol1;&lol1;&lol1;&lol1;&lol1;&lol1;&lol1;&lol1;&lol1;">
 ]><annotation><filename>&lol2;</filename></annotation>"""
+# Content of an annotation, reason, and words of the message.
 HOSTILE = {
-    "billion laughs": (BILLION_LAUGHS, "bad_xml", "a DTD or an entity"),
-    "external entity": (
-        b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><annotation><filename>&x;</filename></annotation>',
-        "bad_xml",
-        "a DTD or an entity",
-    ),
-    "parameter entity": (
-        b'<!DOCTYPE a [<!ENTITY % x SYSTEM "http://localhost:1/x.dtd"> %x;]><annotation/>',
-        "bad_xml",
-        "a DTD or an entity",
-    ),
-    "DTD": (b'<!DOCTYPE annotation SYSTEM "annotation.dtd"><annotation/>', "bad_xml", "a DTD or an entity"),
+    "billion laughs": (BILLION_LAUGHS, "bad_xml", "DTD"),
+    "external entity": (b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><annotation><filename>&x;</filename></annotation>', "bad_xml", "DTD"),
+    "parameter entity": (b'<!DOCTYPE a [<!ENTITY % x SYSTEM "http://localhost:1/x.dtd"> %x;]><annotation/>', "bad_xml", "DTD"),
+    "DTD": (b'<!DOCTYPE annotation SYSTEM "annotation.dtd"><annotation/>', "bad_xml", "DTD"),
     "undefined entity": (b"<annotation><filename>&x;</filename></annotation>", "bad_xml", "not valid XML"),
     "root with a similar name": (b"<annotations/>", "bad_xml", "<annotations>"),
     "two names": (xml(obj(inner="<name>dog</name>")), "bad_xml", "<name>"),
@@ -437,66 +375,47 @@ HOSTILE = {
     "two flags": (xml(obj(inner="<difficult>0</difficult><difficult>1</difficult>")), "bad_xml", "<difficult>"),
     "two sizes": (xml(size="<size/><size/>"), "bad_xml", "<size>"),
     "two file names": (xml(filename="a.jpg</filename><filename>b.jpg"), "bad_xml", "<filename>"),
-    "unknown root": (b"<html><object/></html>", "bad_xml", "its root is <html>"),
+    "unknown root": (b"<html><object/></html>", "bad_xml", "<html>"),
     "empty file": (b"", "bad_xml", "not valid XML"),
     "JPEG file": (b"\xff\xd8\xff\xe0", "bad_xml", "not valid XML"),
     "truncated": (xml(obj())[:-20], "bad_xml", "not valid XML"),
     "unknown encoding": (b'<?xml version="1.0" encoding="x-nothing"?><annotation/>', "bad_xml", "not valid XML"),
     "unsupported encoding": (b'<?xml version="1.0" encoding="utf-7"?><annotation/>', "bad_xml", "not valid XML"),
     "missing box": (xml("<object><name>cat</name></object>"), "bad_xml", "object 1 has no <bndbox>"),
-    "box of a part only": (
-        xml(f"<object><name>cat</name><part>{obj()}</part></object>"),
-        "bad_xml",
-        "object 1 has no <bndbox>",
-    ),
-    "three sides": (xml(obj(box=(1, 2, 3))), "bad_xml", "<ymax> of object 1 is ''"),
-    "NaN": (xml(obj(), obj(box=("nan", 2, 3, 4))), "bad_xml", "<xmin> of object 2 is 'nan'"),
-    "infinity": (xml(obj(box=(1, "-inf", 3, 4))), "bad_xml", "'-inf'"),
-    "too large number": (xml(obj(box=(1, 2, "1e999", 4))), "bad_xml", "'1e999'"),
-    "number with a million digits": (xml(obj(box=(1, 2, "9" * 10**6, 4))), "bad_xml", "finite number"),
-    "number with underscores": (xml(obj(box=("1_0", 2, 3, 4))), "bad_xml", "'1_0'"),
-    "non-ASCII digits": (xml(obj(box=("\u0663", 2, 3, 4))), "bad_xml", "finite number"),
-    "size with many digits": (
-        xml(size=f"<size><width>{'9' * 5000}</width><height>5</height></size>"),
-        "bad_xml",
-        "<width>",
-    ),
-    "negative size": (xml(size="<size><width>-3</width><height>5</height></size>"), "bad_xml", "<size> is -3 x 5"),
-    "rotated box": (
-        xml("<object><name>car</name><robndbox><cx>5</cx></robndbox></object>"),
-        "bad_xml",
-        "<robndbox>, which is not read",
-    ),
-    "empty name": (xml(obj("")), "bad_label", "<name> of object 1 is empty"),
-    "name with a line break": (xml(obj("a\nb")), "bad_label", "<name> of object 1"),
-    "name with a control character": (xml(obj("a&#x9b;b")), "bad_label", "<name> of object 1"),
-    "too long name": (xml(obj("a" * 257)), "bad_label", "<name> of object 1"),
-    "negative class": (xml(obj("-1")), "bad_label", "<name> of object 1"),
-    "invalid flag": (
-        xml(obj(inner="<difficult>2</difficult>")),
-        "bad_xml",
-        "<difficult> of object 1 is '2'",
-    ),
+    "box of a part only": (xml(f"<object><name>cat</name><part>{obj()}</part></object>"), "bad_xml", "object 1 has no <bndbox>"),
+    "three sides": (xml(obj(box=(1, 2, 3))), "bad_box", "object 1 has <ymax> ''"),
+    "NaN": (xml(obj(), obj(box=("nan", 2, 3, 4))), "bad_box", "object 2 has <xmin> 'nan'"),
+    "infinity": (xml(obj(box=(1, "-inf", 3, 4))), "bad_box", "'-inf'"),
+    "too large number": (xml(obj(box=(1, 2, "1e999", 4))), "bad_box", "'1e999'"),
+    "number with a million digits": (xml(obj(box=(1, 2, "9" * 10**6, 4))), "bad_box", "finite number"),
+    "number with underscores": (xml(obj(box=("1_0", 2, 3, 4))), "bad_box", "'1_0'"),
+    "non-ASCII digits": (xml(obj(box=("\u0663", 2, 3, 4))), "bad_box", "finite number"),
+    "size with many digits": (xml(size=f"<size><width>{'9' * 5000}</width><height>5</height></size>"), "bad_box", "image side"),
+    "negative size": (xml(size="<size><width>-3</width><height>5</height></size>"), "size_mismatch", "-3"),
+    "rotated box": (xml("<object><name>car</name><robndbox><cx>5</cx></robndbox></object>"), "bad_xml", "<robndbox>"),
+    "empty name": (xml(obj("")), "bad_label", "object 1"),
+    "name with a line break": (xml(obj("a\nb")), "bad_label", "object 1"),
+    "name with a control character": (xml(obj("a&#x9b;b")), "bad_label", "object 1"),
+    "too long name": (xml(obj("a" * 257)), "bad_label", "object 1"),
+    "negative class": (xml(obj("-1")), "bad_label", "object 1"),
+    "invalid flag": (xml(obj(inner="<difficult>2</difficult>")), "bad_annotation", "object 1 has <difficult> '2'"),
 }
 
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_invalid_annotation_is_a_dead_letter(case, tmp_path):
     data, reason, message = HOSTILE[case]
-    listed = Listing(write_files(tmp_path, {"a.xml": data, "a.jpg": IMAGE}))
-    letter = listed.letters["a.xml"]
-    assert not listed.images and len(listed.letters) == 1
-    assert (letter.stage, letter.reason) == ("list", reason)
+    listed = list_annotation(tmp_path, data)
+    (letter,) = listed.letters.values()
+    assert not listed.images and (letter.path, letter.stage, letter.reason) == ("a.xml", "list", reason), letter
     assert message in letter.message and letter.message.isprintable() and len(letter.message) < 500
 
 
 @pytest.mark.slow
-def test_deep_nesting_is_parsed_or_rejected():
+def test_deep_nesting_is_parsed_or_rejected(tmp_path):
     depth = 100_000
-    data = b"<annotation>" + b"<a>" * depth + b"</a>" * depth + b"</annotation>"
-    assert parse_annotation(data).objects.labels == ()
-    with pytest.raises(InvalidInput, match="not valid XML"):
-        parse_annotation(b"<annotation>" + b"<object>" * depth)
+    assert list_annotation(tmp_path, b"<annotation>" + b"<a>" * depth + b"</a>" * depth + b"</annotation>").labels("a.jpg") == ()
+    assert list_annotation(tmp_path, b"<annotation>" + b"<object>" * depth).reasons == {"a.xml": "bad_xml"}
 
 
 def test_too_large_file_is_not_read(tmp_path):
@@ -504,7 +423,7 @@ def test_too_large_file_is_not_read(tmp_path):
     with open(tmp_path / "a.xml", "r+b") as file:
         file.truncate(64 << 30)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    listed = Listing(tmp_path)
+    listed = list_voc(tmp_path)
     assert listed.reasons == {"a.xml": "bad_xml"} and "more than 4194304 bytes" in listed.letters["a.xml"].message
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 
@@ -520,11 +439,10 @@ def test_links_and_paths_to_outside_are_dead_letters(tmp_path):
     (root / "b.jpg").symlink_to(outside / "b.jpg")
     (root / "f").symlink_to(outside / "f")
     (root / "gone.jpg").symlink_to("nowhere.jpg")
-    listed = Listing(root)
+    listed = list_voc(root)
     assert not listed.images
     assert listed.reasons == {
-        "a.jpg": "no_annotation",
-        "a.xml": "outside",
+        "a.jpg": "outside",
         "b.jpg": "outside",
         "b.xml": "missing",
         "c.xml": "outside",
@@ -535,7 +453,7 @@ def test_links_and_paths_to_outside_are_dead_letters(tmp_path):
 
 def test_unused_filename_outside_is_a_dead_letter(tmp_path):
     write_files(tmp_path / "in", {"a.xml": xml(filename="../../secret.jpg"), "a.jpg": IMAGE})
-    assert Listing(tmp_path / "in").reasons == {"a.xml": "outside"}
+    assert list_voc(tmp_path / "in").reasons == {"a.xml": "outside"}
 
 
 def test_link_inside_the_input_is_followed(tmp_path):
@@ -543,7 +461,7 @@ def test_link_inside_the_input_is_followed(tmp_path):
         tmp_path, {"annotations/a.xml": xml(obj()), "images/a.jpg": IMAGE, "annotations/b.xml": xml(obj("dog"))}
     )
     (root / "images/b.jpg").symlink_to(root / "images/a.jpg")
-    assert Listing(root).labels("images/b.jpg") == ("dog",)
+    assert list_voc(root).labels("images/b.jpg") == ("dog",)
 
 
 # Options
@@ -551,13 +469,13 @@ def test_link_inside_the_input_is_followed(tmp_path):
 
 def test_label_names_limit_the_classes(tmp_path):
     root = write_files(tmp_path, {"a.xml": xml(obj("cat")), "a.jpg": IMAGE, "b.xml": xml(obj("dgo")), "b.jpg": IMAGE})
-    listed = Listing(root, source={"label_names": ("cat", "dog")})
+    listed = list_voc(root, source={"label_names": ("cat", "dog")})
     assert set(listed.images) == {"a.jpg"} and listed.reasons == {"b.xml": "bad_label"}
     assert "'dgo'" in listed.letters["b.xml"].message
 
 
 def test_features_and_targets(tmp_path):
-    source = Voc(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("voc"))))
+    source = open_kind("in", "voc")
     assert [(feature.name, feature.kind, feature.shape) for feature in source.features] == [
         ("objects/bbox", "bbox", (None, 4)),
         ("objects/is_difficult", "integer", (None,)),
@@ -565,13 +483,6 @@ def test_features_and_targets(tmp_path):
         ("objects/label", "class_label", (None,)),
     ]
     assert source.targets == ("objects",) and source.label_names() == {}
-
-
-def test_label_none_reads_images_without_values(tmp_path):
-    root = write_files(tmp_path, {"a.xml": xml(obj()), "a.jpg": IMAGE})
-    assert Listing(root, source={"labels": ()}).images["a.jpg"].values is None
-    source = Voc(PrepareJob(os.fspath(root), "out", "made", source=SourceConfig(kind=find_kind("voc"), labels=())))
-    assert (source.features, source.targets) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -585,15 +496,18 @@ def test_label_none_reads_images_without_values(tmp_path):
 )
 def test_rejects_options_of_other_sources(options, message):
     with pytest.raises(UserError, match=message):
-        Voc(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("voc"), **options)))
+        open_kind("in", "voc", options)
 
 
 @pytest.mark.parametrize("files", [{}, {"a.jpg": IMAGE}, {"Annotations/notes.txt": b"", "JPEGImages/a.jpg": IMAGE}])
 def test_rejects_a_folder_without_annotations(files, tmp_path):
-    with pytest.raises(UserError, match="no XML file"):
-        Listing(write_files(tmp_path, files))
+    root = write_files(tmp_path, files)
+    with pytest.raises(UserError, match="no XML file.*--label=none"):
+        list_voc(root)
+    listed = list_voc(root, source={"labels": ()})
+    assert len(listed.images) == ("a.jpg" in str(files)) and all(image.values is None for image in listed.images.values())
 
 
 def test_rejects_a_missing_folder(tmp_path):
     with pytest.raises(UserError, match="No such file"):
-        Listing(tmp_path / "nothing")
+        list_voc(tmp_path / "nothing")

@@ -1,19 +1,28 @@
 """Defines the base class of the source formats of annotation tools."""
 
+import itertools
+import os
 import shlex
-from typing import Any, ClassVar, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, ClassVar, Iterable, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotations.object_features import object_features
-from beam_pipelines.sources.annotations.shapes import Shape, object_values
+from beam_pipelines.sources.annotations.shapes import Shape, divided
 from beam_pipelines.sources.cells.class_cells import known, read_class
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
+from beam_pipelines.sources.files.label_files import format_of_content
 from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.sources.source import Source
-from beam_pipelines.storage.files import files_at
-from tf_input.dataset_format import LABEL, OBJECTS
+from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.input_errors import read_errors
+from tf_input.dataset_format import LABEL, MASK, OBJECTS
+
+KEYPOINTS = "keypoints"  # the name of the feature without the prefix `objects/`
+_NUM_CHECKED = 5  # number of files to check in a folder, because the first files may be empty or from another tool
 
 
 class Annotation(NamedTuple):
@@ -23,15 +32,15 @@ class Annotation(NamedTuple):
         file_name: The name of the image file, as written in the annotation; may be empty.
         values: The values of the features, as in `InputRecord`. None if the dataset has no such features.
         label: The class name, if the dataset has a single-class feature `label`. Otherwise empty.
-        others: The names of the fields that are not stored.
         image: The bytes of the image file that is embedded in the annotation, or empty bytes.
+        split: The split that the annotation assigns to the image; None if it assigns no split.
     """
 
-    file_name: str
+    file_name: str = ""
     values: Mapping[str, Any] | None = None
     label: str = ""
-    others: frozenset[str] = frozenset()
     image: bytes = b""
+    split: str | None = None
 
 
 class AnnotationSource(Source):
@@ -41,11 +50,18 @@ class AnnotationSource(Source):
     has such classes, and `--label objects` selects the objects again.
 
     Attributes:
+        file_format: The name of the format of annotation files, one of the constants in `label_files`.
+        extensions: The extensions of annotation files, in lower case.
+        folders: The usual names of folders of annotation files, in lower case.
         flags: A mapping from the name of each additional feature of objects to its kind.
-        is_relative: Whether coordinates are fractions of the image size instead of pixels.
+        is_relative: Whether coordinates are fractions of the image size instead of pixels. If so, boxes and polygons are
+            correct even if the annotations contain the image size before EXIF rotation.
         class_fields: The fields with classes of entire images that `--label` may select. None allows any field.
     """
 
+    file_format: ClassVar[str]
+    extensions: ClassVar[tuple[str, ...]]
+    folders: ClassVar[tuple[str, ...]]
     flags: ClassVar[Mapping[str, str]] = {}
     is_relative: ClassVar[bool] = False
     class_fields: ClassVar[Sequence[str] | None] = ()
@@ -53,38 +69,52 @@ class AnnotationSource(Source):
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         super().__init__(config)
         source = config.source
-        if source.has_masks and source.labels is not None and not any(_is_objects(column) for column in source.labels):
+        if source.has_masks and source.labels is not None and not any(map(_is_objects, source.labels)):
             raise UserError("--masks: needs objects. Omit it, or the option --label.")
         self._config = config
         self._with_sizes = with_sizes
         self._spool_directory = spool_directory
         self._label_names = source.names_of(OBJECT_LABEL)
-        self._root = Root(self._root_path(), config.follow_links)
+        self._root = self._find_root()
         self.root = self._root.path
         self._files = files_at(self.root)
         self.num_ignored = 0
         self.unused_fields = UnusedFields()
         self._set_targets(self._find_labels())
 
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises an annotation file by its first bytes, or a folder with such a file.
+
+        In a folder, the first files with a usual extension are checked. Split folders and the usual folders of annotation
+        files are also searched.
+        """
+        if not names.is_folder:
+            is_recognised = names.name.lower().endswith(cls.extensions) and format_of_content(names.name, names.head()) == cls.file_format
+            return Recognition(names.name, Certainty.CONTENT) if is_recognised else None
+        for outer in (names, *names.below):
+            for folder in filter(None, (outer, outer.folder(*cls.folders))):
+                matching = (name for name in folder.files if name.lower().endswith(cls.extensions))
+                for name in itertools.islice(matching, _NUM_CHECKED):
+                    if format_of_content(name, folder.head(name)) == cls.file_format:
+                        return Recognition(name, Certainty.MARKER)
+        return None
+
     def _find_labels(self) -> Sequence[Column] | None:
         """Returns the label columns from `--label`. None selects the objects."""
         return self._config.source.labels
+
+    def _find_root(self) -> Root:
+        """Returns the folder that image paths are relative to."""
+        return Root(self._config.source.image_root or self._config.input, self._config.follow_links)
 
     def _note(self, warning: str, num: int = 1) -> None:
         """Adds to the count of a warning. The count of files, lines or regions is printed before the text of the warning."""
         self.noted[warning] = self.noted.get(warning, 0) + num
 
-    def _root_path(self) -> str:
-        """Returns the folder that image paths are relative to."""
-        return self._config.source.image_root or self._image_root(self._config.input)
-
-    def _image_root(self, path: str) -> str:
-        """Returns the folder that image paths are relative to by default, given the path of the input."""
-        return path
-
     def _set_targets(self, labels: Sequence[Column] | None) -> None:
         """Sets the features and targets, given the label columns from `--label`. None selects the objects."""
-        self._has_objects = labels is None or any(_is_objects(column) for column in labels)
+        self._has_objects = labels is None or any(map(_is_objects, labels))
         self._class_columns = [column for column in labels or () if not _is_objects(column)]
         for column in self._class_columns:
             self._check_class_column(column)
@@ -101,13 +131,38 @@ class AnnotationSource(Source):
         if column.kind not in ("class", "multi_label"):
             raise UserError(f"--label={name}:{column.kind}: {name} contains class names. Use {name} or {name}:multi_label.")
 
+    def _read_shapes(self, entries: Iterable[Any], read: Callable[[Any], Shape | None], noun: str = "shape") -> tuple[Shape, ...]:
+        """Reads the objects of an image. Returns no shapes if the dataset has no objects.
+
+        Args:
+            entries: The entries of the shapes in the annotation file.
+            read: A function that converts an entry to a shape. It returns None for shapes without an area, such as points.
+            noun: The noun for an entry in messages.
+
+        Raises:
+            InvalidInput: An entry is invalid. The message contains the number of the entry, starting at 1.
+        """
+        shapes = []
+        for number, entry in enumerate(entries if self._has_objects else (), 1):
+            try:
+                shapes.append(read(entry))
+            except InvalidInput as error:
+                raise InvalidInput(error.reason, f"{noun} {number} {error}") from None
+        return tuple(filter(None, shapes))
+
+    def _read_label(self, value: Any) -> str:
+        """Returns the class name of a shape. Raises `InvalidInput` if it is not valid, or not in `--label_names`."""
+        try:
+            return known(read_class(value), self._label_names)
+        except InvalidInput as error:
+            raise InvalidInput(error.reason, f"has an invalid class: {error}") from None
+
     def _make_annotation(
         self,
         file_name: str,
         shapes: Sequence[Shape],
         image_size: tuple[int, int] | None,
         classes: Mapping[str, Sequence[Any]] = {},
-        others: Sequence[str] = (),
         image: bytes = b"",
     ) -> Annotation:
         """Creates the annotation of an image.
@@ -117,31 +172,41 @@ class AnnotationSource(Source):
             shapes: The objects.
             image_size: The (height, width) of the image in pixels, as written in the annotation; None if missing.
             classes: A mapping from each field with classes of the entire image to these classes.
-            others: The names of the fields that are not stored.
             image: The bytes of the image file, if it is embedded in the annotation.
 
         Raises:
             InvalidInput: A class is invalid, or an image that needs exactly one class has no class or several classes.
         """
-        values: dict[str, Any] = {}
+        values = self._object_values(shapes, image_size) if self._has_objects else {}
         label = ""
-        if self._has_objects:
-            values |= object_values(shapes, image_size, self.flags, self._config.source.has_masks, self.is_relative)
         for column in self._class_columns:
             value = self._read_classes(column, classes.get(column.names[0], ()))
             if column.name == LABEL and isinstance(value, str):
                 label = value
             else:
                 values[column.name] = value
-        return Annotation(file_name, values or None, label, frozenset(others), image)
+        if self.features:
+            used = {column.names[0] for column in self._class_columns}
+            option = f"--label {OBJECTS} --label" if self._has_objects else "--label"
+            unused = (field for field, found in classes.items() if found and field not in used)
+            self.unused_fields.add(f"{field} (stored with {option} {shlex.quote(field)}:multi_label)" for field in unused)
+        return Annotation(file_name, values or None, label, image)
 
-    def _unused_classes(self, classes: Mapping[str, Sequence[Any]]) -> list[str]:
-        """Returns the fields with classes of the entire image that `--label` does not name, each with the option that
-        stores the field. Returns an empty list for `--label=none`."""
-        used = {column.names[0] for column in self._class_columns}
-        objects = f"--label {OBJECTS} " if self._has_objects else ""
-        unused = [field for field, found in classes.items() if found and field not in used] if self.features else []
-        return [f"{field} (stored with {objects}--label {shlex.quote(field)}:multi_label)" for field in unused]
+    def _object_values(self, shapes: Sequence[Shape], image_size: tuple[int, int] | None) -> dict[str, Any]:
+        """Returns the values of the features of objects. In a mask, smaller objects are drawn over larger objects."""
+        labels = tuple(shape.label for shape in shapes)
+        columns = {name: tuple(shape.flags[name] for shape in shapes) for name in self.flags}
+        has_points = any(feature.name == f"{OBJECTS}/{KEYPOINTS}" for feature in (*self.features, *self.found_features))
+        points = {KEYPOINTS: tuple(shape.points for shape in shapes)} if has_points else {}
+        height, width = image_size if self.is_relative and image_size else (1, 1)
+        sides = [shape.outline.box for shape in shapes]
+        boxes = tuple((top / height, left / width, bottom / height, right / width) for top, left, bottom, right in sides)
+        values: dict[str, Any] = {OBJECTS: Objects(boxes, labels, columns, image_size, self.is_relative, points)}
+        if self._config.source.has_masks:
+            order = sorted(shapes, key=lambda shape: -shape.outline.area)  # stable
+            regions = tuple(divided(shape.outline.region, height, width) for shape in order)
+            values[MASK] = Regions(tuple(shape.label for shape in order), regions, image_size, self.is_relative)
+        return values
 
     def _read_classes(self, column: Column, classes: Sequence[Any]) -> str | tuple[str, ...]:
         """Returns the only class of an image, or all classes of the image if the column has the kind `multi_label`."""
@@ -156,6 +221,20 @@ class AnnotationSource(Source):
             shown = f"{len(found)} classes ({printable(', '.join(found)[:80])})" if found else "no class"
             raise InvalidInput("bad_label", f"{field} has {shown}; it must have one (use {field}:multi_label for any number)")
         return found[0]
+
+
+def absolute(path: str) -> str:
+    """Returns the absolute path of an annotation file. Links of its parent folders are resolved, but the file may be a link."""
+    if is_remote(path):
+        return path
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def file_bytes(path: str) -> int:
+    """Returns the size of an annotation file in bytes. Raises `UserError` if the file cannot be read."""
+    with read_errors(path):
+        return files_at(path).size(path)
 
 
 def _is_objects(column: Column) -> bool:

@@ -1,54 +1,49 @@
 """Finds image and annotation folders, and matches annotation files with images of the same names."""
 
 import posixpath
-from typing import Iterator, Mapping, NamedTuple
+import re
+from typing import Iterator, Mapping, NamedTuple, Protocol, Sequence
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
-from beam_pipelines.sources.annotations.image_sets import FOLDER, read_image_sets
+from beam_pipelines.sources.annotations.image_sets import FOLDER, find_image_sets, read_image_sets
 from beam_pipelines.sources.files.file_listing import FileListing, ListedFile, join
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, split_of
+from beam_pipelines.sources.files.layouts import find_folder, name_splits, no_split_folders, split_of
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 
+_YEAR = re.compile(r"_?[0-9]+$")  # `train2017` is the split `train`
 
-class PairedNames(NamedTuple):
-    """The usual file and folder names of a format with an annotation file for each image.
 
-    Attributes:
-        extension: The extension of annotation files, in lower case.
-        annotation_folders: The usual names of folders of annotation files, in lower case.
-        image_folders: The usual names of folders of images, in lower case.
-        lists: The name of the folder in `ImageSets` that contains split lists; None if the format has no split lists.
-        may_lack_extension: Whether annotation files in an annotation folder may have no extension.
-    """
+class PairedNames(Protocol):
+    """The usual file and folder names of a format. `PairedSource` documents the attributes."""
 
-    extension: str
-    annotation_folders: tuple[str, ...]
-    image_folders: tuple[str, ...] = IMAGE_FOLDERS
-    lists: str | None = None
-    may_lack_extension: bool = False
+    extensions: tuple[str, ...]
+    folders: tuple[str, ...]
+    image_folders: tuple[str, ...]
+    other_files: frozenset[str]
+    lists: str | None
+    may_lack_extension: bool
+    is_optional: bool
 
 
 class PairedFolders(NamedTuple):
     """An annotation folder and the corresponding image folder. All paths are relative to the root ("").
 
     Attributes:
-        folder: The parent folder, which may also contain split lists (`ImageSets`).
         annotations: The annotation folder.
         images: The image folder. It can be the annotation folder or its parent.
         split: The split of all files in the group; None if the group is not a split.
-        has_lists: Whether split lists may assign images to splits.
+        lists: The folder that contains `ImageSets`, which assign images to splits. None if there are no such lists.
         splits: A mapping from subfolders of `annotations` to splits, if the images of all splits are in one folder.
     """
 
-    folder: str
     annotations: str
     images: str
-    split: str | None
-    has_lists: bool
+    split: str | None = None
+    lists: str | None = None
     splits: Mapping[str, str] = {}
 
 
@@ -56,16 +51,16 @@ class Pair(NamedTuple):
     """An annotation and its image.
 
     Attributes:
-        annotation: The path of the annotation file.
-        image: The path of the image.
+        annotation: The path of the annotation file. Empty if the image has no annotation file.
+        image: The path of the image. Empty if the image may be embedded in the annotation.
         num_bytes: The size of the image in bytes; 0 if unknown.
         split: The split of the pair, from a split list or its group; None if it has no split.
     """
 
     annotation: str
     image: str
-    num_bytes: int
-    split: str | None
+    num_bytes: int = 0
+    split: str | None = None
 
 
 class Matched(NamedTuple):
@@ -83,40 +78,35 @@ class Matched(NamedTuple):
     group: PairedFolders
     pairs: list[Pair]
     annotations: list[tuple[str, str | None]]
-    images: list[ListedFile]
+    images: list[tuple[str, int, str | None]]
     dead_letters: list[DeadLetter]
     num_ignored: int
 
 
-def find_groups(
-    root: Root, files: FileListing, names: PairedNames, split_folders: bool | None
-) -> tuple[list[PairedFolders], list[str]]:
-    """Returns the groups below a root, and the folders without annotations that are not part of a group.
+def find_groups(root: Root, files: FileListing, names: PairedNames, split_folders: bool | None) -> tuple[list[PairedFolders], list[str]]:
+    """Returns the groups below a root, and the image folders without annotations.
 
     If no folder has a usual name of annotation folders, annotation files are expected beside the images.
 
     Raises:
         UserError: Only some folders are splits, a folder is a link, or required splits are missing.
     """
-    has_lists = names.lists is not None and split_folders is not False
     folders, top_files = files.top_level()
-    group = _find_group(files, names, "", has_lists)
-    is_one = group or any(name.lower().endswith(names.extension) for name in top_files)
-    if split_folders and ((is_one and not group) or not folders):
-        raise no_split_folders(root.path, "is one folder of annotations and images")
-    if group:
+    if group := find_group(files, names, ""):
         return split_group(root, files, names, group, split_folders)
-    if is_one:
-        return [PairedFolders("", "", "", None, has_lists)], []
-    groups = {folder: _find_group(files, names, folder, has_lists) for folder in folders}
-    holders = [folder for folder in folders if groups[folder]] or folders
-    splits = name_splits(root.path, holders, split_folders)
+    is_one = any(is_annotation(name, names) for name in top_files)
+    if split_folders and (is_one or not folders):
+        raise no_split_folders(root.path, "is one folder of annotations and images")
+    groups = {} if is_one else {folder: find_group(files, names, folder) for folder in folders}
+    holders = [folder for folder in groups if groups[folder]] or [*groups]
+    splits = _name_splits(root, holders, split_folders)
     if not any(groups.values()) and not any(splits.values()):
-        return [PairedFolders("", "", "", None, has_lists)], []
-    return [
-        (groups[folder] or PairedFolders(files.take_folder(folder), folder, folder, None, has_lists))._replace(split=splits[folder])
-        for folder in holders
-    ], [folder for folder in folders if folder not in holders]
+        return [PairedFolders("", "", lists=None if split_folders is False or names.lists is None else "")], []
+    found = []
+    for folder, split in splits.items():
+        group = groups[folder] or PairedFolders(files.take_folder(folder), folder)
+        found.append(group._replace(split=split, lists=None if split or split_folders is False else group.lists))
+    return found, [folder for folder in folders if folder not in splits]
 
 
 def split_group(
@@ -129,80 +119,115 @@ def split_group(
         The groups, and the image folders without annotations.
     """
     annotations, images = group.annotations, group.images
-    folders, has_files = _level(files, annotations)
-    if len(folders) == 1 and not has_files and folders[0] in files.top_level(images)[0] and folders[0].lower() not in SPLIT_FOLDERS:
+    has_lists = group.lists is not None and find_image_sets(files, group.lists, names.lists) is not None
+    if split_folders is False:
+        return [group._replace(lists=None)], []
+    folders, has_files = _level(files, names, annotations)
+    if len(folders) == 1 and not has_files and folders[0] in files.top_level(images)[0] and not is_split_folder(folders[0]):
         annotations, images = (files.take_folder(join(folder, folders[0])) for folder in (annotations, images))
-        folders, has_files = _level(files, annotations)
-    has_lists = group.has_lists and FOLDER in files.top_level(group.folder)[0] and names.lists in files.top_level(join(group.folder, FOLDER))[0]
-    is_split = split_folders or (split_folders is None and all(folder.lower() in SPLIT_FOLDERS for folder in folders))
+        folders, has_files = _level(files, names, annotations)
+    is_split = split_folders or all(map(is_split_folder, folders))
     if has_files or has_lists or not folders or not is_split:
         if split_folders:
             raise no_split_folders(root.path, "is one folder of annotations and images")
         return [group], []
     image_folders = files.top_level(images)[0]
-    splits = name_splits(root.path, folders, split_folders)
+    splits = _name_splits(root, folders, split_folders)
     if not {*folders} <= {*image_folders}:
-        return [group._replace(annotations=annotations, images=images, splits=splits, has_lists=False)], []
-    groups = [
-        PairedFolders(group.folder, files.take_folder(join(annotations, name)), files.take_folder(join(images, name)), split, False)
-        for name, split in splits.items()
-    ]
-    return groups, [join(images, name) for name in image_folders if name not in folders and images != group.folder]
+        return [group._replace(annotations=annotations, images=images, splits=splits)], []
+    groups = [PairedFolders(*(files.take_folder(join(folder, name)) for folder in (annotations, images)), splits[name]) for name in folders]
+    return groups, [join(images, name) for name in image_folders if name not in folders and not _is_below(annotations, images)]
 
 
-def _level(files: FileListing, folder: str) -> tuple[list[str], bool]:
-    folders, names = files.top_level(folder)
-    return folders, bool(names)
+def _level(files: FileListing, names: PairedNames, folder: str) -> tuple[list[str], bool]:
+    folders, found = files.top_level(folder)
+    return folders, any(is_annotation(name, names) for name in found)
 
 
-def _find_group(files: FileListing, names: PairedNames, folder: str, has_lists: bool) -> PairedFolders | None:
+def is_split_folder(folder: str) -> bool:
+    """Returns whether a folder is named like a split, optionally with a year, such as `train2017`."""
+    return _YEAR.sub("", posixpath.basename(folder).lower()) in SPLIT_FOLDERS
+
+
+def _name_splits(root: Root, folders: Sequence[str], split_folders: bool | None) -> dict[str, str | None]:
+    """Returns the split of each folder like `name_splits`, but also recognises names with a year, such as `train2017`."""
+    stems = {_YEAR.sub("", folder): folder for folder in folders}
+    if split_folders or len(stems) < len(folders):
+        return name_splits(root.path, folders, split_folders)
+    return {stems[stem]: split for stem, split in name_splits(root.path, list(stems), split_folders).items()}
+
+
+def find_group(files: FileListing, names: PairedNames, folder: str) -> PairedFolders | None:
+    """Returns the annotation folder and the image folder in a folder, or None if there is no annotation folder."""
     folders, _ = files.top_level(folder)
-    annotations = find_folder(folders, names.annotation_folders)
+    annotations = find_folder(folders, names.folders)
     if annotations is None:
         return None
-    images = find_folder(folders, names.image_folders)
-    return PairedFolders(folder, files.take_folder(join(folder, annotations)), files.take_folder(join(folder, images or "")), None, has_lists)
+    places = (files.take_folder(join(folder, name)) for name in (annotations, find_folder(folders, names.image_folders) or ""))
+    return PairedFolders(*places, lists=folder if names.lists is not None and FOLDER in folders else None)
 
 
 def find_images(files: FileListing, names: PairedNames, folder: str) -> PairedFolders:
     """Returns the group of a split folder that has images but no annotations."""
     images = files.take_folder(join(folder, find_folder(files.top_level(folder)[0], names.image_folders) or ""))
-    return PairedFolders(folder, images, images, split_of(folder), False)
+    return PairedFolders(images, images, split_of(_YEAR.sub("", posixpath.basename(folder))))
 
 
 def match_files(root: Root, files: FileListing, names: PairedNames, group: PairedFolders) -> Matched:
     """Lists the image and annotation folders of a group, and matches files by name. The file names are kept in memory.
-    Raises `UserError` if a folder or a split list cannot be read."""
+
+    An image is rejected together with its annotation file, for example if this file is a link that is not followed.
+
+    Raises:
+        UserError: A folder or a split list cannot be read.
+    """
     num_ignored = files.num_ignored
-    sets = read_image_sets(root, files, group.folder, names.lists) if group.has_lists and group.split is None else None
+    sets = None if group.lists is None else read_image_sets(root, files, group.lists, names.lists, has_test=group.split is None)
     matched = Matched(group, [], [], [], [*(sets.dead_letters if sets else ())], 0)
-    annotations: dict[str, tuple[str, str | None]] = {}
+    annotations: dict[str, tuple[ListedFile | DeadLetter, str | None]] = {}
     images: dict[str, list[tuple[str, int, str | None]]] = {}
-    listed: set[str] = set()
     for listed_file in _walk(files, group):
-        if isinstance(listed_file, DeadLetter):
+        kind = _kind(listed_file.path, group, names)
+        name = _inner_stem(listed_file.path, group.annotations if kind == "annotation" else group.images, names.extensions)
+        if isinstance(listed_file, DeadLetter) and kind != "annotation":
             matched.dead_letters.append(listed_file)
             continue
-        kind = _kind(listed_file.path, group, names)
-        name = _inner_stem(listed_file.path, group.annotations if kind == "annotation" else group.images, names.extension)
         if kind is None or (sets and name not in sets.members):
             num_ignored -= 1
             continue
         split = sets.members[name].split if sets else group.split
         if group.splits and kind == "annotation":
             split = group.splits.get(name.partition("/")[0])
-        listed.add(name)
         if kind == "image":
             images.setdefault(name, []).append((*listed_file, split))
         elif name in annotations:  # The names of two annotation files differ only in the case of the extension.
-            message = f"its image already has an annotation, {printable(annotations[name][0])}"
+            message = f"its image already has an annotation, {printable(annotations[name][0].path)}"
             matched.dead_letters.append(DeadLetter(listed_file.path, "list", "ambiguous", message))
         else:
-            annotations[name] = (listed_file.path, split)
-    _pair(matched, annotations, images)
+            annotations[name] = (listed_file, split)
     if sets:
-        matched.dead_letters.extend(sets.missing(listed, "image or annotation file"))
+        matched.dead_letters.extend(sets.missing({*images, *annotations}, "image or annotation file"))
+    _pair(matched, annotations, images, names.is_optional)
     return matched._replace(num_ignored=files.num_ignored - num_ignored)
+
+
+def _pair(matched: Matched, annotations: Mapping[str, tuple], images: dict[str, list[tuple]], is_optional: bool) -> None:
+    """Divides annotations and images into pairs, dead letters and other files. Removes the former from `images`."""
+    for name, (file, split) in annotations.items():
+        candidates = images.get(name, [])
+        if isinstance(file, DeadLetter):
+            message = f"its annotation file {printable(file.path)} is {file.message}"
+            rejected = [DeadLetter(path, "list", file.reason, message) for path, *_ in images.pop(name, ())]
+            matched.dead_letters.extend(rejected or [file])
+        elif len(candidates) == 1 or (candidates and is_optional):
+            matched.pairs.extend(Pair(file.path, *image) for image in images.pop(name))
+        else:
+            matched.annotations.append((file.path, split))
+    rest = [image for result in images.values() for image in result]
+    if is_optional:
+        matched.pairs.extend(Pair("", *image) for image in rest)
+    else:
+        matched.images.extend(rest)
 
 
 def _walk(files: FileListing, group: PairedFolders) -> Iterator[ListedFile | DeadLetter]:
@@ -213,35 +238,29 @@ def _walk(files: FileListing, group: PairedFolders) -> Iterator[ListedFile | Dea
 
 def _kind(path: str, group: PairedFolders, names: PairedNames) -> str | None:
     extension = posixpath.splitext(path)[1].lower()
-    is_annotation_folder = _is_below(path, group.annotations)
+    is_in_annotations = _is_below(path, group.annotations)
     may_lack_extension = names.may_lack_extension and not _is_below(group.images, group.annotations)
-    if is_annotation_folder and (extension == names.extension or (may_lack_extension and not extension)):
+    if is_in_annotations and (is_annotation(posixpath.basename(path), names) or (may_lack_extension and not extension)):
         return "annotation"
-    if extension in IMAGE_EXTENSIONS and (group.annotations == group.images or not is_annotation_folder):
+    if extension in IMAGE_EXTENSIONS and (group.annotations == group.images or not is_in_annotations):
         return "image"
     return None
 
 
-def _pair(matched: Matched, annotations: dict, images: dict) -> None:
-    for name, (path, split) in annotations.items():
-        candidates = images.get(name, ())
-        if len(candidates) == 1:
-            matched.pairs.append(Pair(path, *candidates[0]))
-            del images[name]
-        else:
-            matched.annotations.append((path, split))
-    matched.images.extend(image for result in images.values() for image in result)
+def is_annotation(name: str, names: PairedNames) -> bool:
+    """Returns whether a file has the extension of an annotation file, and is none of the other usual files."""
+    return name.lower().endswith(names.extensions) and name.lower() not in names.other_files
 
 
 def _is_below(path: str, folder: str) -> bool:
     return not folder or path == folder or path.startswith(f"{folder}/")
 
 
-def _inner_stem(path: str, folder: str, extension: str) -> str:
-    return stem(path[len(folder) + 1 :] if folder else path, extension)
+def _inner_stem(path: str, folder: str, extensions: tuple[str, ...]) -> str:
+    return stem(path[len(folder) + 1 :] if folder else path, extensions)
 
 
-def stem(path: str, annotation_extension: str) -> str:
+def stem(path: str, extensions: tuple[str, ...]) -> str:
     """Returns a path without its extension, in Unicode form NFC, which is equal for an image and its annotation."""
     base, extension = posixpath.splitext(path)
-    return nfc(base if extension.lower() in IMAGE_EXTENSIONS or extension.lower() == annotation_extension else path)
+    return nfc(base if extension.lower() in (*IMAGE_EXTENSIONS, *extensions) else path)

@@ -9,23 +9,24 @@ import abc
 import itertools
 import json
 import posixpath
-from typing import ClassVar, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.sources.annotations.annotation_source import Annotation, AnnotationSource
-from beam_pipelines.sources.annotations.paired_files import Matched, Pair, PairedFolders, PairedNames
-from beam_pipelines.sources.annotations.paired_files import find_groups, find_images, match_files, stem
+from beam_pipelines.sources.annotations.paired_files import Matched, Pair, PairedFolders
+from beam_pipelines.sources.annotations.paired_files import find_groups, find_images, is_split_folder, match_files, stem
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.file_listing import FileListing
 from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.files.sizes import find_sizes
-from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.storage.files import is_remote
-from beam_pipelines.storage.input_errors import describe_fact, size_on_disk
+from beam_pipelines.storage.input_errors import describe_fact
 from tf_input.dataset_format import IMAGE
 
 PART_FILES = 500
@@ -35,18 +36,37 @@ class PairedSource(AnnotationSource):
     """Lists the images below the root folder together with their annotation files.
 
     Attributes:
-        names: The usual names of files and folders.
         file_kind: The name of the kind of annotation file in messages, such as `XML file`.
+        image_folders: The usual names of folders of images, in lower case.
+        other_files: The names of files, in lower case, that have the extension of annotation files but are none.
+        lists: The folder in `ImageSets` that contains split lists; empty if the lists are directly in `ImageSets`. None if
+            the format has no split lists.
+        may_lack_extension: Whether annotation files in an annotation folder may have no extension.
+        is_optional: Whether images may have no annotation file, and images of the same name share an annotation file. If
+            so, the dead letter of an invalid annotation names the image instead of the annotation file.
         max_bytes: The maximum size of an annotation file, in bytes.
         image_name_field: The field of an annotation with the name of the image file. Empty if there is no such field.
         may_embed: Whether an annotation file may contain the image itself.
     """
 
-    names: ClassVar[PairedNames]
     file_kind: ClassVar[str]
+    image_folders: ClassVar[tuple[str, ...]] = IMAGE_FOLDERS
+    other_files: ClassVar[frozenset[str]] = frozenset()
+    lists: ClassVar[str | None] = None
+    may_lack_extension: ClassVar[bool] = False
+    is_optional: ClassVar[bool] = False
     max_bytes: ClassVar[int] = 4 << 20  # enough for tens of thousands of objects
     image_name_field: ClassVar[str] = ""
     may_embed: ClassVar[bool] = False
+
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Recognises a folder like the base class. Raises `UserError` if the input is a single annotation file."""
+        recognition = super().recognise(names)
+        if recognition and not names.is_folder:
+            advice = f"Pass its folder, with --source={cls.kind.name}."
+            raise UserError(f"--input={printable(names.path)}: looks like {cls.file_format} of one image. {advice}")
+        return recognition
 
     @abc.abstractmethod
     def parse(self, data: bytes) -> Annotation:
@@ -61,72 +81,65 @@ class PairedSource(AnnotationSource):
         return image
 
     def parts(self) -> list[str]:
-        """Returns listing tasks as JSON strings. A task contains pairs of annotation and image files, or folder names.
+        """Returns listing tasks as JSON strings. Raises `UserError` if there are no annotations."""
+        return list(map(json.dumps, self._tasks()))
 
-        Raises:
-            UserError: There are no annotations.
-        """
-        files = self._list_files()
+    def _tasks(self) -> list[dict[str, Any]]:
+        """Returns listing tasks. A task contains pairs of files, or a group in which files have no counterpart."""
+        files = FileListing(self._root, self._config.ignore, self._with_sizes)
         groups, left_out = self._find_groups(files)
-        if not self.features:  # Only images are read, so annotations may be missing.
-            groups += [find_images(files, self.names, folder) for folder in left_out if folder.lower() in SPLIT_FOLDERS]
-            left_out = [folder for folder in left_out if folder.lower() not in SPLIT_FOLDERS]
-        parts: list[str] = []
+        if not self.features or self.is_optional:  # Annotations may be missing.
+            groups += [find_images(files, self, folder) for folder in left_out if is_split_folder(folder)]
+            left_out = [folder for folder in left_out if not is_split_folder(folder)]
+        tasks: list[dict[str, Any]] = []
         num_annotations = 0
         for group in groups:
-            matched = match_files(self._root, files, self.names, group)
-            num_annotations += len(matched.pairs) + len(matched.annotations)
+            matched = match_files(self._root, files, self, group)
+            num_annotations += sum(bool(pair.annotation) for pair in matched.pairs) + len(matched.annotations)
             # Annotations without a paired image may name another image, so that they need a list of the other images. If
             # there are no other images, the annotations can be divided among several tasks.
             if self.may_embed and not matched.images and not matched.dead_letters:
                 matched.pairs.extend(Pair(path, "", 0, split) for path, split in matched.annotations)
                 matched.annotations.clear()
-            rows = iter(matched.pairs)
-            parts += [json.dumps(batch) for batch in iter(lambda: list(itertools.islice(rows, PART_FILES)), [])]
+            tasks += ({"pairs": batch} for batch in batches(matched.pairs))
             has_files = bool(matched.annotations or matched.images or matched.dead_letters)
             if has_files or matched.num_ignored:
-                parts.append(json.dumps({"group": group, "has_files": has_files, "num_ignored": matched.num_ignored}))
-        if not num_annotations:
-            folder = self.names.annotation_folders[0]
+                tasks.append({"group": group, "has_files": has_files, "num_ignored": matched.num_ignored})
+        if not num_annotations and self.features:
             raise UserError(
-                f"--input={self.root}: contains no {self.file_kind}. Put the annotations beside the images, or in {folder}/."
+                f"--input={self.root}: contains no {self.file_kind}. Put the annotations beside the images, or in {self.folders[0]}/. "
+                "To read only the images, pass --label=none. For class folders, use --source=image_folder."
             )
-        parts += [json.dumps({"left_out": folder}) for folder in left_out]
-        return parts
+        return tasks + [{"left_out": folder} for folder in left_out]
 
     def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
         """Returns the groups of annotation and image folders, and the image folders without annotations."""
-        return find_groups(self._root, files, self.names, self._config.split_folders)
+        return find_groups(self._root, files, self, self._config.split_folders)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one listing task from `parts`."""
-        return spool_images(self._list_part(part), self._spool_directory)
+        return spool_images(self._list_task(json.loads(part)), self._spool_directory)
 
-    def _list_part(self, part: str) -> Iterator[InputRecord | DeadLetter | Embedded]:
-        content = json.loads(part)
-        if isinstance(content, list):
-            yield from self._list_pairs([Pair(*row) for row in content])
-            return
-        files = self._list_files()
-        if "left_out" in content:
-            self.num_ignored += sum(1 for _ in files.walk(content["left_out"])) + files.num_ignored
-            return
-        self.num_ignored += content["num_ignored"]
-        if content["has_files"]:
-            matched = match_files(self._root, files, self.names, PairedFolders(*content["group"]))
+    def _list_task(self, task: Mapping[str, Any]) -> Iterator[InputRecord | DeadLetter | Embedded]:
+        yield from self._list_pairs([Pair(*row) for row in task.get("pairs", ())])
+        files = FileListing(self._root, self._config.ignore, self._with_sizes)
+        if "left_out" in task:
+            self.num_ignored += sum(1 for _ in files.walk(task["left_out"])) + files.num_ignored
+        self.num_ignored += task.get("num_ignored", 0)
+        if task.get("has_files"):
+            matched = match_files(self._root, files, self, PairedFolders(*task["group"]))
             yield from matched.dead_letters
             yield from self._list_rest(matched)
-
-    def _list_files(self) -> FileListing:
-        return FileListing(self._root, self._config.ignore, self._with_sizes)
 
     def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[InputRecord | DeadLetter | Embedded]:
         """Yields the inputs for pairs of an annotation file and an image file of the same name. An annotation becomes a
         dead letter if it names another image that exists."""
+        sizes = find_sizes(self.root, (pair.image for pair in pairs if pair.image and not pair.num_bytes)) if self._with_sizes else {}
+        pairs = [pair._replace(num_bytes=pair.num_bytes or sizes.get(pair.image, 0)) for pair in pairs]
         if not self.features:
-            yield from (self._make_image(Annotation(""), pair) for pair in pairs if pair.image)
+            yield from (self._make_image(Annotation(), pair) for pair in pairs if pair.image)
             pairs = [pair for pair in pairs if not pair.image]
-        read: list[tuple[Pair, Annotation, Sequence[str]] | DeadLetter] = []
+        read: list[tuple[Pair, Annotation, Sequence[str]]] = []
         for pair, data in zip(pairs, self._read_all([pair.annotation for pair in pairs])):
             try:
                 annotation = self._parse(data)
@@ -135,36 +148,34 @@ class PairedSource(AnnotationSource):
                     continue
                 read.append((pair, annotation._replace(image=b""), self._stated_others(annotation, pair)))
             except InvalidInput as error:
-                read.append(DeadLetter.of(pair.annotation, error))
-        others = (item[2] for item in read if not isinstance(item, DeadLetter))
-        existing = find_sizes(self.root, itertools.chain.from_iterable(others))
-        for read_pair in read:
-            if isinstance(read_pair, DeadLetter):
-                yield read_pair
-                continue
-            pair, annotation, others = read_pair
-            field = self.image_name_field
+                yield self._reject(pair, error)
+        existing = find_sizes(self.root, itertools.chain.from_iterable(others for _, _, others in read))
+        for pair, annotation, others in read:
             if other := next(filter(existing.__contains__, others), None):
+                field = self.image_name_field
                 both = f"{field} is {printable(other)!r}, but {printable(pair.image)!r} has the annotation's name"
-                message = f"{both}. Correct {field}, or rename the image"
-                yield DeadLetter(pair.annotation, "list", "ambiguous", message)
+                yield DeadLetter(pair.annotation, "list", "ambiguous", f"{both}. Correct {field}, or rename the image")
                 continue
             if others:
                 self._note_outdated_name()
             yield self._make_image(annotation, pair)
 
+    def _reject(self, pair: Pair, error: InvalidInput) -> DeadLetter:
+        if not self.is_optional:
+            return DeadLetter.of(pair.annotation, error)
+        return DeadLetter.of(pair.image, InvalidInput(error.reason, f"{printable(pair.annotation)}: {error}"))
+
     def _list_rest(self, matched: Matched) -> Iterator[InputRecord | DeadLetter | Embedded]:
         """Yields the inputs for annotation files and images that have no counterpart of the same name."""
-        group = matched.group
         images = {path: (num_bytes, split) for path, num_bytes, split in matched.images}
         by_stem: dict[str, list[str]] = {}
         for path in images:
-            by_stem.setdefault(self._stem(path), []).append(path)
+            by_stem.setdefault(stem(path, self.extensions), []).append(path)
         annotated = set()
         for (path, split), data in zip(matched.annotations, self._read_all([path for path, _ in matched.annotations])):
             try:
                 annotation = self._parse(data)
-                image = self._find_image(annotation, path, group, by_stem)
+                image = self._find_image(annotation, path, matched.group, by_stem)
                 if not image:
                     yield self._make_embedded(annotation, Pair(path, "", 0, split))
                     continue
@@ -173,11 +184,9 @@ class PairedSource(AnnotationSource):
                 yield self._make_image(annotation, Pair(path, image, num_bytes, split or listed_split))
             except InvalidInput as error:
                 yield DeadLetter.of(path, error)
-        for path, (num_bytes, split) in images.items():
-            if path in annotated:
-                continue
+        for path in [path for path in images if path not in annotated]:
             if not self.features:
-                yield self._make_image(Annotation(""), Pair("", path, num_bytes, split))
+                yield self._make_image(Annotation(), Pair("", path, *images[path]))
             else:
                 contains = f", or contains it as {self.image_name_field}" if self.image_name_field else ""
                 yield DeadLetter(path, "list", "no_annotation", f"no {self.file_kind} has the same name{contains}")
@@ -192,9 +201,9 @@ class PairedSource(AnnotationSource):
         stated = [name for folder in self._stated_folders(path, folders) if (name := self._stated(annotation, folder))]
         own = [posixpath.join(folder, posixpath.basename(inner)) for folder in folders]
         for name in stated:
-            if name in by_stem.get(self._stem(name), ()):
+            if name in by_stem.get(stem(name, self.extensions), ()):
                 return name
-        for candidates in filter(None, (by_stem.get(self._stem(name)) for name in (*stated, *own))):
+        for candidates in filter(None, (by_stem.get(stem(name, self.extensions)) for name in (*stated, *own))):
             if len(candidates) == 1:
                 return candidates[0]
             names = ", ".join(map(printable, candidates[:3]))
@@ -223,8 +232,8 @@ class PairedSource(AnnotationSource):
         image with which it is paired."""
         folders = self._stated_folders(pair.annotation, [posixpath.dirname(pair.image)])
         stated = [name for folder in folders if (name := self._stated(annotation, folder))]
-        own = posixpath.basename(self._stem(pair.image))
-        return [] if any(posixpath.basename(self._stem(name)) == own for name in stated) else stated
+        own = posixpath.basename(stem(pair.image, self.extensions))
+        return [] if any(posixpath.basename(stem(name, self.extensions)) == own for name in stated) else stated
 
     def _stated(self, annotation: Annotation, folder: str) -> str | None:
         """Returns the image path in an annotation, relative to the root. None if the annotation names no image."""
@@ -238,22 +247,14 @@ class PairedSource(AnnotationSource):
     def _note_outdated_name(self) -> None:
         self._note(f"of the {self.file_kind}s name an image that does not exist. The image with the name of the file is used.")
 
-    def _stem(self, path: str) -> str:
-        return stem(path, self.names.extension)
-
     def _make_image(self, annotation: Annotation, pair: Pair) -> InputRecord:
-        num_bytes = pair.num_bytes
-        if self._with_sizes and not num_bytes and not is_remote(self.root):  # Object stores list sizes.
-            num_bytes = size_on_disk(f"{self.root}/{pair.image}") or 0
-        self.unused_fields.add(annotation.others)
-        return InputRecord(nfc(pair.image), pair.image, annotation.label, pair.split, num_bytes, values=annotation.values)
+        return InputRecord(nfc(pair.image), pair.image, annotation.label, pair.split, pair.num_bytes, values=annotation.values)
 
     def _make_embedded(self, annotation: Annotation, pair: Pair) -> Embedded:
         """Returns the input for an annotation with an embedded image. Its key is the path of the annotation file.
         Raises `InvalidInput` if the annotation contains no image."""
         if not annotation.image:
             raise self._missing(annotation)
-        self.unused_fields.add(annotation.others)
         key, path, data = nfc(pair.annotation), pair.annotation, self.decode_image(annotation.image)
         record = InputRecord(key, path, annotation.label, pair.split, len(data), offset=0, values=annotation.values)
         return Embedded(record, {IMAGE: data})
@@ -261,12 +262,11 @@ class PairedSource(AnnotationSource):
     def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | InvalidInput]:
         """Yields the contents of annotation files in order. Files in an object store are read concurrently."""
         if is_remote(self.root):
-            return read_ahead(
-                self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0
-            )
+            return read_ahead(self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0)
         return map(self._read, paths)
 
     def _read(self, path: str) -> bytes | InvalidInput:
+        """Returns the content of an annotation file. An optional file that does not exist is empty."""
         try:
             return self._files.read_range(f"{self.root}/{path}", 0, self.max_bytes + 1)
         except OSError as error:
@@ -277,5 +277,11 @@ class PairedSource(AnnotationSource):
             raise data
         if len(data) > self.max_bytes:
             message = f"more than {self.max_bytes} bytes, too large for the annotation of one image"
-            raise InvalidInput(f"bad_{self.names.extension[1:]}", message)
+            raise InvalidInput(f"bad_{self.extensions[0][1:]}", message)
         return self.parse(data)
+
+
+def batches(items: Iterable[Any]) -> Iterator[list[Any]]:
+    """Divides items into lists of `PART_FILES` items, one for each listing task."""
+    remaining = iter(items)
+    return iter(lambda: list(itertools.islice(remaining, PART_FILES)), [])

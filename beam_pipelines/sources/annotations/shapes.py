@@ -1,22 +1,22 @@
-"""Builds the objects of an image from the shapes that were drawn in an annotation tool.
+"""Computes the boxes, areas and regions of the shapes that were drawn in an annotation tool.
 
 All coordinates are in pixels. The x axis points right, and the y axis points down. A box is (ymin, xmin, ymax, xmax).
 """
 
 import math
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.images.annotations import Objects, Regions
+from beam_pipelines.features.feature_kind import Points
 from beam_pipelines.images.image_headers import check_size
 from beam_pipelines.sources.cells.cells import shown
-from beam_pipelines.sources.cells.class_cells import known, read_class
-from tf_input.dataset_format import MASK, OBJECTS
 
 _MAX_COORDINATE = 1 << 31
 _MAX_CORNERS = 720  # of a polygon that approximates an ellipse
+
+_FLAGS = {"": 0, "0": 0, "false": 0, "unspecified": 0, "1": 1, "true": 1}
 
 Point = tuple[float, float]
 
@@ -42,41 +42,13 @@ class Shape(NamedTuple):
         label: The class name.
         outline: The geometry.
         flags: A mapping from the name of each additional feature to its value.
+        points: The keypoints. Empty if objects have no keypoints.
     """
 
     label: str
     outline: Outline
     flags: Mapping[str, int | float] = {}
-
-
-def read_shapes(entries: Iterable[Any], read: Callable[[Any], Shape | None], name: str = "shape") -> tuple[Shape, ...]:
-    """Reads the shapes of an image.
-
-    Args:
-        entries: The entries of the shapes in the annotation file.
-        read: A function that converts an entry to a shape. It returns None for shapes without an area, such as points.
-        name: The noun for an entry in messages.
-
-    Raises:
-        InvalidInput: An entry is invalid. The message contains the number of the entry, starting at 1.
-    """
-    shapes = []
-    for number, entry in enumerate(entries, 1):
-        try:
-            shape = read(entry)
-        except InvalidInput as error:
-            raise InvalidInput(error.reason, f"{name} {number} {error}") from None
-        if shape is not None:
-            shapes.append(shape)
-    return tuple(shapes)
-
-
-def read_label(value: Any, label_names: Sequence[str]) -> str:
-    """Returns the class name of a shape. Raises `InvalidInput` if it is not a valid class name, or not in `label_names`."""
-    try:
-        return known(read_class(value), label_names)
-    except InvalidInput as error:
-        raise InvalidInput(error.reason, f"has an invalid class: {error}") from None
+    points: Points = ()
 
 
 def read_coordinate(value: Any, name: str) -> float:
@@ -86,9 +58,17 @@ def read_coordinate(value: Any, name: str) -> float:
         number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
         number = math.nan
-    if not abs(number) <= _MAX_COORDINATE or (isinstance(value, str) and "_" in value):  # Also rejects NaN.
+    if not abs(number) <= _MAX_COORDINATE or (isinstance(value, str) and ("_" in value or not value.isascii())):  # Also rejects NaN.
         raise InvalidInput("bad_box", f"has {name} {shown(value)}; it must be a finite number of pixels")
     return number
+
+
+def read_flag(value: Any, name: str) -> int:
+    """Converts the text of a flag in an XML file to 0 or 1. Raises `InvalidInput` if it is not a flag."""
+    flag = _FLAGS.get((value or "").strip().lower())
+    if flag is None:
+        raise InvalidInput("bad_annotation", f"has {name} {shown(value)}; it must be 0 or 1")
+    return flag
 
 
 def read_points(value: Any, minimum: int) -> list[Point]:
@@ -151,12 +131,6 @@ def ellipse(center: Point, radius_x: float, radius_y: float, degrees: float = 0)
     return Outline(box, math.pi * radius_x * radius_y, rotated(polygon(corners), degrees, center).region)
 
 
-def circle(center: Point, edge: Point) -> Outline:
-    """Returns the outline of a circle, given its center and a point on its edge."""
-    radius = math.dist(center, edge)
-    return ellipse(center, radius, radius)
-
-
 def bitmap(pixels: np.ndarray, top: int, left: int, image_size: tuple[int, int]) -> Outline:
     """Returns the outline of a bitmap.
 
@@ -185,37 +159,7 @@ def bitmap(pixels: np.ndarray, top: int, left: int, image_size: tuple[int, int])
     return Outline(box, float(np.count_nonzero(pixels)), {"size": [*image_size], "counts": counts})
 
 
-def object_values(
-    shapes: Sequence[Shape],
-    image_size: tuple[int, int] | None,
-    flags: Iterable[str],
-    has_masks: bool,
-    is_relative: bool = False,
-) -> dict[str, Any]:
-    """Returns the values of the features of objects. In a mask, smaller objects are drawn over larger objects.
-
-    Args:
-        shapes: The objects.
-        image_size: The (height, width) in pixels of the image that the shapes refer to. None if unknown.
-        flags: The names of the additional features of objects.
-        has_masks: Whether to draw a mask from the outlines.
-        is_relative: Whether the coordinates in the annotation file are fractions of the image size instead of pixels.
-            If so, boxes and polygons are correct even if the file contains the image size before EXIF rotation.
-    """
-    labels = tuple(shape.label for shape in shapes)
-    columns = {name: tuple(shape.flags[name] for shape in shapes) for name in flags}
-    height, width = image_size if is_relative and image_size else (1, 1)
-    sides = [shape.outline.box for shape in shapes]
-    boxes = tuple((top / height, left / width, bottom / height, right / width) for top, left, bottom, right in sides)
-    values: dict[str, Any] = {OBJECTS: Objects(boxes, labels, columns, image_size, is_relative)}
-    if has_masks:
-        order = sorted(shapes, key=lambda shape: -shape.outline.area)  # stable
-        regions = tuple(_divide(shape.outline.region, height, width) for shape in order)
-        values[MASK] = Regions(tuple(shape.label for shape in order), regions, image_size, is_relative)
-    return values
-
-
-def _divide(region: Any, height: int, width: int) -> Any:
+def divided(region: Any, height: int, width: int) -> Any:
     """Divides the coordinates of polygons by the image size. Run-length encodings are not changed."""
     if isinstance(region, dict):
         return region

@@ -3,9 +3,8 @@
 See https://docs.cvat.ai/docs/manual/advanced/xml_format/. The XML file is read as a stream, one image at a time.
 """
 
-import functools
 import re
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 from xml.etree.ElementTree import Element, ParseError
 
 import numpy as np
@@ -14,37 +13,18 @@ from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.image_headers import check_size
 from beam_pipelines.sources.annotations.annotation_source import Annotation
-from beam_pipelines.sources.annotations.listed_source import ANNOTATION_FOLDERS, AnnotatedImage, ListedSource
-from beam_pipelines.sources.annotations.recognition import recognise_content
-from beam_pipelines.sources.annotations.shapes import (
-    Outline,
-    Shape,
-    bitmap,
-    ellipse,
-    polygon,
-    read_coordinate,
-    read_image_size,
-    read_label,
-    read_points,
-    read_shapes,
-    rectangle,
-    rotated,
-)
-from beam_pipelines.sources.cells.cells import shown
+from beam_pipelines.sources.annotations.listed_source import ListedSource
+from beam_pipelines.sources.annotations.shapes import Outline, Shape, bitmap, ellipse, polygon, rectangle, rotated
+from beam_pipelines.sources.annotations.shapes import read_coordinate, read_flag, read_image_size, read_points
 from beam_pipelines.sources.files.label_files import CVAT
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
-from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.storage.files import open_file
-from beam_pipelines.storage.input_errors import listing_error
+from beam_pipelines.storage.input_errors import read_errors
 
 _MAX_DEPTH = 16
 _MAX_ELEMENTS = 1_000_000  # per image
 _TAGS = "tags"
-_FLAGS = {"": 0, "0": 0, "false": 0, "1": 1, "true": 1}
-_VIDEO = (
-    "contains <track>, so it is a file of CVAT for video, which is not supported. "
-    "In CVAT, export the task as CVAT for images 1.1."
-)
+_VIDEO = "contains <track>, so it is a file of CVAT for video, which is not supported. In CVAT, export the task as CVAT for images 1.1."
 _RUNS = re.compile(r"\s*\d{1,10}(?:\s*,\s*\d{1,10})*\s*")
 
 
@@ -57,67 +37,41 @@ class Cvat(ListedSource):
         options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
         has_image_classes=True,
     )
-    extensions = (".xml",)
-    file_format = CVAT
+    file_format, extensions = CVAT, (".xml",)
     flags = {"is_occluded": "integer"}
     class_fields = (_TAGS,)
 
-    @classmethod
-    def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises an XML file of CVAT, or a folder that contains one."""
-        return recognise_content(names, CVAT, "*.xml", ANNOTATION_FOLDERS)
-
-    def read(self, path: str, name: str) -> Iterator[AnnotatedImage]:
+    def read(self, path: str, name: str) -> Iterator[tuple[Sequence[str], Element]]:
         from defusedxml.common import DefusedXmlException  # not installed beside the reader alone
 
         try:
-            with open_file(path) as file:
+            with read_errors(path, name), open_file(path) as file:
                 for element in _image_elements(file, printable(name)):
-                    yield self._read_image(element)
+                    image, subset = element.get("name", ""), element.get("subset", "")
+                    yield [f"{subset}/{image}", image] if subset else [image], element
         except DefusedXmlException as error:
             raise UserError(f"{printable(name)}: has a DTD or an entity ({type(error).__name__}). Remove it.") from None
         except (ParseError, ValueError, LookupError) as error:  # An invalid encoding raises ValueError or LookupError.
             raise UserError(f"{printable(name)}: not valid XML: {printable(str(error)[:200])}. Export it again.") from None
-        except OSError as error:
-            raise listing_error(error, path, f"{printable(name)} cannot be read: {error.strerror or error}") from error
 
-    def _read_image(self, element: Element) -> AnnotatedImage:
-        name, subset = element.get("name", ""), element.get("subset", "")
-        split = SPLIT_FOLDERS.get(subset.lower())
-        names = [f"{subset}/{name}", name] if subset else [name]
-        try:
-            if not name:
-                raise InvalidInput("bad_annotation", f"image {element.get('id')} has no name")
-            return AnnotatedImage(names, self._parse(element), split)
-        except InvalidInput as error:
-            return AnnotatedImage(names, error, split)
+    def parse(self, entry: Element) -> Annotation:
+        name, subset = entry.get("name"), entry.get("subset", "").lower()
+        if not name:
+            raise InvalidInput("bad_annotation", f"image {entry.get('id')} has no name")
+        image_size = read_image_size(entry.get("height"), entry.get("width"))
+        shapes = self._read_shapes((child for child in entry if child.tag != "tag"), lambda child: self._read_shape(child, image_size))
+        if subset not in (*SPLIT_FOLDERS, "default", ""):
+            self.unused_fields.add(["subset"])
+        tags = [tag.get("label") for tag in entry.findall("tag")]
+        return self._make_annotation(name, shapes, image_size, {_TAGS: tags})._replace(split=SPLIT_FOLDERS.get(subset))
 
-    def _parse(self, element: Element) -> Annotation:
-        image_size = read_image_size(element.get("height"), element.get("width"))
-        others: set[str] = set()
-        elements = [child for child in element if child.tag != "tag"]
-        read = functools.partial(self._read_shape, image_size=image_size, others=others)
-        shapes = read_shapes(elements, read) if self._has_objects else ()
-        tags = [tag.get("label") for tag in element.findall("tag")]
-        if element.get("subset") and element.get("subset").lower() not in (*SPLIT_FOLDERS, "default"):
-            others.add("subset")
-        others.update(self._unused_classes({_TAGS: tags}))
-        return self._make_annotation(element.get("name"), shapes, image_size, {_TAGS: tags}, sorted(others))
-
-    def _read_shape(self, element: Element, image_size: tuple[int, int] | None, others: set[str]) -> Shape | None:
-        read = _OUTLINES.get(element.tag)
-        if read is None:
-            others.add(f"shapes of type {element.tag}")
+    def _read_shape(self, element: Element, image_size: tuple[int, int] | None) -> Shape | None:
+        if element.tag not in _OUTLINES:
+            self.unused_fields.add([f"shapes of type {element.tag}"])
             return None
-        label = read_label(element.get("label"), self._label_names)
-        others.update(f"attribute {child.get('name')}" for child in element if child.tag == "attribute")
-        try:
-            occluded = _FLAGS.get(element.get("occluded", "").lower())
-            if occluded is None:
-                raise InvalidInput("bad_annotation", f"has occluded {shown(element.get('occluded'))}; it must be 0 or 1")
-            return Shape(label, read(element, image_size), {"is_occluded": occluded})
-        except InvalidInput as error:
-            raise InvalidInput(error.reason, f"({printable(label)}) {error}") from None
+        self.unused_fields.add(f"attribute {child.get('name')}" for child in element if child.tag == "attribute")
+        flags = {"is_occluded": read_flag(element.get("occluded"), "occluded")}
+        return Shape(self._read_label(element.get("label")), _OUTLINES[element.tag](element, image_size), flags)
 
 
 def _image_elements(file: Any, name: str) -> Iterator[Element]:
@@ -145,14 +99,18 @@ def _image_elements(file: Any, name: str) -> Iterator[Element]:
             num_elements = 0
 
 
-def _number(element: Element, name: str) -> float:
-    return read_coordinate(element.get(name), name)
+def _numbers(element: Element, *names: str) -> list[float]:
+    return [read_coordinate(element.get(name), name) for name in names]
+
+
+def _rotation(element: Element) -> float:
+    return read_coordinate(element.get("rotation") or 0, "rotation")
 
 
 def _read_box(element: Element, _: Any) -> Outline:
-    left, top, right, bottom = (_number(element, side) for side in ("xtl", "ytl", "xbr", "ybr"))
-    outline = rectangle(left, top, right - left, bottom - top)
-    return rotated(outline, read_coordinate(element.get("rotation") or 0, "rotation"), ((left + right) / 2, (top + bottom) / 2))
+    left, top, right, bottom = _numbers(element, "xtl", "ytl", "xbr", "ybr")
+    center = (left + right) / 2, (top + bottom) / 2
+    return rotated(rectangle(left, top, right - left, bottom - top), _rotation(element), center)
 
 
 def _read_polygon(element: Element, _: Any) -> Outline:
@@ -161,22 +119,23 @@ def _read_polygon(element: Element, _: Any) -> Outline:
 
 
 def _read_ellipse(element: Element, _: Any) -> Outline:
-    x, y, radius_x, radius_y = (_number(element, name) for name in ("cx", "cy", "rx", "ry"))
-    return ellipse((x, y), radius_x, radius_y, read_coordinate(element.get("rotation") or 0, "rotation"))
+    x, y, radius_x, radius_y = _numbers(element, "cx", "cy", "rx", "ry")
+    return ellipse((x, y), radius_x, radius_y, _rotation(element))
 
 
 def _read_mask(element: Element, image_size: tuple[int, int] | None) -> Outline:
     """Returns the outline of a mask. The run lengths cover a box row by row, and start with the background."""
-    left, top, width, height = (_number(element, name) for name in ("left", "top", "width", "height"))
+    sides = _numbers(element, "left", "top", "width", "height")
     text = element.get("rle") or ""
-    if image_size is None or any(side % 1 for side in (left, top, width, height)) or not _RUNS.fullmatch(text):
+    if image_size is None or any(side % 1 for side in sides) or not _RUNS.fullmatch(text):
         raise InvalidInput("bad_mask", "is a mask without run lengths, whole sides or an image size")
-    check_size("mask", int(height), int(width))
+    left, top, width, height = map(int, sides)
+    check_size("mask", height, width)
     counts = np.array(text.split(","), np.int64)
-    if counts.sum() != int(height) * int(width):
-        raise InvalidInput("bad_mask", f"has run lengths of {counts.sum()} pixels instead of {width:g} x {height:g}")
-    pixels = np.repeat(np.arange(len(counts)) % 2 == 1, counts).reshape(int(height), int(width))
-    return bitmap(pixels, int(top), int(left), image_size)
+    if counts.sum() != height * width:
+        raise InvalidInput("bad_mask", f"has run lengths of {counts.sum()} pixels instead of {width} x {height}")
+    pixels = np.repeat(np.arange(len(counts)) % 2 == 1, counts).reshape(height, width)
+    return bitmap(pixels, top, left, image_size)
 
 
 _OUTLINES = {"box": _read_box, "polygon": _read_polygon, "ellipse": _read_ellipse, "mask": _read_mask}

@@ -7,17 +7,14 @@ dimensions, location and rotation of the object in space. A 16th column can cont
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.sources.annotations.annotation_source import Annotation
-from beam_pipelines.sources.annotations.paired_files import PairedNames
 from beam_pipelines.sources.annotations.paired_source import PairedSource
-from beam_pipelines.sources.annotations.recognition import recognise_paired
-from beam_pipelines.sources.annotations.shapes import Shape, read_coordinate, read_label, read_shapes, rectangle
+from beam_pipelines.sources.annotations.shapes import Shape, read_coordinate, rectangle
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.files.label_files import KITTI
 from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS
-from beam_pipelines.sources.input_names import InputNames, Recognition
 
 _NO_OBJECT = "DontCare"
-_UNUSED = ("alpha", "dimensions", "location", "rotation_y", "score")
+_UNUSED = ("alpha", "dimensions", "location", "rotation_y")
 _MAX_OCCLUDED = 3
 
 
@@ -29,14 +26,10 @@ class Kitti(PairedSource):
         summary="KITTI",
         options=("labels", "label_names", "bad_boxes", "drawn_on"),
     )
-    names = PairedNames(".txt", ("label_2", "labels", "label"), ("image_2", *IMAGE_FOLDERS))
-    file_kind = "label file"
+    file_format, file_kind = KITTI, "label file"
+    extensions, folders = (".txt",), ("label_2", "labels", "label")
+    image_folders = ("image_2", *IMAGE_FOLDERS)
     flags = {"occluded": "integer", "truncated": "float"}
-
-    @classmethod
-    def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a folder that contains KITTI's label files, directly or in its folder `training`."""
-        return recognise_paired(cls.kind, names, KITTI, "*.txt", cls.names.annotation_folders)
 
     def parse(self, data: bytes) -> Annotation:
         """Parses a label file. Raises `InvalidInput` if the file is invalid."""
@@ -44,28 +37,22 @@ class Kitti(PairedSource):
             lines = [line.split() for line in data.decode().splitlines() if line.strip()]
         except UnicodeDecodeError as error:
             raise InvalidInput("bad_txt", f"not UTF-8: {error.reason} at byte {error.start}") from None
-        shapes = read_shapes(lines, self._read_shape, "object")
-        num_left_out = len(lines) - len(shapes)
-        if num_left_out:
-            self._note(f"regions of the type {_NO_OBJECT} are not objects, and are left out.", num_left_out)
+        objects = [line for line in lines if line[0] != _NO_OBJECT]
+        if len(objects) < len(lines):
+            self._note(f"regions of the type {_NO_OBJECT} are not objects, and are left out.", len(lines) - len(objects))
+        shapes = self._read_shapes(objects, self._read_shape, "object")
         has_scores = any(len(line) > 15 for line in lines)
-        others = _UNUSED if has_scores else _UNUSED[:-1]
-        return self._make_annotation("", shapes, None, others=others if shapes else ())
+        self.unused_fields.add((*_UNUSED, *(["score"] if has_scores else [])) if shapes else ())
+        return self._make_annotation("", shapes, None)
 
-    def _read_shape(self, columns: list[str]) -> Shape | None:
+    def _read_shape(self, columns: list[str]) -> Shape:
         if len(columns) not in (15, 16):
             raise InvalidInput("bad_annotation", f"has {len(columns)} columns; it must have 15, or 16 with a score")
-        if columns[0] == _NO_OBJECT:
-            return None
-        label = read_label(columns[0], self._label_names)
-        try:
-            left, top, right, bottom = (read_coordinate(text, "a box side of") for text in columns[4:8])
-            truncated, occluded = (read_coordinate(text, name) for text, name in zip(columns[1:3], ("truncation", "occlusion")))
-            if not (0 <= truncated <= 1 or truncated == -1):
-                raise InvalidInput("bad_annotation", f"has truncation {shown(columns[1])}; it must be 0 to 1, or -1")
-            if occluded not in range(-1, _MAX_OCCLUDED + 1):
-                raise InvalidInput("bad_annotation", f"has occlusion {shown(columns[2])}; it must be -1, 0, 1, 2 or 3")
-            outline = rectangle(left, top, right - left, bottom - top)
-        except InvalidInput as error:
-            raise InvalidInput(error.reason, f"({label}) {error}") from None
-        return Shape(label, outline, {"occluded": int(occluded), "truncated": truncated})
+        truncated, occluded = (read_coordinate(text, name) for text, name in zip(columns[1:3], ("truncation", "occlusion")))
+        if not (0 <= truncated <= 1 or truncated == -1):
+            raise InvalidInput("bad_annotation", f"has truncation {shown(columns[1])}; it must be 0 to 1, or -1")
+        if occluded not in range(-1, _MAX_OCCLUDED + 1):
+            raise InvalidInput("bad_annotation", f"has occlusion {shown(columns[2])}; it must be -1, 0, 1, 2 or 3")
+        left, top, right, bottom = (read_coordinate(text, "a box side of") for text in columns[4:8])
+        outline = rectangle(left, top, right - left, bottom - top)
+        return Shape(self._read_label(columns[0]), outline, {"occluded": int(occluded), "truncated": truncated})

@@ -7,6 +7,7 @@ field `imageData` of the JSON file is used.
 import base64
 import binascii
 import posixpath
+import math
 import re
 from typing import Any, Mapping, Sequence
 
@@ -14,25 +15,11 @@ from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.sources.annotations.annotation_source import Annotation
-from beam_pipelines.sources.annotations.paired_files import PairedNames
 from beam_pipelines.sources.annotations.paired_source import PairedSource
-from beam_pipelines.sources.annotations.recognition import recognise_paired
-from beam_pipelines.sources.annotations.shapes import (
-    Outline,
-    Shape,
-    bitmap,
-    circle,
-    polygon,
-    read_image_size,
-    read_label,
-    read_points,
-    read_shapes,
-    rectangle,
-)
+from beam_pipelines.sources.annotations.shapes import Outline, Shape, bitmap, ellipse, polygon, read_image_size, read_points, rectangle
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.files.label_files import LABELME
-from beam_pipelines.sources.input_names import InputNames, Recognition
 
 _MAX_TEXT_BYTES = 4 << 20  # of a JSON file without `imageData`
 _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=]*)"')
@@ -51,54 +38,37 @@ class LabelMe(PairedSource):
         synonyms=("anylabeling", "x-anylabeling"),
         has_image_classes=True,
     )
-    names = PairedNames(".json", ("annotations", "annotation", "json", "jsons", "labels", "labelme"))
-    file_kind = "JSON file"
+    file_format, file_kind = LABELME, "JSON file"
+    extensions, folders = (".json",), ("annotations", "annotation", "json", "jsons", "labels", "labelme")
     max_bytes = 64 << 20
     image_name_field = "imagePath"
     may_embed = True
     class_fields = (_FLAGS,)
-
-    @classmethod
-    def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a folder of LabelMe JSON files, with or without images."""
-        return recognise_paired(cls.kind, names, LABELME, "*.json", cls.names.annotation_folders)
 
     def parse(self, data: bytes) -> Annotation:
         """Parses a JSON file. Raises `InvalidInput` if the file is invalid."""
         embedded = _IMAGE_DATA.search(data)
         content = _read_content(data[: embedded.start(1)] + data[embedded.end(1) :] if embedded else data)
         image_size = read_image_size(content.get("imageHeight"), content.get("imageWidth"))
-        others: set[str] = set()
-        shapes = read_shapes(content["shapes"], lambda entry: self._read_shape(entry, image_size, others))
-        flags = content.get(_FLAGS)
+        shapes = self._read_shapes(content["shapes"], lambda entry: self._read_shape(entry, image_size))
+        flags, file_name = content.get(_FLAGS), content.get("imagePath")
         classes = [name for name, is_set in flags.items() if is_set is True] if isinstance(flags, dict) else []
-        file_name = content.get("imagePath")
-        return self._make_annotation(
-            file_name if isinstance(file_name, str) else "",
-            shapes if self._has_objects else (),
-            image_size,
-            {_FLAGS: classes},
-            others=[*sorted(others), *self._unused_classes({_FLAGS: classes})],
-            image=embedded[1] if embedded else b"",
-        )
+        file_name = file_name if isinstance(file_name, str) else ""
+        return self._make_annotation(file_name, shapes, image_size, {_FLAGS: classes}, embedded[1] if embedded else b"")
 
     def decode_image(self, image: bytes) -> bytes:
         """Decodes `imageData`. Raises `InvalidInput` if it is not base64."""
         return _decode(image, "imageData")
 
-    def _read_shape(self, entry: Any, image_size: tuple[int, int] | None, others: set[str]) -> Shape | None:
+    def _read_shape(self, entry: Any, image_size: tuple[int, int] | None) -> Shape | None:
         if not isinstance(entry, dict):
             raise InvalidInput("bad_annotation", f"is {shown(entry)}; it must be an object")
         kind = entry.get("shape_type") or "polygon"
         if kind in _WITHOUT_AREA:
-            others.add(f"shapes of type {kind}")
+            self.unused_fields.add([f"shapes of type {kind}"])
             return None
-        label = read_label(entry.get("label"), self._label_names)
-        others.update(name for name in _UNUSED if entry.get(name) not in (None, "", {}, []))
-        try:
-            return Shape(label, _read_outline(kind, entry, image_size))
-        except InvalidInput as error:
-            raise InvalidInput(error.reason, f"({printable(label)}) {error}") from None
+        self.unused_fields.add(name for name in _UNUSED if entry.get(name) not in (None, "", {}, []))
+        return Shape(self._read_label(entry.get("label")), _read_outline(kind, entry, image_size))
 
     def _stated_folders(self, path: str, folders: Sequence[str]) -> Sequence[str]:
         return [posixpath.dirname(path), *folders]
@@ -129,7 +99,8 @@ def _read_outline(kind: Any, entry: Mapping[str, Any], image_size: tuple[int, in
         return _read_bitmap(entry, image_size)
     if kind == "circle":
         center, edge, *_ = read_points(entry.get("points"), 2)
-        return circle(center, edge)
+        radius = math.dist(center, edge)
+        return ellipse(center, radius, radius)
     if kind == "rectangle":
         xs, ys = zip(*read_points(entry.get("points"), 2))
         return rectangle(min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys))

@@ -17,28 +17,16 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.annotations.annotation_source import Annotation
-from beam_pipelines.sources.annotations.json_events import json_errors, json_events, read_list_or_map, read_value, skip_value
-from beam_pipelines.sources.annotations.listed_source import ANNOTATION_FOLDERS, AnnotatedImage, ListedSource
-from beam_pipelines.sources.annotations.recognition import recognise_content
-from beam_pipelines.sources.annotations.shapes import (
-    Outline,
-    Shape,
-    ellipse,
-    polygon,
-    read_coordinate,
-    read_label,
-    read_points,
-    read_shapes,
-    rectangle,
-)
+from beam_pipelines.sources.annotations.json_stream import open_json, read_entries, read_value, skip_value
+from beam_pipelines.sources.annotations.listed_source import ListedSource
+from beam_pipelines.sources.annotations.shapes import Outline, Shape, ellipse, polygon, read_coordinate, read_points, rectangle
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.cells.objects import ONLY_CLASS
 from beam_pipelines.sources.files.label_files import VIA
-from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.rows.lines import MAX_LINE
 from beam_pipelines.storage.files import open_file
-from beam_pipelines.storage.input_errors import listing_error
+from beam_pipelines.storage.input_errors import read_errors
 from tf_input.dataset_format import LABEL, OBJECTS
 
 _MAX_DEPTH = 6  # entry, regions, region, shape_attributes, points
@@ -58,14 +46,8 @@ class Via(ListedSource):
         synonyms=("vgg", "via_json", "via_csv"),
         has_image_classes=True,
     )
-    extensions = (".json", ".csv")
-    file_format = VIA
+    file_format, extensions = VIA, (".json", ".csv")
     class_fields = None
-
-    @classmethod
-    def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a file of the VGG Image Annotator, or a folder that contains one."""
-        return next(filter(None, (recognise_content(names, VIA, f"*{end}", ANNOTATION_FOLDERS) for end in cls.extensions)), None)
 
     def _find_labels(self) -> Sequence[Column] | None:
         """Returns the label columns, and chooses the attribute that contains the classes of regions.
@@ -107,7 +89,7 @@ class Via(ListedSource):
         regions: set[str] = set()
         files: set[str] = set()
         has_regions = False
-        for entry in itertools.islice(_read_entries(path, path.rpartition("/")[2]), _NUM_PROBED):
+        for _, entry in itertools.islice(self.read(path, path.rpartition("/")[2]), _NUM_PROBED):
             files.update(name for name, value in _attributes(entry.get("file_attributes")).items() if _classes(value))
             for region in _regions(entry):
                 has_regions = True
@@ -115,46 +97,35 @@ class Via(ListedSource):
                     regions.update(_attributes(region.get("region_attributes")))
         return regions, files, has_regions
 
-    def read(self, path: str, name: str) -> Iterator[AnnotatedImage]:
-        for entry in _read_entries(path, name):
+    def read(self, path: str, name: str) -> Iterator[tuple[Sequence[str], Mapping[str, Any]]]:
+        for entry in _read_csv(path, name) if path.lower().endswith(".csv") else _read_json(path, name):
+            entry = entry if isinstance(entry, dict) else {"filename": entry}
             file_name = entry.get("filename")
-            names = [file_name if isinstance(file_name, str) and file_name else "?"]
-            try:
-                yield AnnotatedImage(names, self._parse(entry, names[0]))
-            except InvalidInput as error:
-                yield AnnotatedImage(names, error)
+            yield [file_name if isinstance(file_name, str) and file_name else "?"], entry
 
-    def _parse(self, entry: Mapping[str, Any], name: str) -> Annotation:
+    def parse(self, entry: Mapping[str, Any]) -> Annotation:
+        file_name = entry.get("filename")
         if problem := entry.get("problem"):
             raise problem
-        if name == "?":
-            raise InvalidInput("bad_annotation", f"'filename' is {shown(entry.get('filename'))}; it must be the name of an image")
-        others: set[str] = set()
-        regions = _regions(entry) if self._has_objects else []
-        shapes = read_shapes(regions, lambda region: self._read_shape(region, others), "region")
-        attributes = _attributes(entry.get("file_attributes"))
-        classes = {field: _classes(value) for field, value in attributes.items()}
-        used = [column.names[0] for column in self._class_columns]
-        others.update(f"file attribute {field}" for field, found in classes.items() if found and field not in used)
-        return self._make_annotation(name, shapes, None, classes, sorted(others))
+        if not isinstance(file_name, str) or not file_name:
+            raise InvalidInput("bad_annotation", f"'filename' is {shown(file_name)}; it must be the name of an image")
+        shapes = self._read_shapes(_regions(entry), self._read_shape, "region")
+        classes = {field: _classes(value) for field, value in _attributes(entry.get("file_attributes")).items()}
+        return self._make_annotation(file_name, shapes, None, classes)
 
-    def _read_shape(self, region: Any, others: set[str]) -> Shape | None:
+    def _read_shape(self, region: Any) -> Shape | None:
         shape = region.get("shape_attributes") if isinstance(region, dict) else None
         if not isinstance(shape, dict):
             raise InvalidInput("bad_annotation", f"is {shown(region)}; it must have shape_attributes")
         kind = shape.get("name")
         if kind in _WITHOUT_AREA:
-            others.add(f"regions of type {kind}")
+            self.unused_fields.add([f"regions of type {kind}"])
             return None
+        if not isinstance(kind, str) or kind not in _OUTLINES:
+            raise InvalidInput("bad_annotation", f"has the shape {shown(kind)}, which is unknown")
         attributes = _attributes(region.get("region_attributes"))
-        others.update(f"region attribute {name}" for name in attributes if name != self._attribute)
-        label = read_label(self._class_of(attributes), self._label_names)
-        try:
-            if kind not in _OUTLINES:
-                raise InvalidInput("bad_annotation", f"has the shape {shown(kind)}, which is unknown")
-            return Shape(label, _OUTLINES[kind](shape))
-        except InvalidInput as error:
-            raise InvalidInput(error.reason, f"({printable(label)}) {error}") from None
+        self.unused_fields.add(f"region attribute {name}" for name in attributes if name != self._attribute)
+        return Shape(self._read_label(self._class_of(attributes)), _OUTLINES[kind](shape))
 
     def _class_of(self, attributes: Mapping[str, Any]) -> Any:
         if self._attribute is None:
@@ -190,23 +161,16 @@ def _regions(entry: Mapping[str, Any]) -> list[Any]:
     return regions if isinstance(regions, list) else [*regions.values()] if isinstance(regions, dict) else []
 
 
-def _read_entries(path: str, name: str) -> Iterator[Mapping[str, Any]]:
-    """Yields the entries of a JSON or CSV file in the structure of a JSON export."""
-    entries = _read_csv(path, name) if path.lower().endswith(".csv") else _read_json(path, name)
-    return (entry if isinstance(entry, dict) else {"filename": entry} for entry in entries)
-
-
 def _read_json(path: str, name: str) -> Iterator[Any]:
-    with json_errors(name), open_file(path) as file:
-        events = json_events(file)
+    with open_json(path, name) as events:
         if next(events)[0] != "start_map":
             raise UserError(f"{printable(name)}: not a JSON object. Export the annotations as JSON or CSV.")
         for event, key in events:
-            if event == "end_map":  # The parser raises an error if data follows the object.
-                continue
+            if event == "end_map":
+                return
             event, value = next(events)
             if key == "_via_img_metadata" and event == "start_map":
-                yield from (entry for _, entry in read_list_or_map(events, event, _MAX_DEPTH))
+                yield from (entry for _, entry in read_entries(events, event, _MAX_DEPTH))
             elif key.startswith("_via"):
                 skip_value(events, event)
             else:
@@ -214,9 +178,10 @@ def _read_json(path: str, name: str) -> Iterator[Any]:
 
 
 def _read_csv(path: str, name: str) -> Iterator[Any]:
+    """Yields the entries of a CSV file in the structure of a JSON export."""
     csv.field_size_limit(MAX_LINE)  # The limit applies to the whole process. The default is 131,072 characters.
     try:
-        with open_file(path) as file:
+        with read_errors(path, name), open_file(path) as file:
             text = io.TextIOWrapper(file, "utf-8-sig", newline="")
             rows = csv.DictReader(iter(functools.partial(text.readline, MAX_LINE), ""))
             rows.fieldnames = [field.lstrip("#") for field in rows.fieldnames or ()]
@@ -224,8 +189,6 @@ def _read_csv(path: str, name: str) -> Iterator[Any]:
                 yield _combine(file_name, of_image)
     except (csv.Error, UnicodeDecodeError) as error:
         raise UserError(f"{printable(name)}: not a CSV file in UTF-8: {printable(str(error)[:200])}. Export it again.") from None
-    except OSError as error:
-        raise listing_error(error, path, f"{printable(name)} cannot be read: {error.strerror or error}") from error
 
 
 def _combine(file_name: Any, rows: Iterator[Mapping[str, Any]]) -> Mapping[str, Any]:

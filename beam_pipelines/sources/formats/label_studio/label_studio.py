@@ -5,7 +5,6 @@ annotation that is not cancelled is used.
 """
 
 import dataclasses
-import functools
 import itertools
 import json
 from typing import Any, Iterator, Mapping, Sequence
@@ -14,30 +13,18 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.annotations.annotation_source import Annotation
-from beam_pipelines.sources.annotations.listed_source import ANNOTATION_FOLDERS, AnnotatedImage, ListedSource
-from beam_pipelines.sources.annotations.recognition import recognise_content
-from beam_pipelines.sources.annotations.shapes import (
-    Outline,
-    Shape,
-    bitmap,
-    ellipse,
-    polygon,
-    read_coordinate,
-    read_image_size,
-    read_label,
-    read_points,
-    read_shapes,
-    rectangle,
-    rotated,
-)
+from beam_pipelines.sources.annotations.listed_source import ListedSource
+from beam_pipelines.sources.annotations.shapes import Outline, Shape, bitmap, ellipse, polygon, rectangle, rotated
+from beam_pipelines.sources.annotations.shapes import read_coordinate, read_image_size, read_points
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.files.label_files import LABEL_STUDIO
 from beam_pipelines.sources.formats.label_studio.brush import decode_brush
 from beam_pipelines.sources.formats.label_studio.tasks import Task, read_tasks
-from beam_pipelines.sources.input_names import InputNames, Recognition
 from tf_input.dataset_format import LABEL
 
 _NUM_PROBED = 200
+_SEVERAL = "tasks have several annotations. The first annotation that is not cancelled is used."
+_SIDES = ("original_width", "original_height", "image_rotation")
 
 
 class LabelStudio(ListedSource):
@@ -50,15 +37,9 @@ class LabelStudio(ListedSource):
         synonyms=("labelstudio", "label-studio"),
         has_image_classes=True,
     )
-    extensions = (".json",)
-    file_format = LABEL_STUDIO
+    file_format, extensions = LABEL_STUDIO, (".json",)
     is_relative = True
     class_fields = None
-
-    @classmethod
-    def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a JSON export of Label Studio, or a folder that contains one."""
-        return recognise_content(names, LABEL_STUDIO, "*.json", ANNOTATION_FOLDERS)
 
     def _find_labels(self) -> Sequence[Column] | None:
         """Returns the label columns. By default, choices are the label if the first tasks have choices but no shapes."""
@@ -80,47 +61,38 @@ class LabelStudio(ListedSource):
         self.resolved = dataclasses.replace(self._config.source, labels=(column,))
         return (column,)
 
-    def read(self, path: str, name: str) -> Iterator[AnnotatedImage]:
+    def read(self, path: str, name: str) -> Iterator[tuple[Sequence[str], Task]]:
         for task in read_tasks(path, name):
             if task.has_more:
-                self._note("tasks have several annotations. The first annotation that is not cancelled is used.")
-            if not task.names:
-                continue
-            try:
-                if task.problem and self.features:
-                    raise task.problem
-                yield AnnotatedImage(task.names, self._parse(task))
-            except InvalidInput as error:
-                yield AnnotatedImage(task.names, error)
+                self._note(_SEVERAL)
+            if task.names:
+                yield task.names, task
 
-    def _parse(self, task: Task) -> Annotation:
-        others = {*task.others, *self._unused_classes(task.classes)}
-        sizes: set[tuple[int, int] | None] = set()
-        read = functools.partial(self._read_shape, others=others, sizes=sizes)
-        shapes = read_shapes(task.regions, read, "region") if self._has_objects else ()
+    def parse(self, entry: Task) -> Annotation:
+        if entry.problem and self.features:
+            raise entry.problem
+        self.unused_fields.add(entry.others)
+        sizes: set[tuple[int, int]] = set()
+        shapes = self._read_shapes(entry.regions, lambda region: self._read_shape(region, sizes), "region")
         if len(sizes) > 1:
             raise InvalidInput("size_mismatch", f"regions refer to images of different sizes: {sorted(sizes)}")
-        return self._make_annotation(task.names[0], shapes, next(iter(sizes), None), task.classes, sorted(others))
+        return self._make_annotation(entry.names[0], shapes, next(iter(sizes), None), entry.classes)
 
-    def _read_shape(self, value: Mapping[str, Any], others: set[str], sizes: set) -> Shape | None:
+    def _read_shape(self, value: Mapping[str, Any], sizes: set[tuple[int, int]]) -> Shape | None:
         kind = value["type"]
         field = next((field for field in _OUTLINES if field in value), None)
         if field is None:  # such as a keypoint
-            others.add(f"regions of type {kind}")
+            self.unused_fields.add([f"regions of type {kind}"])
             return None
         labels = value.get(kind)
         if not isinstance(labels, list) or len(labels) != 1:
             raise InvalidInput("bad_label", f"has the {kind} {shown(labels)}; it must have one class")
-        label = read_label(labels[0], self._label_names)
-        try:
-            size = read_image_size(value.get("original_height"), value.get("original_width"))
-            if size is None or value.get("image_rotation"):
-                stated = {side: value.get(side) for side in ("original_width", "original_height", "image_rotation")}
-                raise InvalidInput("size_mismatch", f"has {shown(stated)}; it needs an image size and no rotation of the image")
-            sizes.add(size)
-            return Shape(label, _OUTLINES[field](value, *size))
-        except InvalidInput as error:
-            raise InvalidInput(error.reason, f"({printable(label)}) {error}") from None
+        size = read_image_size(value.get("original_height"), value.get("original_width"))
+        if size is None or value.get("image_rotation"):
+            stated = {side: value.get(side) for side in _SIDES}
+            raise InvalidInput("size_mismatch", f"has {shown(stated)}; it needs an image size and no rotation of the image")
+        sizes.add(size)
+        return Shape(self._read_label(labels[0]), _OUTLINES[field](value, *size))
 
 
 def _percent(value: Mapping[str, Any], name: str, side: int) -> float:

@@ -7,9 +7,8 @@ from typing import Any, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
-from beam_pipelines.sources.annotations.json_events import json_errors, json_events, read_list_or_map
+from beam_pipelines.sources.annotations.json_stream import open_json, read_entries
 from beam_pipelines.sources.cells.cells import shown
-from beam_pipelines.storage.files import open_file
 
 _MAX_DEPTH = 10  # task, annotations, annotation, result, result, value, points, point
 _MAX_FOLDERS = 8
@@ -50,13 +49,12 @@ def read_tasks(path: str, name: str) -> Iterator[Task]:
     Raises:
         UserError: The file is not a JSON list.
     """
-    with json_errors(name), open_file(path) as file:
-        events = json_events(file)
+    with open_json(path, name) as events:
         event, _ = next(events)
         if event != "start_array":
             raise UserError(f"{printable(name)}: not a JSON list of tasks. Export the project as JSON or JSON-MIN.")
         last_id, has_more = None, False
-        for number, entry in read_list_or_map(events, event, _MAX_DEPTH):
+        for number, entry in read_entries(events, event, _MAX_DEPTH):
             if not isinstance(entry, dict):
                 problem = InvalidInput("bad_annotation", f"the task is {shown(entry)}; it must be an object")
                 yield Task([f"task {number}"], problem=problem)
@@ -66,14 +64,11 @@ def read_tasks(path: str, name: str) -> Iterator[Task]:
                 yield Task([], has_more=not has_more)  # JSON-MIN has one row per annotation.
                 has_more = True
                 continue
-            has_more = False
-            last_id = entry.get("id")
+            has_more, last_id = False, entry.get("id")
             try:
                 yield _read_task(entry) if is_complete else _read_row(entry)
             except InvalidInput as error:
                 yield Task([f"task {shown(entry.get('id', number))}"], problem=error)
-        for _ in events:  # The parser raises an error if data follows the list.
-            pass
 
 
 def _read_task(entry: Mapping[str, Any]) -> Task:
