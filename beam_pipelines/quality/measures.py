@@ -57,7 +57,6 @@ class Measure:
         actual: The value for the actual order.
         chance: The mean value over random permutations.
         sorted: The value for records that are sorted by label, or in source order.
-        p_value: The fraction of orders that are at least as bad.
         share: The position of the actual order on a scale from random order (0) to sorted order (1).
         counts: Whether the measure is informative. If a random permutation is as bad as sorted records, it is not.
     """
@@ -66,7 +65,6 @@ class Measure:
     actual: float
     chance: float
     sorted: float
-    p_value: float
     share: float
     counts: bool
 
@@ -113,10 +111,7 @@ def assess(order: LabelOrder, seed: int = 0) -> Quality:
     counting = [element for element in measures if element.counts]
     if not counting:
         return Quality(UNKNOWN, None, measures, worst, num_permutations)
-    if num_permutations < NUM_PERMUTATIONS:
-        p_value = min(1.0, len(counting) * min(item.p_value for item in counting))
-    else:
-        p_value = _joint_p_value({member.name: (actual[member.name], permuted[member.name]) for member in counting})
+    p_value = _p_value({member.name: (actual[member.name], permuted[member.name]) for member in counting})
     share = max(entry.share for entry in counting)
     is_chance = p_value > SIGNIFICANCE or share < _MIN_SHARE
     verdict = SHUFFLED if is_chance else PARTLY if share < _MOST else UNSHUFFLED
@@ -203,21 +198,23 @@ def _compare(name: str, actual: np.ndarray, permuted: np.ndarray, by_label: np.n
     chance = others.mean()
     share = min(1.0, max(0.0, (bad - chance) / (worst - chance))) if worst > chance else 0.0
     counts = bool(worst > others.max() + _ROUNDING)
-    return Measure(name, float(actual[0]), float(np.abs(permuted).mean()), float(by_label[0]), _p_value(bad, others), float(share), counts)
+    return Measure(name, float(actual[0]), float(np.abs(permuted).mean()), float(by_label[0]), float(share), counts)
 
 
-def _p_value(bad: float, others: np.ndarray) -> float:
-    """Returns the p-value of a measure. With few permutations, Cantelli's inequality is used."""
-    as_bad = int(np.count_nonzero(others >= bad - _ROUNDING))
+def _p_value(measures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
+    """Returns the p-value of the most extreme of several measures. With few permutations, Cantelli's inequality is used.
+
+    Args:
+        measures: For each measure, its value for the actual order, [1], and for the permutations, [num_permutations].
+    """
+    deviations = []
+    for name, (actual, permuted) in measures.items():
+        bad = _badness(name, permuted)
+        deviations.append((_badness(name, np.concatenate([actual, permuted])) - bad.mean()) / max(bad.std(), _ROUNDING))
+    largest, *others = np.max(deviations, axis=0)
+    as_bad = int(np.count_nonzero(others >= largest - _ROUNDING))
     p_value = (1 + as_bad) / (1 + len(others))
     if as_bad or len(others) >= NUM_PERMUTATIONS:
         return p_value
-    deviation = float((bad - others.mean()) / max(others.std(), _ROUNDING))
+    deviation = float((largest - np.mean(others)) / max(np.std(others), _ROUNDING))
     return min(p_value, 1 / (1 + deviation**2))
-
-
-def _joint_p_value(measures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
-    """Returns the combined p-value of several measures, from the most extreme measure of each order."""
-    badness = [_badness(name, np.concatenate(both)) for name, both in measures.items()]
-    largest = np.max([(bad - bad.mean()) / max(bad.std(), _ROUNDING) for bad in badness], axis=0)
-    return _p_value(largest[0], largest[1:])

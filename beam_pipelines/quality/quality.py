@@ -106,9 +106,9 @@ def _describe(path: str, split_quality: SplitQuality) -> Iterator[str]:
     yield (
         f"{where}: records: {num_records:,}, shards: {num_shards:,}, label: {printable(labels.labels_are)}"
     )
-    rows = [("", "actual", "random", "sorted", "p"), *(_row(measure) for measure in quality.measures)]
+    rows = [("", "actual", "random", "sorted"), *(_row(measure) for measure in quality.measures if measure.counts)]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    for first, *others in rows if quality.measures else ():
+    for first, *others in rows if len(rows) > 1 else ():
         yield "  ".join([f"  {first.ljust(widths[0])}", *(cell.rjust(width) for cell, width in zip(others, widths[1:]))])
     if quality.worst_shard is not None:
         yield f"  most different shard: {printable(labels.shard_names[quality.worst_shard])}"
@@ -118,18 +118,14 @@ def _describe(path: str, split_quality: SplitQuality) -> Iterator[str]:
 
 def _row(measure: Measure) -> tuple[str, ...]:
     title = _WORDS.get(measure.name) or f"labels in {int(measure.name.removeprefix('labels_in_')):,} records"
-    return (
-        title,
-        *(_number(value) for value in (measure.actual, measure.chance, measure.sorted)),
-        f"{measure.p_value:.2g}" if measure.counts else "not informative",
-    )
+    return title, *map(_number, (measure.actual, measure.chance, measure.sorted))
 
 
 def _reason(quality: Quality) -> str:
     if quality.p_value is None:
         return "the test cannot distinguish sorted records from random records"
     worst = max((measure for measure in quality.measures if measure.counts), key=lambda item: item.share)
-    chance = f"p = {quality.p_value:.2g} for all measures together, from {quality.num_permutations:,} permutations"
+    chance = f"p = {quality.p_value:.2g}, from {quality.num_permutations:,} permutations"
     if quality.verdict != SHUFFLED:
         return f"{worst.share:.0%} of the way from random to sorted; {chance}"
     return (

@@ -285,7 +285,7 @@ def test_reason_of_a_verdict_is_printed(
     tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
 ) -> None:
     for labels, code, reason in (
-        (np.repeat([0, 1], 60), 1, "100% of the way from random to sorted; p = 0.001 "),
+        (np.repeat([0, 1], 60), 1, "100% of the way from random to sorted; p = 0.001,"),
         (np.zeros(8, int), 0, "cannot distinguish"),
     ):
         path = write_labels(tmp_path / f"{len(labels)}", labels)
