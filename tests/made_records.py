@@ -11,7 +11,6 @@ from PIL import Image
 
 import tf_input
 from tf_input.dataset_format import (
-    FEATURE_KINDS,
     MANIFEST,
     NO_LABEL,
     STATISTICS,
@@ -102,7 +101,7 @@ def write_dataset(
 def _serialize(features: Sequence[Feature], values: Values) -> bytes:
     """Serializes an example. The schema determines the type of each feature."""
     convert = {"bytes": lambda value: value, "int64": _integers, "float": _floats}
-    return example({feature.name: convert[FEATURE_KINDS[feature.kind]](values[feature.name]) for feature in features})
+    return example({feature.name: convert[feature.storage](values[feature.name]) for feature in features})
 
 
 def _integers(value: Any) -> np.ndarray:

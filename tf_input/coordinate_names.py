@@ -5,7 +5,7 @@ Writer and reader share this module. It uses only the standard library.
 
 import re
 
-from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.dataset_format import Feature
 
 NUM_DISTINCT = 5  # with fewer distinct values, the range of the values is not considered
 _MAX_FRACTION = 1.5  # larger values are pixels, not fractions of a side
@@ -19,7 +19,7 @@ _SCALAR_NAMES = re.compile(r"[xy]\d*|[xy]_?(min|max|center)|c[xy]")
 
 def is_number_or_list(feature: Feature) -> bool:
     """Returns whether a feature is a number, or a list or matrix of numbers, but not a dense target."""
-    is_number = feature.kind in ("float", "integer", "tensor") and not feature.name.startswith(f"{OBJECTS}/")
+    is_number = feature.is_numeric and not feature.is_of_objects
     return is_number and len(feature.shape) <= _MAX_DIMENSIONS
 
 

@@ -634,7 +634,7 @@ def _is_bytes(value: Any) -> bool:
 
 
 def _is_multi_label(feature: Feature | None) -> bool:
-    return feature is not None and feature.kind == "class_label" and feature.is_ragged
+    return feature is not None and feature.is_categorical and feature.is_ragged
 
 
 # A worker process may receive examples with each of its tasks, so it keeps the datasets that it opened.

@@ -132,9 +132,9 @@ class DatasetFiles:
     def image_size(self, name: str = IMAGE) -> tuple[int, int] | None:
         """Returns the (height, width) of all images of a feature; None if sizes differ or are unknown."""
         image = self.features.get(name)
-        if image is None or image.kind == "pixels" or (is_dense_target(image) and None not in image.shape):
+        if image is None or (image.shape and None not in image.shape and (image.is_image or is_dense_target(image))):
             return image and image.shape[:2]
-        if image.kind not in ("image", "tensor"):
+        if not image.may_be_image:
             return None
         ranges = list(self.side_ranges(name).values())
         if not all(values and values["min"] == values["max"] for values in ranges):
@@ -155,7 +155,7 @@ class DatasetFiles:
         """Returns whether all images of a feature are JPEGs, or were re-encoded in one format."""
         image_statistics = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
         is_given = "format" in (image_statistics.get("reencoded") or {})
-        return self.features[name].kind == "image" and (is_given or set(image_statistics.get("formats") or {}) <= {"jpeg"})
+        return self.features[name].is_image_file and (is_given or set(image_statistics.get("formats") or {}) <= {"jpeg"})
 
     def mean_size(self, name: str = IMAGE) -> tuple[float, float] | None:
         """Returns the mean (height, width) of the images of a feature; None if it is unknown."""
@@ -166,7 +166,7 @@ class DatasetFiles:
     def channels(self) -> int | None:
         """The default number of image channels: 1 if all images are grayscale, otherwise 3. None without images."""
         image = self.features.get(IMAGE)
-        if image is None or image.kind != "image":
+        if image is None or not image.is_image_file:
             return image and image.shape[-1]
         return default_channels(self.statistics)
 

@@ -19,6 +19,7 @@ import zlib
 from typing import Any, BinaryIO, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, TypeVar
 
 from tf_input.regular_files import read_regular
+from tf_input.stored_kinds import FEATURE_KINDS
 
 _T = TypeVar("_T")
 
@@ -46,23 +47,6 @@ NO_LABEL = -1
 WEIGHT = "weight"
 MASK = "mask"
 OBJECTS = "objects"  # prefix of features that have one value per object in an image
-
-# kind of a feature -> storage type in a tf.train.Example
-FEATURE_KINDS: Mapping[str, str] = {
-    "image": "bytes",  # an encoded JPEG or PNG (or WebP if requested)
-    "pixels": "bytes",  # a raw image: uint8 of the feature's shape, row by row
-    "tensor": "bytes",  # numbers of the feature's dtype and shape, little-endian, in C order; see `stored_features`
-    "mask": "bytes",  # a PNG with one channel of 8 or 16 bits: the class of each pixel of the image
-    "text": "bytes",  # UTF-8
-    "class_label": "int64",  # an index into the feature's label names
-    "integer": "int64",
-    "float": "float",
-    "bbox": "float",  # ymin, xmin, ymax, xmax, in 0..1
-    "keypoints": "float",  # x, y and optionally visibility (0, 1 or 2) of each point; x and y in 0..1
-}
-
-# Dtypes of tensors, which NumPy, TensorFlow (`tf.io.decode_raw`) and TensorFlow Datasets can all read.
-TENSOR_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "float16", "float32", "float64")
 
 # Words in the names of training splits and of other splits.
 _TRAINING = {"train", "training", "trn", "trainval"}
@@ -162,23 +146,123 @@ class Feature:
                 f"feature {self.name!r} has kind {self.kind!r}, which does not exist. Use one of "
                 f"{', '.join(FEATURE_KINDS)}."
             )
-        dtypes = {"tensor": TENSOR_DTYPES, "image": ("", "uint16")}.get(self.kind, ("",))
+        dtypes = FEATURE_KINDS[self.kind].dtypes
         if self.dtype not in dtypes:
             allowed = f"Use one of {', '.join(filter(None, dtypes))}." if any(dtypes) else "Leave it empty."
             raise ValueError(f"feature {self.name!r} of kind {self.kind} has dtype {self.dtype!r}. {allowed}")
-        if None in self.shape[1:] and self.kind != "tensor":
+        if None in self.shape[1:] and not self.is_tensor:
             raise ValueError(f"feature {self.name!r} has shape {self.shape}. Only the first dimension may be unknown.")
         _check_points(self)
 
     @property
     def is_ragged(self) -> bool:
         """Whether the number of values differs between examples. An encoded tensor is a single value."""
-        return self.shape[:1] == (None,) and self.kind != "tensor"
+        return self.shape[:1] == (None,) and not self.is_packed
 
     @property
     def stored_shape(self) -> tuple[int | None, ...]:
         """The shape of the stored values. Encoded images, masks and tensors have the shape `()`."""
-        return () if FEATURE_KINDS[self.kind] == "bytes" and self.kind != "text" else self.shape
+        return () if self.is_packed else self.shape
+
+    @property
+    def storage(self) -> str:
+        """The type of the list in a `tf.train.Example`: `bytes`, `int64` or `float`."""
+        return FEATURE_KINDS[self.kind].storage
+
+    @property
+    def value_dtype(self) -> str:
+        """The dtype of the values; empty for text and masks."""
+        return self.dtype or FEATURE_KINDS[self.kind].dtype
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the value is the contents of an image file, as for images and masks."""
+        return FEATURE_KINDS[self.kind].is_file
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the value is stored as one string, whatever its shape: a file or the bytes of numbers."""
+        return self.is_file or FEATURE_KINDS[self.kind].is_raw
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the value is an image with colors, stored as a file or as pixels."""
+        return FEATURE_KINDS[self.kind].is_image
+
+    @property
+    def is_image_file(self) -> bool:
+        """Whether the value is the contents of an image file with colors."""
+        return self.is_image and self.is_file
+
+    @property
+    def may_be_image(self) -> bool:
+        """Whether the feature `image` can have this kind: an image, or a tensor."""
+        return self.is_packed and not self.is_spatial
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether the value is an image or a mask."""
+        return self.is_image or self.is_file
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether the value is an image file with the class of each pixel of `image`."""
+        return self.is_file and self.is_spatial
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the value is stored as the bytes of numbers of any dtype and shape."""
+        return FEATURE_KINDS[self.kind].is_raw and not self.is_image
+
+    @property
+    def is_spatial(self) -> bool:
+        """Whether the value refers to pixels or positions of `image`: a mask, boxes or points."""
+        return FEATURE_KINDS[self.kind].is_spatial
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether values are positions in `image`, such as boxes or points."""
+        return self.is_spatial and not self.is_file
+
+    @property
+    def is_categorical(self) -> bool:
+        """Whether values are classes, as indices into `label_names`."""
+        return FEATURE_KINDS[self.kind].is_categorical
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether values are numbers or strings without a relation to classes or images, stored as a list."""
+        return not (self.is_packed or self.is_categorical or self.is_spatial)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values are strings."""
+        return self.is_plain and self.storage == "bytes"
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether values are numbers without a relation to classes or positions."""
+        return self.is_tensor or (self.is_plain and self.storage != "bytes")
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether values are integers that are stored as a list and are not classes."""
+        return self.is_plain and self.storage == "int64"
+
+    @property
+    def may_be_dense(self) -> bool:
+        """Whether values with three dimensions are dense targets: one value or vector per pixel of `image`."""
+        return self.is_numeric and self.storage != "int64"
+
+    @property
+    def is_of_objects(self) -> bool:
+        """Whether the feature has one value per object in the image."""
+        return self.name.startswith(f"{OBJECTS}/")
+
+    @property
+    def is_only_in_objects(self) -> bool:
+        """Whether the reader returns values only as a part of `objects`, as for boxes."""
+        return FEATURE_KINDS[self.kind].is_only_in_objects
 
     def to_json(self) -> dict[str, Any]:
         """Returns the non-empty JSON fields of the feature. The class names of `label` are omitted, because the
@@ -256,14 +340,14 @@ def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     has_image = any(feature.name == IMAGE for feature in schema)
     taken = {*CATALOG_COLUMNS, *HASH_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
     own = {KEY, WEIGHT, *(("height", "width") if has_image else ())}  # features with fixed columns
-    labels = [feature for feature in schema if feature.kind == "class_label"]
+    labels = [feature for feature in schema if feature.is_categorical]
     values = [
-        item for item in schema if item.kind in ("float", "integer", "text") and not item.shape and not item.is_long and item.name not in own
+        item for item in schema if item.is_plain and not item.shape and not item.is_long and item.name not in own
     ]
     columns = {feature.name: feature for feature in (*labels, *values) if feature.name not in taken}
     for feature in (*labels, *values):
         if (name := feature.name) in taken:
-            prefix = LABEL if feature.kind == "class_label" else "feature"
+            prefix = LABEL if feature.is_categorical else "feature"
             while name in taken or name in columns:
                 name = f"{prefix}_{name}"
             columns[name] = feature
@@ -555,8 +639,8 @@ def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tu
     if IMAGE in features:
         return (IMAGE,)
     objects = [OBJECTS] * (f"{OBJECTS}/bbox" in features)
-    others = [name for name, item in features.items() if not name.startswith(f"{OBJECTS}/") and item.kind != "bbox"]
-    sides = {f"{name}/{side}" for name, entry in features.items() if entry.kind in ("image", "pixels") for side in ("height", "width")}
+    others = [name for name, item in features.items() if not item.is_of_objects and not item.is_only_in_objects]
+    sides = {f"{name}/{side}" for name, entry in features.items() if entry.is_image for side in ("height", "width")}
     return tuple(name for name in (*objects, *others) if name not in (*targets, KEY, WEIGHT, *sides))
 
 

@@ -8,7 +8,7 @@ from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, Feature, default_channels
 from tf_input.decoding import class_weights, feature_checks
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
-from tf_input.decoding.schema import STORED_KINDS, is_other_image, key_parser, parse_examples
+from tf_input.decoding.schema import is_other_image, key_parser, parse_examples
 from tf_input.decoding.targets import with_inputs
 from tf_input.read_config import ReadConfig
 from tf_input.transform.transforms import Transform
@@ -148,4 +148,4 @@ def _stored_size(features: Mapping[str, Feature], names: Collection[str], datase
 
 
 def _is_stored(feature: Feature | None) -> bool:
-    return feature is not None and feature.kind in STORED_KINDS
+    return feature is not None and feature.is_picture

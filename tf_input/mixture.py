@@ -507,9 +507,9 @@ def _naming(name: str) -> Iterator[None]:
 
 def _kind(feature: Feature) -> str:
     """Returns the properties of a feature that must be equal in all components. Encoded images match raw pixels."""
-    if feature.kind == "class_label":
+    if feature.is_categorical:
         return ("any number of classes" if feature.is_ragged else "one class") + " without names" * (not feature.label_names)
-    return "image" if feature.kind == "pixels" else feature.kind
+    return "image" if feature.is_image else feature.kind
 
 
 def _have_equal_options(decoders: Sequence[ExampleDecoder]) -> bool:

@@ -223,7 +223,7 @@ def _numeric_targets(decoder: ExampleDecoder, batch: Any, taken: Collection[str]
         return {}
     targets = batch[1] if isinstance(batch[1], collections.abc.Mapping) else dict.fromkeys(decoder.targets, batch[1])
     features = {name: decoder.features[name] for name in targets if name in decoder.features}
-    numbers = {name: feature.shape for name, feature in features.items() if feature.kind in ("float", "integer")}
+    numbers = {name: feature.shape for name, feature in features.items() if feature.is_numeric and not feature.is_tensor}
     names = [name for name, shape in numbers.items() if len(shape) < 2 and None not in shape]
     return {f"label_{name}" if name in (*taken, OUTPUT, PREDICTED) else name: targets[name].numpy() for name in names}
 

@@ -221,21 +221,21 @@ def record_decoder(
 def _decode(parsed: Mapping[str, Any], feature: Feature, mask_dtype: tf.DType, channels: int) -> tf.Tensor:
     """Decodes a parsed batch of one example to the values that `batches` returns."""
     values = parsed[feature.name]
-    if feature.kind == "image":
+    if feature.is_image_file:
         return decode.decode_image(values[0], channels, tf.as_dtype(feature.dtype or "uint8"))[tf.newaxis]
-    if feature.kind == "tensor":
+    if feature.is_tensor:
         return tensors.decode_tensor(values[0], tensors.stored_shapes(parsed, feature)[0], feature)[tf.newaxis]
-    if feature.kind == "pixels":
+    if feature.is_image:
         return decode.decode_pixels(values, feature.shape)
-    if feature.kind == "mask":
+    if feature.is_mask:
         return tf.cast(decode.decode_masks(values, (None, None)), mask_dtype)
-    if feature.kind == "class_label" and feature.is_ragged and feature.label_names:
+    if feature.is_categorical and feature.is_ragged and feature.label_names:
         return targets.multi_hot(values, len(feature.label_names))
     return values
 
 
 def _python_value(value: Any, feature: Feature) -> Any:
     """Converts a scalar to a Python value, and text to str. Other arrays are returned unchanged."""
-    if feature.kind == "text":
+    if feature.is_text:
         return value.decode() if isinstance(value, bytes) else np.vectorize(bytes.decode, otypes=[object])(value)
     return value.item() if np.ndim(value) == 0 else value

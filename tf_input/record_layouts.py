@@ -33,7 +33,8 @@ import dataclasses
 import re
 from typing import Any, Iterable, Mapping, NamedTuple
 
-from tf_input.dataset_format import IMAGE, KEY, LABEL, MASK, OBJECTS, TENSOR_DTYPES, WEIGHT
+from tf_input.dataset_format import IMAGE, KEY, LABEL, MASK, OBJECTS, WEIGHT
+from tf_input.stored_kinds import TENSOR_DTYPES
 
 # type -> bytes per number
 DTYPES = {dtype: max(1, int("0" + re.sub(r"\D", "", dtype)) // 8) for dtype in TENSOR_DTYPES}

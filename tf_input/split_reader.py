@@ -236,7 +236,7 @@ class SplitReader:
     def decoded_bytes(self, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
         """Returns `memory.decoded_bytes` for the whole split, or for `num_chosen` examples of the split."""
         of_split = self._files.statistics.get("splits", {}).get(self.split, {})
-        tensors = [item for name, item in self._files.features.items() if name != IMAGE and item.kind == "tensor" and None not in item.shape]
+        tensors = [item for name, item in self._files.features.items() if name != IMAGE and item.is_tensor and None not in item.shape]
         per_example = sum(tf.as_dtype(tensor.dtype).size * math.prod(tensor.shape) for tensor in tensors)
         stored = sum(shard.num_bytes for shard in self.shards) - (of_split.get("image_bytes") or 0)
         record_bytes = max(0, stored - self.num_examples * per_example)

@@ -38,7 +38,8 @@ from typing import Collection
 
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.features import kinds
-from tf_input.dataset_format import LABEL, MASK, OBJECTS, TENSOR_DTYPES, Feature
+from tf_input.dataset_format import LABEL, MASK, OBJECTS, Feature
+from tf_input.stored_kinds import TENSOR_DTYPES
 
 _MAX_CLASSES = 1_000_000  # Limit for columns with a flag for each class.
 LIST_KINDS = ("float", "integer", "text")

@@ -107,7 +107,7 @@ def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray,
 
 def read_labels(schema: Iterable[Feature], labels: Sequence[bytes], values: Sequence[bytes], spool: SpoolReader) -> dict[str, list[Label]]:
     """Returns the labels of all inputs for each class feature."""
-    features = [feature for feature in schema if feature.kind == "class_label"]
+    features = [feature for feature in schema if feature.is_categorical]
     labels_by_feature: dict[str, list[Label]] = {feature.name: [] for feature in features}
     others = [feature for feature in features if not _is_one_class(feature)]
     if len(others) < len(features):

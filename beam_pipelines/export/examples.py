@@ -8,12 +8,10 @@ import numpy as np
 from beam_pipelines.images.image_headers import identify
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.shard_records import shard_records
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, Feature, Manifest
+from tf_input.dataset_format import IMAGE, KEY, Feature, Manifest
 
-ENCODED = ("image", "mask")  # Kinds of features that are stored as complete files.
 EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "gif": "gif", "bmp": "bmp"}
 _SUFFIXES = {"jpeg": (".jpg", ".jpeg", ".jpe", ".jfif")}
-_DTYPES = {"bytes": "uint8", "int64": "int64", "float": "float32"}  # of stored values without a dtype
 
 
 class ExportedExample(NamedTuple):
@@ -57,7 +55,7 @@ def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -
         DataError, StorageError: The shard is corrupt or cannot be read. See `shard_records`.
     """
     key = manifest.features.get(KEY)
-    has_key = key is not None and key.kind == "text" and not key.shape
+    has_key = key is not None and key.is_text and not key.shape
     for number, record in enumerate(shard_records(path, manifest.splits[split][shard_index].num_examples)):
         try:
             reader = ExampleReader(record.data)
@@ -69,23 +67,23 @@ def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -
 
 def dtype_of(feature: Feature) -> np.dtype:
     """Returns the dtype of a numeric feature."""
-    return np.dtype(feature.dtype or _DTYPES[FEATURE_KINDS[feature.kind]]).newbyteorder("<")
+    return np.dtype(feature.value_dtype).newbyteorder("<")
 
 
 def read_value(reader: ExampleReader, feature: Feature) -> Any:
     """Reads the value of a feature from an example. See `ExportedExample.value`."""
-    if feature.kind in ENCODED:
+    if feature.is_file:
         data = _one(reader, feature.name)
         if identify(data) not in EXTENSIONS:
             raise BadExampleError(f"feature {feature.name!r} is not a JPEG, PNG, WebP, GIF or BMP image")
         return data
-    if feature.kind == "text":
+    if feature.is_text:
         texts = _read_texts(reader, feature)
         return texts if feature.shape else texts[0]
-    if FEATURE_KINDS[feature.kind] == "bytes":
+    if feature.is_packed:
         return _read_tensor(reader, feature)
     numbers = np.array(reader.values(feature.name), dtype_of(feature))
-    if feature.kind == "class_label" and len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(feature.label_names):
+    if feature.is_categorical and len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(feature.label_names):
         raise BadExampleError(f"feature {feature.name!r} has a class outside of 0 to {len(feature.label_names) - 1}")
     return _in_shape(numbers, feature.shape, feature)
 
@@ -136,7 +134,7 @@ def names_of(labels: np.ndarray, feature: Feature) -> Any:
 
 def file_features(manifest: Manifest) -> Iterator[Feature]:
     """Yields the features that contain encoded files or tensors. `image` is first."""
-    yield from sorted((entry for entry in manifest.schema if entry.kind in (*ENCODED, "pixels", "tensor")), key=lambda item: item.name != IMAGE)
+    yield from sorted((entry for entry in manifest.schema if entry.is_packed), key=lambda item: item.name != IMAGE)
 
 
 def extension_of(data: bytes) -> str:

@@ -41,9 +41,9 @@ class ExportedValues:
     def __init__(self, manifest: Manifest) -> None:
         features = manifest.features
         sides = [features.get(name) for name in ("height", "width")]
-        self._sides = [side for side in sides if side is not None and (side.kind, side.shape) == ("integer", ())]
+        self._sides = [side for side in sides if side is not None and side.is_integer and not side.shape]
         self._image = features.get(IMAGE)
-        has_size = len(self._sides) == 2 or (self._image is not None and (self._image.kind == "image" or len(self._image.shape) > 1))
+        has_size = len(self._sides) == 2 or (self._image is not None and (self._image.is_file or len(self._image.shape) > 1))
         if (BBOX in features or any(item.kind in KINDS for item in manifest.schema)) and not has_size:
             raise UserError(
                 "--to: boxes and keypoints are exported in pixels of their image, and the examples have no image. Choose another "

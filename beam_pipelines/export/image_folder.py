@@ -21,15 +21,15 @@ def class_feature(manifest: Manifest) -> Feature:
         UserError: Examples have no encoded image, no class or several classes.
     """
     image = manifest.features.get(IMAGE)
-    if image is None or image.kind != "image":
+    if image is None or not image.is_image_file:
         problem = "no image" if image is None else f"images without a format ({image.kind})"
         raise UserError(
             f"--to=image_folder needs encoded images, and the examples have {problem}. Choose another format."
         )
     labels = [manifest.features[name] for name in manifest.targets if name in manifest.features]
-    if len(labels) != 1 or labels[0].kind != "class_label" or labels[0].shape:
+    if len(labels) != 1 or not labels[0].is_categorical or labels[0].shape:
         problem = f"targets {printable(', '.join(manifest.targets))}" if manifest.targets else "no class"
-        if len(labels) == 1 and labels[0].kind == "class_label":
+        if len(labels) == 1 and labels[0].is_categorical:
             problem = "several classes"
         raise UserError(
             f"--to=image_folder needs one class per example, and the examples have {problem}. Choose another format."

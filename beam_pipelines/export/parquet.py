@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_pipelines.export.examples import ENCODED, ExportedExample, dtype_of, with_extension
+from beam_pipelines.export.examples import ExportedExample, dtype_of, with_extension
 from beam_pipelines.export.export_objects import BBOX, ExportedValues, object_field
 from beam_pipelines.export.safe_names import safe_path
 from beam_pipelines.features.kinds import KINDS
@@ -50,8 +50,8 @@ def parquet_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> I
         examples: The examples of a shard, in record order.
     """
     features = columns_of(manifest)
-    plain = [feature.name for feature in features if not feature.shape and feature.kind in ("class_label", "integer", "float", "text")]
-    dictionaries = [item.name for item in features if item.name in plain and item.kind in ("class_label", "text")]
+    plain = [feature.name for feature in features if not feature.shape and (feature.is_categorical or feature.is_plain)]
+    dictionaries = [item.name for item in features if item.name in plain and (item.is_categorical or item.is_text)]
     schema, values = _schema(features), ExportedValues(manifest)
     sink = _Sink()
     with pq.ParquetWriter(sink, schema, use_dictionary=dictionaries, write_statistics=plain, **_WRITER) as writer:
@@ -119,9 +119,9 @@ def _schema(features: Sequence[Feature]) -> pa.Schema:
 
 
 def _type(feature: Feature) -> pa.DataType:
-    if feature.kind in ENCODED:
+    if feature.is_file:
         return _IMAGE_TYPE
-    value = pa.string() if feature.kind == "text" else pa.from_numpy_dtype(_dtype_of(feature))
+    value = pa.string() if feature.is_text else pa.from_numpy_dtype(_dtype_of(feature))
     for side in reversed(feature.shape):
         value = pa.list_(value) if side is None else pa.list_(value, side)
     return value
@@ -162,11 +162,11 @@ def _table(examples: Sequence[ExportedExample], features: Sequence[Feature], sch
 
 
 def _column(feature: Feature, values: Sequence[Any], examples: Sequence[ExportedExample]) -> pa.Array:
-    if feature.kind in ENCODED:
+    if feature.is_file:
         paths = [with_extension(safe_path(example.key), value) for example, value in zip(examples, values)]
         return pa.StructArray.from_arrays([pa.array(values, pa.binary()), pa.array(paths, pa.string())], ["bytes", "path"])
-    if feature.kind == "text" or None in feature.shape[1:]:
-        return pa.array([entry if feature.kind == "text" else entry.tolist() for entry in values], _type(feature))
+    if feature.is_text or None in feature.shape[1:]:
+        return pa.array([entry if feature.is_text else entry.tolist() for entry in values], _type(feature))
     flat = np.concatenate([np.zeros(0, _dtype_of(feature)), *(item.ravel() for item in values)])
     column = pa.array(flat, pa.from_numpy_dtype(flat.dtype))
     for side in reversed(feature.shape):

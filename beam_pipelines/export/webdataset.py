@@ -16,7 +16,7 @@ from typing import Any, Iterable, Iterator
 
 import numpy as np
 
-from beam_pipelines.export.examples import ENCODED, ExportedExample, extension_of, file_features, names_of
+from beam_pipelines.export.examples import ExportedExample, extension_of, file_features, names_of
 from beam_pipelines.export.export_objects import ExportedValues, object_field
 from beam_pipelines.export.safe_names import safe_name, safe_stem
 from tf_input.dataset_format import IMAGE, KEY, LABEL, OBJECTS, Feature, Manifest
@@ -38,7 +38,7 @@ def tar_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> Itera
     """
     files = list(file_features(manifest))
     others = [item for item in manifest.schema if item not in files and item.name != KEY]
-    has_class = any(entry.name == LABEL and entry.kind == "class_label" and not entry.shape for entry in manifest.schema)
+    has_class = any(entry.name == LABEL and entry.is_categorical and not entry.shape for entry in manifest.schema)
     exported = ExportedValues(manifest)
     for example in examples:
         name = safe_stem(example.key)
@@ -56,7 +56,7 @@ def tar_chunks(manifest: Manifest, examples: Iterable[ExportedExample]) -> Itera
 
 def _file_member(name: str, feature: Feature, value: bytes | np.ndarray) -> Iterator[bytes]:
     behind = "" if feature.name == IMAGE else f".{safe_name(feature.name)}"
-    if feature.kind in ENCODED:
+    if feature.is_file:
         yield from _member(f"{name}{behind}.{extension_of(value)}", value)
     else:
         file = io.BytesIO()
@@ -66,7 +66,7 @@ def _file_member(name: str, feature: Feature, value: bytes | np.ndarray) -> Iter
 
 def _put(fields: dict[str, Any], feature: Feature, value: Any) -> None:
     """Adds a feature value to the JSON object of an example."""
-    if feature.kind == "class_label":
+    if feature.is_categorical:
         value = names_of(value, feature)
     elif isinstance(value, np.ndarray):
         value = value.tolist()

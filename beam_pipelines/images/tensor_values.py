@@ -12,7 +12,8 @@ import numpy as np
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.npy_header import NpyHeader, read_npy_header
 from beam_pipelines.images.raw_image import RawImage, layout_of
-from tf_input.dataset_format import TENSOR_DTYPES, Feature
+from tf_input.dataset_format import Feature
+from tf_input.stored_kinds import TENSOR_DTYPES
 
 NPY_MAGIC = b"\x93NUMPY"
 _FIRST_ROUNDED = 2.0**53  # Floats of this size or larger may be rounded integers.

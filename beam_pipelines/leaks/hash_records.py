@@ -60,7 +60,7 @@ def hash_records(
     features = {feature.name: feature for feature in schema or ()}
     image = features.get(IMAGE)
     keys: list[str] = []
-    readers = {feature.name: functools.partial(_label, feature=feature) for feature in schema or () if feature.kind == "class_label"}
+    readers = {feature.name: functools.partial(_label, feature=feature) for feature in schema or () if feature.is_categorical}
     if label and label.name:
         readers[label.name] = functools.partial(_foreign_label, feature=label)
     labels: dict[str, list[Label | None]] = {name: [] for name in readers}
@@ -102,7 +102,7 @@ def hash_records(
 
 def _find_image(example: ExampleReader, path: str) -> str:
     for name, feature in sorted(example.features.items()):
-        if feature.kind == "bytes" and any(identify(value) for value in example.values(name)):
+        if feature.storage == "bytes" and any(identify(value) for value in example.values(name)):
             return name
     raise UserError(
         f"{printable(path)}: no feature of the first record is an image file. Its features are "
@@ -134,6 +134,6 @@ def _foreign_label(example: ExampleReader, feature: LabelFeature) -> Label | Non
 
 def _look_at(data: bytes, image: Feature | None) -> np.ndarray | None:
     try:
-        return grey_pixels(data, RawImage(*image.shape)) if image is not None and image.kind == "pixels" else load_for_hash(data, "decode")
+        return grey_pixels(data, RawImage(*image.shape)) if image is not None and image.is_image and image.shape else load_for_hash(data, "decode")
     except InvalidInput:  # The feature is a tensor, or the image is corrupt.
         return None

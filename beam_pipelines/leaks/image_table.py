@@ -120,7 +120,7 @@ def catalog_names(catalog: pa.Table, schema: Sequence[Feature]) -> tuple[pa.Chun
     """Returns the key, the labels and the group of each example in a catalog."""
     labels = {}
     for name, feature in catalog_features(schema).items():
-        if feature.kind == "class_label":
+        if feature.is_categorical:
             column = catalog.column(name)
             labels[feature.name] = column.cast(pa.list_(pa.string()) if pa.types.is_list(column.type) else pa.string())
     return catalog.column("key").cast(pa.string()), labels, catalog.column("group").cast(pa.string())

@@ -96,7 +96,7 @@ def _from_catalogs(directory: str) -> ImageTable | None:
     """Reads a table from catalogs. Returns None if perceptual hashes are missing."""
     manifest = _manifest_of(directory)
     table = manifest and read_table(directory, manifest)
-    return table if table and (manifest.features[IMAGE].kind == "tensor" or table.hashes["has_visual_hash"].any()) else None
+    return table if table and (manifest.features[IMAGE].is_tensor or table.hashes["has_visual_hash"].any()) else None
 
 
 def _from_records(directory: str, config: LeaksConfig, num_processes: int) -> ImageTable:
@@ -147,7 +147,7 @@ def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTa
     _reject_prepared(files.root.path, splits)
     first = files.first_examples()
     label = files.find_label(first)
-    are_numbers = any(feature.kind == "int64" for example in first for name, feature in example.features.items() if name == label.name)
+    are_numbers = any(feature.storage == "int64" for example in first for name, feature in example.features.items() if name == label.name)
     hashed = _hash_all([(f"{files.root.path}/{name}", name, None, label) for name in splits], num_processes)
     named = zip(map(printable, splits.values()), hashed)
     tables = [make_table(split, records.keys, records.labels, None, records.rows) for split, records in named]

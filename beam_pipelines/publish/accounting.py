@@ -82,7 +82,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
 
 def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
     """Yields warnings about 16-bit images that readers decode to 8 bits, and about JPEGs that libjpeg warns about."""
-    are_kept = any(feature.kind == "image" and feature.dtype == "uint16" for feature in listing.schema)
+    are_kept = any(feature.is_image and feature.dtype == "uint16" for feature in listing.schema)
     if (num := sum(facts.num_deep for facts in images.images.values())) and not are_kept:
         yield (
             f"{_count(num, 'image has', 'images have')} 16 bits per channel, but batches have 8. To read all 16 bits, pass --keep_depth, "

@@ -12,7 +12,6 @@ from typing import Any, Iterator, Mapping, Sequence
 from beam_pipelines.publish.summary import batches_call, format_size, label_counts
 from tf_input.dataset_format import (
     DEAD_LETTERS,
-    FEATURE_KINDS,
     OBJECTS,
     NEAR_DUPLICATES,
     Feature,
@@ -115,7 +114,7 @@ def _features(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
 def _classes(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
     splits = list(manifest.splits)
     for feature in manifest.schema:
-        if feature.kind == "class_label":
+        if feature.is_categorical:
             names = feature.label_names[:_MAX_CLASSES]
             counts = [label_counts(statistics, split, feature.name) for split in splits]
             yield f"## Classes of {shown(feature.name)}"
@@ -218,7 +217,7 @@ def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
 
 
 def _parse_by(feature: Feature) -> str:
-    dtype = _TYPES[FEATURE_KINDS[feature.kind]]
+    dtype = _TYPES[feature.storage]
     if feature.is_ragged:
         return f"tf.io.RaggedFeature({dtype})"
     return f"tf.io.FixedLenFeature({[*feature.stored_shape]}, {dtype})"

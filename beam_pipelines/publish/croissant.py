@@ -99,7 +99,7 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
         "references": {"field": {"@id": "splits/name"}},
     }
     features = catalog_features(manifest.schema)
-    kinds = {column: "text" if item.kind == "class_label" else item.kind for column, item in features.items()}
+    kinds = {column: "text" if item.is_categorical else item.kind for column, item in features.items()}
     return {
         "@type": "cr:RecordSet",
         "@id": "examples",

@@ -24,7 +24,7 @@ def class_shares(schema: Iterable[Feature], statistics: Mapping[str, Any]) -> di
     """Returns how the examples of each class are distributed among the splits, as fractions. Omits unused classes."""
     shares = {}
     for feature in schema:
-        if feature.kind == "class_label":
+        if feature.is_categorical:
             counts = {split: label_counts(statistics, split, feature.name) for split in statistics["splits"]}
             totals = {name: sum(of_split[name] for of_split in counts.values()) for name in feature.label_names}
             shares[feature.name] = {

@@ -14,7 +14,6 @@ from beam_pipelines.publish.card import dataset_card
 from beam_pipelines.publish.croissant import describe_dataset
 from tf_input import dataset_format
 from tf_input.dataset_format import (
-    FEATURE_KINDS,
     IMAGE,
     LABEL,
     OBJECTS,
@@ -126,11 +125,11 @@ def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[
         mask_bits: The number of bits per mask pixel, 8 or 16.
         channels: The number of channels of encoded images.
     """
-    plain = {feature.name: _tfds_feature(feature, mask_bits, channels) for feature in manifest.schema if not _is_of_objects(feature)}
+    plain = {feature.name: _tfds_feature(feature, mask_bits, channels) for feature in manifest.schema if not feature.is_of_objects}
     of_objects = {
         feature.name.removeprefix(_OBJECTS): _tfds_value(dataclasses.replace(feature, shape=feature.shape[1:]), mask_bits)
         for feature in manifest.schema
-        if _is_of_objects(feature)
+        if feature.is_of_objects
     }
     if of_objects:
         plain[OBJECTS] = _tfds_sequence(_tfds_dict(of_objects))
@@ -142,12 +141,8 @@ def label_files(manifest: Manifest) -> dict[str, str]:
     return {
         label_file_name(feature.name): "".join(f"{name}\n" for name in feature.label_names)
         for feature in manifest.schema
-        if feature.kind == "class_label" or (feature.kind == "mask" and feature.label_names)
+        if feature.is_categorical or (feature.is_mask and feature.label_names)
     }
-
-
-def _is_of_objects(feature: Feature) -> bool:
-    return feature.name.startswith(_OBJECTS)
 
 
 def _tfds_dict(features: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,7 +171,7 @@ def _tfds_kind(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any
         case "image" | "mask":
             channels, dtype = (channels, feature.dtype or "uint8") if feature.kind == "image" else (1, f"uint{mask_bits}")
             image = {"shape": {"dimensions": ["-1", "-1", str(channels)]}, "dtype": dtype}
-            if feature.kind == "mask":
+            if feature.is_mask:
                 image["encodingFormat"] = "png"
             if feature.label_names:
                 image["label"] = {"numClasses": str(len(feature.label_names))}
@@ -208,7 +203,6 @@ def schema_pbtxt(manifest: Manifest) -> str:
     schema = schema_pb2.Schema()
     for feature in stored_features(manifest.schema):
         column = schema.feature.add(name=feature.name)
-        stored = FEATURE_KINDS[feature.kind]
         if feature.description:
             column.annotation.comment.append(feature.description)
         if feature.is_ragged:
@@ -219,10 +213,10 @@ def schema_pbtxt(manifest: Manifest) -> str:
             column.shape.SetInParent()
             for side in feature.stored_shape:
                 column.shape.dim.add(size=side)
-        column.type = {"bytes": schema_pb2.BYTES, "int64": schema_pb2.INT, "float": schema_pb2.FLOAT}[stored]
-        if feature.kind in ("image", "mask"):
+        column.type = {"bytes": schema_pb2.BYTES, "int64": schema_pb2.INT, "float": schema_pb2.FLOAT}[feature.storage]
+        if feature.is_file:
             column.image_domain.SetInParent()
-        if feature.kind == "class_label":
+        if feature.is_categorical:
             column.int_domain.min = 0
             column.int_domain.max = len(feature.label_names) - 1
             column.int_domain.is_categorical = True
@@ -265,7 +259,7 @@ def recorded_statistics(
     facts: dict[str, Any] = images.to_json()
     if not any(feature.name == IMAGE for feature in schema):
         del facts["images"]
-    if any(feature.kind == "mask" for feature in schema):
+    if any(feature.is_mask for feature in schema):
         facts["mask"] = images.mask_values_to_json()
     facts["splits"] = {
         split: _split_statistics(images.splits[position], schema, qualities[split])
@@ -299,7 +293,7 @@ def label_statistics(counts: Mapping[str, Mapping[int, int]], schema: Sequence[F
         counts: A mapping from class feature to the count of each label.
         schema: The schema of the dataset.
     """
-    labels = {feature.name: feature for feature in schema if feature.kind == "class_label"}
+    labels = {feature.name: feature for feature in schema if feature.is_categorical}
     named = {name: named_counts(counts.get(name, {}), labels[name].label_names) for name in sorted(labels)}
     is_single = LABEL in labels and not labels[LABEL].shape
     facts: dict[str, Any] = {"label_counts": named.pop(LABEL) if is_single else {}}

@@ -58,11 +58,11 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
             yield f"{split}: runs of {', '.join(uninformative)} are not informative: they are as short if the examples are sorted by class"
     yield ""
     for feature in manifest.schema:
-        if feature.kind == "class_label":
+        if feature.is_categorical:
             yield from _class_table(feature, statistics, splits)
             yield from _renumbered(feature)
             yield ""
-        if feature.kind == "mask" and feature.label_names:
+        if feature.is_mask and feature.label_names:
             numbers = [f"{number} {printable(name)}" for number, name in enumerate(feature.label_names)]
             yield f"classes of {feature.name}: {', '.join(numbers[:_MAX_CLASSES])}" + (f" and {len(numbers) - _MAX_CLASSES:,} more" if len(numbers) > _MAX_CLASSES else "")
             yield ""
@@ -71,7 +71,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     if leaks:
         yield from _duplicates(leaks, directory)
     image = manifest.features.get(dataset_format.IMAGE)
-    if image is not None and image.kind == "image" and dataset_format.default_channels(statistics) == 1:
+    if image is not None and image.is_image_file and dataset_format.default_channels(statistics) == 1:
         yield "channels:     1 in batches, because all images are grayscale (batches(channels=3) repeats the channel)"
     formats = statistics.get("images", {}).get("formats") or {}
     if num_arrays := sum(formats.get(name, 0) for name in ("npy", "raw")):
@@ -109,12 +109,12 @@ def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any
     if manifest.is_verbatim:  # the user knows how to parse a record
         return f"batches({split!r}, batch_size=128, parse=lambda record: record)"
     images = _images(manifest)
-    size = ", image_size=224" if any(_differ_in_size(name, statistics) for name, kind in images.items() if kind != "pixels") else ""
+    size = ", image_size=224" if any(_differ_in_size(name, statistics) for name, feature in images.items() if feature.is_file or feature.is_tensor) else ""
     inputs = tuple(name for name in images if name not in manifest.targets)
     inputs = f", inputs={inputs}" if len(inputs) > 1 else ""
     # Lists of floats or strings cannot be padded and weighted value by value.
     targets = [feature for feature in manifest.schema if feature.name in manifest.targets]
-    has_lists = any(feature.shape == (None,) and feature.kind in ("float", "text") for feature in targets)
+    has_lists = any(feature.shape == (None,) and feature.is_plain and not feature.is_integer for feature in targets)
     return f"batches({split!r}, batch_size=128{size}{inputs}{', ragged=' + repr('ragged') if has_lists else ''})"
 
 
@@ -199,14 +199,12 @@ def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
         yield f"labels:       class names are numbers, labels are their indices: {', '.join(shown)}"
 
 
-def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
-    """Returns a mapping from each image feature to its kind. `image` is first."""
+def _images(manifest: dataset_format.Manifest) -> dict[str, dataset_format.Feature]:
+    """Returns the image features by name. `image` is first."""
     first = manifest.features.get(dataset_format.IMAGE)
-    if first is None or first.kind not in ("image", "pixels", "tensor"):
+    if first is None or not first.may_be_image:
         return {}
-    return {first.name: first.kind} | {
-        item.name: item.kind for item in manifest.schema if item is not first and item.kind in ("image", "pixels")
-    }
+    return {first.name: first} | {item.name: item for item in manifest.schema if item.is_image}
 
 
 def _differ_in_size(image: str, statistics: Mapping[str, Any]) -> bool:

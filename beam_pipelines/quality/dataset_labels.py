@@ -56,7 +56,7 @@ def read_dataset_labels(directory: str, label: str | None) -> Iterator[SplitLabe
 
 def _choose(manifest: Manifest, label: str | None, directory: str) -> str | None:
     """Returns the class feature to read, or None if the dataset has no classes."""
-    class_features = [feature.name for feature in manifest.schema if feature.kind == "class_label"]
+    class_features = [feature.name for feature in manifest.schema if feature.is_categorical]
     if label is None:
         return next((name for name in (LABEL, f"{OBJECTS}/{LABEL}", *class_features) if name in class_features), None)
     if label not in class_features:

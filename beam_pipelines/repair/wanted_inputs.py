@@ -188,7 +188,7 @@ def _check_features(source: Source, found: Mapping[str, Collection[Feature]], ma
 
 def _as_listed(feature: Feature) -> tuple[str, str, tuple]:
     """Returns the name, kind and shape of a feature as a source lists it. Sources list `pixels` as `image`."""
-    return (feature.name, "image", ()) if feature.kind == "pixels" else (feature.name, feature.kind, feature.shape)
+    return (feature.name, "image", ()) if feature.is_image else (feature.name, feature.kind, feature.shape)
 
 
 def _describe_features(features: Iterable[tuple[str, str, tuple]]) -> str:

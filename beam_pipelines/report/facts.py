@@ -6,7 +6,7 @@ from beam_pipelines.config.run_options import given_options
 from beam_pipelines.report.contents import Contents
 from beam_pipelines.report.sample import Sample, read_examples
 from beam_pipelines.tfrecord.example_reader import ExampleReader
-from tf_input.dataset_format import FEATURE_KINDS, FORMAT_VERSION, IMAGE, KEY, Feature
+from tf_input.dataset_format import FORMAT_VERSION, IMAGE, KEY, Feature
 
 _MAX_IMAGES, _MAX_FEATURES, _MAX_NAME, _MAX_TEXT = 12, 100, 300, 500
 _NUM_VALUES, _MAX_VALUES, _MAX_VALUE = 3, 6, 120
@@ -66,13 +66,13 @@ def _value(feature: Feature, example: ExampleReader) -> str:
     if name not in example.features:
         return ""
     num = example.count(name)
-    if FEATURE_KINDS[feature.kind] == "bytes" and feature.kind != "text":
+    if feature.is_packed:
         return f"{sum(length for _, length in example.spans(name)):,} bytes"
     shown = []
     for value in example.values(name)[:_MAX_VALUES]:
         if isinstance(value, bytes):
             shown.append(value[:_MAX_NAME].decode(errors="replace"))
-        elif feature.kind == "class_label" and 0 <= value < len(feature.label_names):
+        elif feature.is_categorical and 0 <= value < len(feature.label_names):
             shown.append(feature.label_names[value][:_MAX_NAME])
         else:
             shown.append(f"{value:.6g}" if isinstance(value, float) else str(value))

@@ -99,7 +99,7 @@ def _check_shuffle(qualities: list[ShuffleRow]) -> Iterator[Check]:
 
 def _check_classes(contents: Contents) -> Iterator[Check]:
     for feature in contents.manifest.schema:
-        if feature.kind != "class_label":
+        if not feature.is_categorical:
             continue
         counts = {split: contents.label_counts(split, feature) for split in contents.manifest.splits}
         totals = [sum(of_split.get(name, 0) for of_split in counts.values()) for name in feature.label_names]

@@ -97,7 +97,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         Split(split, manifest.num_examples(split), len(infos), describe_bytes(sum(info.num_bytes for info in infos)))
         for split, infos in manifest.splits.items()
     ]
-    class_features = [feature for feature in manifest.schema if feature.kind == "class_label"][:_MAX_CLASS_FEATURES]
+    class_features = [feature for feature in manifest.schema if feature.is_categorical][:_MAX_CLASS_FEATURES]
     odd = find_oddest(sample, album, pictures.has_brightness) if pictures.has_any else []
     album.load(row for item in odd for row in item.rows)
     oddest = [(element.title, element.note, album.show(element.rows, element.description)) for element in odd]
@@ -129,7 +129,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         "mask_classes": [
             (feature.name[:_MAX_NAME], [(number, name[:_MAX_NAME], hue(number - 1)) for number, name in enumerate(feature.label_names[:_MAX_ROWS])])
             for feature in manifest.schema
-            if feature.kind == "mask" and feature.label_names
+            if feature.is_mask and feature.label_names
         ][:_MAX_CLASS_FEATURES],
         "samples": [] if class_features or not pictures.has_any else _samples(sample, album),
         "of_sample": "" if len(sample) == num_examples else part,
@@ -168,7 +168,7 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
 def _order(contents: Contents, sample: Sample) -> Order | None:
     """Returns the order of a class feature, in source order and in stored order. Prefers a target feature."""
     manifest = contents.manifest
-    class_features = [item for item in manifest.schema if item.kind == "class_label"]
+    class_features = [item for item in manifest.schema if item.is_categorical]
     class_features.sort(key=lambda entry: (entry.name not in manifest.targets, entry.shape != ()))
     labels = sample.labels(class_features[0]) if class_features else None
     if labels is None:

@@ -106,10 +106,10 @@ class Pictures:
 
     def __init__(self, manifest: Manifest) -> None:
         features = manifest.features
-        is_drawn = lambda element: element.kind in ("image", "pixels") or (element.name == IMAGE and element.kind == "tensor" and _layout(element))
+        is_drawn = lambda element: element.is_image or (element.name == IMAGE and element.is_tensor and _layout(element))
         images = filter(is_drawn, manifest.schema)
         self._images = sorted(images, key=lambda item: item.name != IMAGE)[:_MAX_IMAGES]
-        self._mask = next((entry.name for entry in manifest.schema if entry.kind == "mask"), "")
+        self._mask = next((entry.name for entry in manifest.schema if entry.is_mask), "")
         self._has_boxes = f"{OBJECTS}/bbox" in features
         self._positions = [entry for entry in manifest.schema if entry.kind in KINDS]
         label = features.get(f"{OBJECTS}/label")
@@ -125,7 +125,7 @@ class Pictures:
     @property
     def has_brightness(self) -> bool:
         """Whether thumbnails are as bright as the stored images. Tensors are rescaled for display."""
-        return self.has_any and self._images[0].kind != "tensor"
+        return self.has_any and not self._images[0].is_tensor
 
     @property
     def has_boxes(self) -> bool:
@@ -165,8 +165,8 @@ class Pictures:
 
     def _thumbnail(self, feature: Feature, example: ExampleReader) -> Picture:
         data = example.values(feature.name)[0]
-        raw = None if feature.kind == "image" else _layout(feature)
-        if feature.kind == "tensor":
+        raw = None if feature.is_file else _layout(feature)
+        if feature.is_tensor:
             data = _as_pixels(data, feature)
         return Picture(*make_thumbnail(data, raw, self._side), shown_side=self._shown_side)
 

@@ -220,4 +220,4 @@ def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[
 
 def _column_names(manifest: Manifest) -> dict[str, str]:
     """Returns a mapping from each class feature to the name of its catalog column."""
-    return {feature.name: name for name, feature in catalog_features(manifest.schema).items() if feature.kind == "class_label"}
+    return {feature.name: name for name, feature in catalog_features(manifest.schema).items() if feature.is_categorical}

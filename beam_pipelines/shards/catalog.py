@@ -82,7 +82,7 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
     if (hashes := unpack_hashes(references.hashes)) is not None:
         columns |= dict(zip(HASH_COLUMNS, (pa.array(hashes.contents), _binary(hashes.visual_hashes, hashes.has_visual_hash))))
     for name, feature in catalog_features(schema).items():
-        if feature.kind == "class_label":
+        if feature.is_categorical:
             columns[name] = _labels([label for part in parts for label in part.labels[feature.name]], feature)
         else:
             columns[name] = _values([part.values[feature.name] for part in parts], feature)
@@ -150,10 +150,10 @@ def _weights(parts: Sequence[WrittenPart], num: int) -> pa.Array:
 
 def _values(parts: Sequence[Sequence[Any]], feature: Feature) -> pa.Array:
     """Returns the value of a scalar feature for each example, as numbers or strings."""
-    if feature.kind == "text":
+    if feature.is_text:
         # Together, the strings can exceed 2 GiB, which requires the large type.
         return pa.array([item for part in parts for item in part], pa.large_binary()).view(pa.large_string())
-    return pa.array(np.concatenate([np.array(part, "<f4" if feature.kind == "float" else np.int64).reshape(-1) for part in parts]))
+    return pa.array(np.concatenate([np.array(part, "<f4" if feature.storage == "float" else np.int64).reshape(-1) for part in parts]))
 
 
 def _labels(values: Sequence[Any], feature: Feature) -> pa.Array:

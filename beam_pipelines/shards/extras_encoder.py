@@ -31,8 +31,6 @@ from beam_pipelines.tfrecord.example_encoder import encode_extras, extra_feature
 from tf_input.coordinate_names import has_name_of_coordinates, is_number_or_list
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, catalog_features
 
-IMAGE_KINDS = ("image", "pixels")
-
 # A placeholder for the geometry without an image, and for one-dimensional arrays, which do not depend on it.
 _NOT_LOOKED_INTO = Geometry((0, 0), 1, (0, 0))
 
@@ -61,10 +59,10 @@ class ExtrasEncoder:
         self._check = check
         self._images = images
         self._by_name = {feature.name: feature for feature in schema}
-        self.catalog_values = tuple(feature.name for feature in catalog_features(schema).values() if feature.kind != "class_label")
+        self.catalog_values = tuple(feature.name for feature in catalog_features(schema).values() if not feature.is_categorical)
         self._has_image_shapes = any(feature.name == f"{IMAGE}/shape" for feature in self.features)
         self._object_positions = [
-            feature for feature in self.features if feature.kind in KINDS and feature.name.startswith(f"{OBJECTS}/")
+            feature for feature in self.features if feature.kind in KINDS and feature.is_of_objects
         ]
         self._maybe_coordinates = [
             feature for feature in schema if is_number_or_list(feature) and (feature.shape or has_name_of_coordinates(feature))
@@ -72,12 +70,12 @@ class ExtrasEncoder:
         self._positions = {
             feature.name: {name: position for position, name in enumerate(feature.label_names)}
             for feature in self.features
-            if feature.kind == "class_label"
+            if feature.is_categorical
         }
         self._mask_classes = {
             feature.name: MaskClasses(feature.label_names, source.mask_colors, source.mask_values)
             for feature in self.features
-            if feature.kind == "mask"
+            if feature.is_mask
         }
 
     @property
@@ -88,7 +86,7 @@ class ExtrasEncoder:
     @property
     def image_names(self) -> tuple[str, ...]:
         """The names of all image features except `image`."""
-        return tuple(feature.name for feature in self.features if feature.kind in IMAGE_KINDS)
+        return tuple(feature.name for feature in self.features if feature.is_image)
 
     def encode(
         self, values: Mapping[str, Any], geometry: Geometry | None, files: Files, spool: SpoolReader, is_sampled: bool = False
@@ -113,7 +111,7 @@ class ExtrasEncoder:
         for name, value in values.items():
             if name == OBJECTS:
                 self._transform_boxes(value, geometry, encoded, facts)
-            elif self._by_name[name].kind == "mask":
+            elif self._by_name[name].is_mask:
                 with _file_named(name, value):
                     mask = self._make_mask(value, geometry, files, spool, self._mask_classes[name])
                 if isinstance(value, Regions) or geometry.source_size == geometry.upright:
@@ -127,12 +125,12 @@ class ExtrasEncoder:
                 if (has_classes_in_mask := has_classes(mask)) is not None:
                     count = "num_class_masks" if has_classes_in_mask else "num_black_white_masks"
                     facts[count] = facts.get(count, 0) + 1
-            elif self._by_name[name].kind in IMAGE_KINDS:
+            elif self._by_name[name].is_image:
                 with _file_named(name, value):
                     encoded[name], image = self._make_image(value, files, spool)
                 encoded |= {f"{name}/height": image.height, f"{name}/width": image.width}
                 facts.setdefault("images", {})[name] = image
-            elif self._by_name[name].kind == "tensor":
+            elif self._by_name[name].is_tensor:
                 with _file_named(name, value):
                     tensor = self._make_tensor(self._by_name[name], value, geometry, files, spool)
                 # The schema has `name` or, if the shape varies, `name/value` and `name/shape`.
@@ -156,18 +154,18 @@ class ExtrasEncoder:
         """Yields statistics of each numeric feature that may contain coordinates in a rotated or resized image."""
         for feature in self._maybe_coordinates:
             if (values := encoded.get(feature.name)) is not None:
-                numbers = np.frombuffer(values, feature.dtype) if feature.kind == "tensor" else values
+                numbers = np.frombuffer(values, feature.dtype) if feature.is_tensor else values
                 yield feature.name, CoordinateFacts.of(numbers, geometry)
 
     def _convert(self, feature: Feature, value: Any, geometry: Geometry | None, files: Files, spool: SpoolReader) -> Any:
-        if feature.kind == "class_label":
+        if feature.is_categorical:
             positions = self._positions[feature.name]
             return sorted(positions[name] for name in value) if feature.shape else positions[value]
-        if feature.kind == "text":
+        if feature.is_text:
             return [item.encode() for item in value] if feature.shape else value.encode()
         if isinstance(value, FilePart):
             return read_array(self._read(value, files, spool), feature.shape, geometry or _NOT_LOOKED_INTO)
-        if feature.kind == "float":
+        if feature.may_be_dense:
             check_upright(feature.shape, geometry or _NOT_LOOKED_INTO)
         return to_float32(self._read_numbers(value, files, spool)) if isinstance(value, ArrayPart) else value
 

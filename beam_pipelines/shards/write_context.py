@@ -45,13 +45,13 @@ class WriteContext:
     def pixel_bytes(self) -> int | None:
         """The size of each image in bytes if images are stored as raw pixels. Otherwise None."""
         feature = self.features.get(IMAGE)
-        return int(np.prod(feature.shape)) if feature is not None and feature.kind == "pixels" else None
+        return int(np.prod(feature.shape)) if feature is not None and feature.is_image and feature.shape else None
 
     @functools.cached_property
     def tensor(self) -> Feature | None:
         """The image feature if images are stored as tensors. Otherwise None."""
         feature = self.features.get(IMAGE)
-        return feature if feature is not None and feature.kind == "tensor" else None
+        return feature if feature is not None and feature.is_tensor else None
 
     @functools.cached_property
     def extras(self) -> ExtrasEncoder:

@@ -3,7 +3,6 @@
 from beam_pipelines.config.prepare_config import PrepareConfig, check_reserved_names
 from beam_pipelines.elements.class_tables import check_class_options
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.sources.listing.groups_and_strata import StrataReader
 from beam_pipelines.sources.name_labels import NameLabels, without_name_labels
 from beam_pipelines.sources.registry import source_classes
@@ -41,13 +40,13 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
             check_reserved_names(column.name, has_images)
     if not has_images:
         for feature in opened.features:
-            if feature.kind in ("mask", "bbox", *KINDS):
+            if feature.is_spatial:
                 raise UserError(
                     f"--image=none: {feature.name!r} is of kind {feature.kind}, which needs an image. Omit one of the two."
                 )
-    class_labels = [feature.name for feature in opened.features if feature.kind == "class_label"]
+    class_labels = [feature.name for feature in opened.features if feature.is_categorical]
     StrataReader(opened.features, config)
-    masks = [feature.name for feature in opened.features if feature.kind == "mask" and not config.source.has_masks]
+    masks = [feature.name for feature in opened.features if feature.is_mask and not config.source.has_masks]
     if not masks and (source_option := "mask_values" if config.source.mask_values else "mask_colors" if config.source.mask_colors else ""):
         raise UserError(f"--{source_option}: the input has no masks. Omit it, or name the column of the masks with --label COLUMN:mask.")
     check_class_options(config.source, [name for name in class_labels if name.split("/")[0] in opened.targets], masks)

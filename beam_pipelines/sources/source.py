@@ -121,7 +121,7 @@ class Source(abc.ABC):
 
 def other_images(source: Source) -> tuple[str, ...]:
     """Returns the names of all image features except `image`."""
-    return tuple(feature.name for feature in source.features if feature.kind == "image")
+    return tuple(feature.name for feature in source.features if feature.is_image)
 
 
 def class_name_reader(feature: Feature) -> Callable[[InputRecord], Sequence[str]]:
@@ -136,4 +136,4 @@ def class_name_reader(feature: Feature) -> Callable[[InputRecord], Sequence[str]
 
 def class_name_readers(source: Source) -> dict[str, Callable[[InputRecord], Sequence[str]]]:
     """Returns a mapping from each class feature of a source to the function that reads its class names."""
-    return {feature.name: class_name_reader(feature) for feature in source.features if feature.kind == "class_label"}
+    return {feature.name: class_name_reader(feature) for feature in source.features if feature.is_categorical}

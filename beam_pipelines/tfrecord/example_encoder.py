@@ -10,7 +10,7 @@ from typing import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, Feature, stored_features
+from tf_input.dataset_format import IMAGE, KEY, LABEL, Feature, stored_features
 
 # Fields 1 to 3 of Feature.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
@@ -34,26 +34,21 @@ def varint(value: int) -> bytes:
 # Names of features that contain the bytes of an image.
 _IMAGE_NAMES = (IMAGE, f"{IMAGE}/value")
 
-# Features that are columns of the references, and features that are known after the image is read.
-_CORE = (("key", "text"), ("label", "class_label"))
-_OF_IMAGE = (
-    ("height", "integer"),
-    *((name, kind) for name in _IMAGE_NAMES for kind in ("image", "pixels", "tensor")),
-    ("width", "integer"),
-)
-
 Value = int | float | bytes | Sequence[int] | Sequence[float]
 
 
 def is_core(feature: Feature, has_image: bool = True) -> bool:
     """Returns whether a feature is a column of the references, such as the key, or is derived from the image."""
-    is_known = (feature.name, feature.kind) in (*_CORE, *(_OF_IMAGE if has_image else ()))
-    return is_known and (not feature.shape or feature.name in _IMAGE_NAMES)
+    if feature.name in _IMAGE_NAMES:
+        return has_image and feature.may_be_image
+    if feature.name in ("height", "width"):
+        return has_image and feature.is_integer and not feature.shape
+    return not feature.shape and (feature.is_text if feature.name == KEY else feature.name == LABEL and feature.is_categorical)
 
 
 def stored_image(schema: Sequence[Feature]) -> str | None:
     """Returns the name of the feature that contains the image bytes, or None if examples have no image."""
-    of_image = (stored_feature.name for stored_feature in stored_features(schema) if stored_feature.name in _IMAGE_NAMES and FEATURE_KINDS[stored_feature.kind] == "bytes")
+    of_image = (stored_feature.name for stored_feature in stored_features(schema) if stored_feature.name in _IMAGE_NAMES and stored_feature.storage == "bytes")
     return next(of_image, None)
 
 
@@ -82,7 +77,7 @@ class ExampleEncoder:
         """Returns a function that encodes a feature as an entry of the map in `tf.train.Features`."""
         if feature in self._extras:
             return lambda name, entry: entry  # The value is already encoded.
-        return _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
+        return _bytes_entry if feature.storage == "bytes" else _int64_entry
 
     def encode_around(self, num_image_bytes: int, values: Mapping[str, Value], extras: bytes = b"") -> tuple[bytes, bytes]:
         """Returns the bytes of a serialized example before and after the image bytes, so that the image is not copied.
@@ -178,18 +173,18 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[bytes, bytes]:
     """Serializes a feature. Returns the header of the entry, and the encoded values."""
     payload = _encode_values(feature, value)
-    is_list = feature.kind == "text" and bool(feature.shape)
-    return _entry_header(feature.name, FEATURE_KINDS[feature.kind], len(payload), is_list), payload
+    is_list = feature.is_text and bool(feature.shape)
+    return _entry_header(feature.name, feature.storage, len(payload), is_list), payload
 
 
 def _encode_values(feature: Feature, value: Value | Sequence[bytes]) -> bytes:
     """Encodes the values of a feature as a byte string, as packed numbers, or as several byte strings."""
-    stored = FEATURE_KINDS[feature.kind]
+    stored = feature.storage
     if stored == "float":
         return np.asarray(value, "<f4").tobytes()
     if stored == "int64":
         return _pack_integers(np.asarray(value, np.int64)) if feature.shape else varint(int(value))
-    if feature.kind == "text" and feature.shape:
+    if feature.is_text and feature.shape:
         return b"".join([_delimited(_LENGTH_DELIMITED_1, item) for item in value])
     return value
 
@@ -232,7 +227,7 @@ def _entry_header(name: str, stored: str, num_bytes: int, is_list: bool = False)
 
     Args:
         name: The name of the feature.
-        stored: The stored type, a value of `FEATURE_KINDS`.
+        stored: The stored type, as in `Feature.storage`.
         num_bytes: The length of one string, of the packed numbers, or (with `is_list`) of the list, in bytes.
         is_list: Whether the values are several strings that already have length prefixes.
     """

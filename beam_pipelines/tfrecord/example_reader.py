@@ -21,7 +21,7 @@ MAX_FEATURES = 100_000
 MAX_VALUES = 1_000_000
 _MAX_LISTS = 100
 
-_KINDS = ("", "bytes", "float", "int64")
+_STORAGES = ("", "bytes", "float", "int64")
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _NO_LAST_BYTES = bytes(range(128, 256))  # Bytes with the continuation bit. The last byte of a varint does not have it.
 
@@ -34,12 +34,12 @@ class FeatureLists(NamedTuple):
     """The byte ranges with the values of a feature in a serialized example.
 
     Attributes:
-        kind: The type of the values, `bytes`, `float` or `int64`. An empty string if there is no list.
+        storage: The type of the values, `bytes`, `float` or `int64`. An empty string if there is no list.
         lists: The start and end of each part of the list.
         only: The start and end of the values if they are a single bytes value or packed field. Otherwise None.
     """
 
-    kind: str
+    storage: str
     lists: tuple[tuple[int, int], ...]
     only: tuple[int, int] | None = None
 
@@ -77,9 +77,9 @@ class ExampleReader:
 
     def spans(self, name: str) -> list[tuple[int, int]]:
         """Returns the offset and the size of each value of a bytes feature. A missing feature has no values."""
-        kind, lists, only = self.features.get(name, _NO_LIST)
-        if kind not in ("", "bytes"):
-            raise BadExampleError(f"feature {name!r} is a list of {kind}; it must be bytes")
+        storage, lists, only = self.features.get(name, _NO_LIST)
+        if storage not in ("", "bytes"):
+            raise BadExampleError(f"feature {name!r} is a list of {storage}; it must be bytes")
         if only:
             return [(only[0], only[1] - only[0])]
         spans = []
@@ -91,23 +91,23 @@ class ExampleReader:
 
     def values(self, name: str) -> list[bytes] | list[float] | list[int]:
         """Returns the values of a feature. The list is empty if the feature is missing."""
-        kind, lists, only = self.features.get(name, _NO_LIST)
-        if kind == "bytes":
+        storage, lists, only = self.features.get(name, _NO_LIST)
+        if storage == "bytes":
             return [self._data[offset : offset + num_bytes] for offset, num_bytes in self.spans(name)]
-        read = _read_floats if kind == "float" else _read_integers
+        read = _read_floats if storage == "float" else _read_integers
         values: list = []
         for wire_type, start, end in ((_DELIMITED, *only),) if only else self._first_fields(lists):
-            _check_count(name, len(values) + (end - start) // (4 if kind == "float" else 1))
+            _check_count(name, len(values) + (end - start) // (4 if storage == "float" else 1))
             values += read(self._data, wire_type, start, end)
         return values
 
     def count(self, name: str) -> int:
         """Returns the number of values of a feature without decoding them."""
-        kind, lists, only = self.features.get(name, _NO_LIST)
-        if kind == "bytes":
+        storage, lists, only = self.features.get(name, _NO_LIST)
+        if storage == "bytes":
             return 1 if only else len(self.spans(name))
         fields = ((_DELIMITED, *only),) if only else self._first_fields(lists)
-        if kind == "float":
+        if storage == "float":
             return sum((end - start) // 4 for _, start, end in fields)
         return sum(len(self._data[start:end].translate(None, _NO_LAST_BYTES)) for _, start, end in fields)
 
@@ -138,19 +138,19 @@ class ExampleReader:
             raise BadExampleError("the name of a feature is not valid UTF-8") from None
 
     def _read_feature(self, feature: FeatureLists, start: int, end: int) -> FeatureLists:
-        kind, lists, _ = feature
+        storage, lists, _ = feature
         number = self._data[start] >> 3 if start < end else 0
         if not lists and 1 <= number <= 3 and (message_range := _field_at(self._data, start, end, number)) and message_range[1] == end:
             only = _field_at(self._data, *message_range, 1)
-            return FeatureLists(_KINDS[number], (message_range,), only if only and only[1] == end else None)
+            return FeatureLists(_STORAGES[number], (message_range,), only if only and only[1] == end else None)
         for number, wire_type, start, end in _fields(self._data, start, end):
             if 1 <= number <= 3:
                 message_range = _message(wire_type, start, end)
-                lists = (*lists, message_range) if kind == _KINDS[number] else (message_range,)
-                kind = _KINDS[number]
+                lists = (*lists, message_range) if storage == _STORAGES[number] else (message_range,)
+                storage = _STORAGES[number]
                 if len(lists) > _MAX_LISTS:
                     raise BadExampleError(f"a feature of more than {_MAX_LISTS} lists")
-        return FeatureLists(kind, lists)
+        return FeatureLists(storage, lists)
 
     def _first_fields(self, messages: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
         """Yields the wire type, start and end of the fields with the number 1 in the given messages."""

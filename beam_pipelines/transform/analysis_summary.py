@@ -5,7 +5,7 @@ import os
 from typing import Iterator
 
 from beam_pipelines.errors import printable
-from tf_input.dataset_format import FEATURE_KINDS, Feature, main_split
+from tf_input.dataset_format import Feature, main_split
 from tf_input.regular_files import read_regular
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo
 
@@ -43,6 +43,6 @@ def _lines(directory: str, info: TransformInfo) -> Iterator[str]:
 
 
 def _describe(feature: Feature) -> str:
-    sides = () if feature.kind in ("image", "pixels", "mask") else feature.shape
+    sides = () if feature.is_picture else feature.shape
     shape = ", ".join("None" if side is None else str(side) for side in ("batch", *sides))
-    return f"{_DTYPES[FEATURE_KINDS[feature.kind]]} [{shape}]"
+    return f"{_DTYPES[feature.storage]} [{shape}]"

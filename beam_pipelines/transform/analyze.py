@@ -29,7 +29,6 @@ from beam_pipelines.transform.preprocessing import DefaultPreprocessing
 from beam_pipelines.transform.record_batches import ReadRecordBatches, tensor_adapter_config
 from beam_pipelines.transform.tft_modules import tft_beam
 from beam_pipelines.transform.traced_preprocessing import BadOutputsError, Traced, find_line, trace, try_graph
-from beam_pipelines.transform.transform_job import BYTES_OF_IMAGES
 from beam_pipelines.transform.user_preprocessing import UserPreprocessing
 from tf_input.dataset import open as open_dataset
 from tf_input.dataset_format import IMAGE, Manifest, read_manifest
@@ -123,7 +122,7 @@ class Analysis:
         height, width = (side["mean"] if side else default for side, default in zip(sides, _DEFAULT_SIZE))
         num_pixels = max(height * width, image_size[0] * image_size[1])
         # Other images are assumed to have the same size as `image`.
-        num_images = sum(feature.kind in BYTES_OF_IMAGES for feature in manifest.schema)
+        num_images = sum(feature.may_be_image for feature in manifest.schema)
         example_bytes = int(num_pixels) * NUM_CHANNELS * num_images if num_images else _record_bytes(manifest)
         return cls(config, manifest, preprocessing, example_bytes)
 

@@ -16,7 +16,7 @@ from beam_pipelines.transform.tft_modules import tft
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.decoding.decode import NUM_CHANNELS
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.schema import IMAGE_KINDS, depends_on_crop, sides_of
+from tf_input.decoding.schema import depends_on_crop, sides_of
 from tf_input.decoding.targets import VALID, object_features
 from tf_input.read_config import ReadConfig
 
@@ -50,7 +50,7 @@ class DefaultPreprocessing:
         image = {feature.name: feature for feature in self.schema}.get(IMAGE)
         if image is None:
             return
-        if image.kind not in ("image", "pixels") or image.dtype:
+        if not image.is_image or image.dtype:
             image_type = f"{image.kind} of {image.dtype}" if image.dtype else f"{image.kind} of shape {image.shape}"
             raise UserError(
                 f"the default preprocessing needs images of uint8, and {IMAGE!r} is {image_type}. Pass "
@@ -78,7 +78,7 @@ class DefaultPreprocessing:
             for name in self._images:
                 outputs[name] = _normalise(name, seen[name], self.image_size)
         for feature in self.schema:
-            if feature.kind == "class_label" and feature.label_names:
+            if feature.is_categorical and feature.label_names:
                 _count_classes(feature, inputs[feature.name])
         return outputs
 
@@ -90,11 +90,11 @@ class DefaultPreprocessing:
     def describe(self, output: Feature) -> Feature:
         """Returns the feature that describes an output. Object features are unchanged, except that boxes are cropped."""
         known = {feature.name: feature for feature in self.schema}
-        return known[output.name] if output.name.startswith(f"{OBJECTS}/") else output
+        return known[output.name] if output.is_of_objects else output
 
     @property
     def _images(self) -> list[str]:
-        return [feature.name for feature in self.schema if feature.kind in IMAGE_KINDS]
+        return [feature.name for feature in self.schema if feature.is_image]
 
     @property
     def _sides(self) -> set[str]:
@@ -114,7 +114,7 @@ class DefaultPreprocessing:
             config=config,
             targets=(),
             image_size=self.image_size,
-            stored_size=image.shape[:2] if image.kind == "pixels" else None,
+            stored_size=image.shape[:2] or None,
             mask_dtype=tf.uint16,
             stored_channels=self.channels,
         )

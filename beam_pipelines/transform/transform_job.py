@@ -17,13 +17,12 @@ from beam_pipelines.publish.output_directory import check_output, is_new
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.tfrecord.example_encoder import value_chunk
 from beam_pipelines.transform.analysis_directory import image_sides, open_for_analysis
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, Feature, Manifest, ShardInfo
+from tf_input.dataset_format import IMAGE, LABEL, Feature, Manifest, ShardInfo
 from tf_input.regular_files import read_regular
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
 
 _VALUE_BYTES = {"int64": 8, "float": 4, "bytes": 0}
 _DECODED_RATIO = 16  # Estimated ratio of decoded to stored size for images of unknown dimensions.
-BYTES_OF_IMAGES = ("image", "pixels", "tensor")  # Kinds of features that are stored as image bytes.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,12 +57,12 @@ class TransformJob(OutputPaths):
     @property
     def has_label(self) -> bool:
         """Whether each example has exactly one class, which is then stored in the index."""
-        return any(item.name == LABEL and item.kind == "class_label" and not item.shape for item in self.schema)
+        return any(item.name == LABEL and item.is_categorical and not item.shape for item in self.schema)
 
     @property
     def image_chunk(self) -> int | None:
         """The index of the image in the result of `encode_chunks`, or None if the image is not stored as bytes."""
-        is_stored = any(item.name == IMAGE and item.kind in BYTES_OF_IMAGES for item in self.schema)
+        is_stored = any(item.name == IMAGE and item.may_be_image for item in self.schema)
         return value_chunk(self.schema, IMAGE) if is_stored else None
 
 
@@ -131,7 +130,7 @@ def _example_bytes(directory: str, manifest: Manifest, schema: tuple[Feature, ..
     sides = image_sides(directory, manifest)
     shards = [shard for shards in manifest.splits.values() for shard in shards]
     stored = sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards))
-    num_images = max(1, sum(feature.kind in BYTES_OF_IMAGES for feature in manifest.schema))
+    num_images = max(1, sum(feature.may_be_image for feature in manifest.schema))
     decoded = 3 * num_images * math.prod(side["max"] for side in sides) if all(sides) else _DECODED_RATIO * stored
-    outputs = [_VALUE_BYTES[FEATURE_KINDS[item.kind]] * math.prod(side or 1 for side in item.shape) for item in schema]
+    outputs = [_VALUE_BYTES[item.storage] * math.prod(side or 1 for side in item.shape) for item in schema]
     return stored + decoded + sum(outputs)

@@ -10,7 +10,7 @@ from beam_pipelines.publish.metadata import label_statistics, metadata_files
 from beam_pipelines.publish.publishing import publish_files
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.metadata_files import read_object
-from beam_pipelines.transform.transform_job import BYTES_OF_IMAGES, TransformedShard, TransformJob
+from beam_pipelines.transform.transform_job import TransformedShard, TransformJob
 from tf_input.dataset_format import DEAD_LETTERS, IMAGE, MANIFEST, OBJECTS, STATISTICS, Manifest
 
 
@@ -66,13 +66,13 @@ def transformed_statistics(
         stored: The contents of `statistics.json` of the source dataset.
     """
     features = manifest.features
-    is_same = IMAGE in features and features[IMAGE].kind in BYTES_OF_IMAGES and features[IMAGE] == source.features.get(IMAGE)
+    is_same = IMAGE in features and features[IMAGE].may_be_image and features[IMAGE] == source.features.get(IMAGE)
     unknown = {**dict.fromkeys(stored.get("images", {})), "num_images": manifest.num_inputs if IMAGE in features else 0, "reencoded": {}}
     facts: dict[str, Any] = {"images": stored["images"] if is_same else unknown, "num_ignored_files": 0, "warnings": []}
     others = {name: item for name, item in stored.get("other_images", {}).items() if features.get(name) == source.features.get(name)}
     if others:
         facts["other_images"] = others
-    if any(feature.kind == "mask" for feature in manifest.schema):
+    if any(feature.is_mask for feature in manifest.schema):
         facts["mask"] = stored.get("mask")
     if f"{OBJECTS}/bbox" in features:
         facts["boxes"] = {"num_dropped": 0, "num_clipped": 0}

@@ -195,7 +195,7 @@ class _Transformer:
         heads = {
             feature.name: [np.atleast_1d(row) for row in columns[feature.name]]
             for feature in self._schema
-            if feature.kind == "class_label"
+            if feature.is_categorical
         }
         labels = {name: np.concatenate(rows).astype(np.int64) for name, rows in heads.items()}
         sequences = {name: [one_label(row.tolist()) for row in rows] for name, rows in heads.items()}
@@ -226,4 +226,4 @@ def _rows(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> Sequence[Any]
     else:
         values = value.numpy()
         rows = values.tolist() if values.ndim == 1 else [row.ravel() for row in values]
-    return [row.tolist() for row in rows] if feature.kind == "text" and feature.shape else rows
+    return [row.tolist() for row in rows] if feature.is_text and feature.shape else rows

@@ -83,7 +83,7 @@ def _catalog_columns(
         yield side, (example[side][0] or None for example in records.examples)  # 0 for images that were not checked.
     for column, feature in catalog_features(schema).items():
         lists = (example[feature.name] for example in records.examples)
-        if feature.kind == "class_label":
+        if feature.is_categorical:
             names, is_list = feature.label_names, bool(feature.shape)
             yield column, ([names[label] for label in labels] if is_list else names[labels[0]] for labels in lists)
         elif column in present:  # Older catalogs have no columns for numbers and strings.

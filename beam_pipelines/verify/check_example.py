@@ -12,7 +12,7 @@ from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.image_headers import NEVER_STORED, identify
 from beam_pipelines.images.images import CheckedImage, check_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, OBJECTS, Feature, stored_features
+from tf_input.dataset_format import IMAGE, Feature, stored_features
 
 
 class ExampleCheck:
@@ -28,7 +28,7 @@ class ExampleCheck:
     """
 
     def __init__(self, schema: Sequence[Feature], decodes: bool) -> None:
-        self._schema = [(feature, FEATURE_KINDS[feature.kind], *_expected_count(feature)) for feature in stored_features(schema)]
+        self._schema = [(feature, feature.storage, *_expected_count(feature)) for feature in stored_features(schema)]
         self._names = {feature.name for feature, *_ in self._schema}
         self._decodes = decodes
         self.decoded: dict[str, CheckedImage | np.ndarray] = {}
@@ -49,14 +49,14 @@ class ExampleCheck:
                 continue
             try:
                 count = self._check(feature, stored, expected, is_multiple, example)
-                if feature.kind == "image":
+                if feature.is_image_file:
                     self._check_image(feature, example, is_sampled and self._decodes and feature.name == IMAGE)
-                elif self._decodes and feature.kind == "mask":
+                elif self._decodes and feature.is_mask:
                     self.decoded[feature.name] = read_mask(example.values(feature.name)[0])
             except (BadExampleError, InvalidInput, UnicodeDecodeError) as error:
                 yield f"{feature.name}: {error}"
                 continue
-            if feature.name.startswith(f"{OBJECTS}/"):
+            if feature.is_of_objects:
                 num_objects.add(count // math.prod(feature.shape[1:]))
         if len(num_objects) > 1:
             yield (
@@ -65,23 +65,23 @@ class ExampleCheck:
 
     def _check(self, feature: Feature, stored: str, expected: int, is_multiple: bool, example: ExampleReader) -> int:
         """Checks the values of a feature and returns the number of values."""
-        count, kind = example.count(feature.name), example.features[feature.name].kind
-        if count and kind != stored:
-            raise BadExampleError(f"a list of {kind} instead of {stored}")
+        count, actual = example.count(feature.name), example.features[feature.name].storage
+        if count and actual != stored:
+            raise BadExampleError(f"a list of {actual} instead of {stored}")
         if count % expected if is_multiple else count != expected:
             raise BadExampleError(f"{count} values instead of {'a multiple of ' * is_multiple}{expected}")
-        if feature.kind == "class_label":
+        if feature.is_categorical:
             outside = [label for label in example.values(feature.name) if not 0 <= label < len(feature.label_names)]
             if outside:
                 raise BadExampleError(f"label {outside[0]} is not from 0 to {len(feature.label_names) - 1}")
-        if feature.kind == "text":
+        if feature.is_text:
             for value in example.values(feature.name):
                 value.decode()
-        if feature.kind == "pixels":
+        if feature.is_image and not feature.is_file:
             ((_, num_bytes),) = example.spans(feature.name)
             if num_bytes != math.prod(feature.shape):
                 raise BadExampleError(f"{num_bytes} bytes of pixels instead of {math.prod(feature.shape)}")
-        if feature.kind == "tensor":
+        if feature.is_tensor:
             _check_tensor(feature, example)
         if feature.kind in KINDS:
             KINDS[feature.kind].check(feature, np.array(example.values(feature.name), np.float32))
@@ -108,12 +108,12 @@ class ExampleCheck:
 
 
 def _integers(example: ExampleReader, name: str) -> list[int]:
-    return list(example.values(name)) if name in example.features and example.features[name].kind == "int64" else []
+    return list(example.values(name)) if name in example.features and example.features[name].storage == "int64" else []
 
 
 def _expected_count(feature: Feature) -> tuple[int, bool]:
     """Returns the expected number of values of a feature, and whether multiples of this number are also valid."""
-    if FEATURE_KINDS[feature.kind] == "bytes" and feature.kind != "text":
+    if feature.is_packed:
         return 1, False
     return math.prod(feature.shape[1:] if feature.is_ragged else feature.shape), feature.is_ragged
 

@@ -56,7 +56,7 @@ class RecordCounter:
         self._statistics = ImageStatistics()
         self._split = self._statistics.splits[list(manifest.splits).index(split)] = SplitStatistics()
         self._labels: dict[str, list[Any]] = {
-            feature.name: [] for feature in manifest.schema if feature.kind == "class_label"
+            feature.name: [] for feature in manifest.schema if feature.is_categorical
         }
         self._decoded: list[int] = []  # The indices of the lossy images whose pixels are summed.
         self.images: list[OtherImage] = []
@@ -75,20 +75,20 @@ class RecordCounter:
             is_sampled: Whether the pixels and tensors of the example are part of the statistics.
         """
         for feature in self._manifest.schema:
-            if feature.kind == "class_label":
+            if feature.is_categorical:
                 self._labels[feature.name].append(example.values(feature.name))
-            elif feature.name == IMAGE and feature.kind in ("image", "pixels", "tensor"):
+            elif feature.name == IMAGE and feature.may_be_image:
                 self._add_image(feature, example, decoded.get(IMAGE), is_sampled)
-            elif feature.kind in ("image", "pixels"):
+            elif feature.is_image:
                 image = _image_facts(feature, example, decoded.get(feature.name))
                 side = f"{feature.name}/height"  # Missing or 0 if `prepare` did not check the image.
                 is_checked = side in example.features and any(example.values(side))
                 self._statistics.images_of(feature.name).add(image if is_checked else image._replace(format=""))
             elif feature.kind in KINDS:
                 self._split.add_counts({feature.name: KINDS[feature.kind].count(feature, _numbers(feature, example))})
-            elif feature.kind == "tensor" and is_sampled:
+            elif feature.is_tensor and is_sampled:
                 self._split.add_tensors({feature.name: TensorSums.of(_data(feature, example), feature.dtype)})
-            elif feature.kind == "mask" and feature.name in decoded:
+            elif feature.is_mask and feature.name in decoded:
                 mask = decoded[feature.name]
                 self._statistics.mask_values.add([int(mask.min()), int(mask.max())])
                 self._statistics.mask_bits.add([8 * mask.itemsize])
@@ -98,7 +98,7 @@ class RecordCounter:
         self, feature: Feature, example: ExampleReader, checked: CheckedImage | None, is_sampled: bool
     ) -> None:
         image = _image_facts(feature, example, checked)
-        if is_sampled and feature.kind == "tensor":
+        if is_sampled and feature.is_tensor:
             self._split.add_tensors({IMAGE: TensorSums.of(_data(feature, example), feature.dtype, feature.shape[-1])})
         elif is_sampled and (pixels := _pixels(feature, example, checked)) is not None:
             self._split.pixels.merge(PixelSums.of(pixels))
@@ -140,18 +140,18 @@ def _image_facts(feature: Feature, example: ExampleReader, checked: CheckedImage
         # `prepare` counts the channels before encoding, but a decoded WebP is never gray.
         num_channels = 0 if checked.format == "webp" else checked.num_channels
         return OtherImage("", num_bytes, checked.format, "", checked.height, checked.width, num_channels)
-    if feature.kind == "image":
+    if feature.is_file:
         return OtherImage("", num_bytes)
-    is_any_size = feature.kind == "tensor" and feature.shape.count(None) > 1
+    is_any_size = feature.is_tensor and feature.shape.count(None) > 1
     height, width, num_channels = example.values(f"{feature.name}/shape") if is_any_size else feature.shape
     if height is None:
         height = num_bytes // (width * num_channels * np.dtype(feature.dtype).itemsize)
-    return OtherImage("", num_bytes, "raw", "", height, width, num_channels if feature.kind == "pixels" else 0)
+    return OtherImage("", num_bytes, "raw", "", height, width, num_channels if feature.is_image else 0)
 
 
 def _pixels(feature: Feature, example: ExampleReader, checked: CheckedImage | None) -> np.ndarray | None:
     """Returns the RGB pixels of a stored image, or None if their values depend on options of `prepare`."""
-    if feature.kind == "image":
+    if feature.is_file:
         return None if checked is None else checked.pixels
     if feature.shape[-1] == 4:  # An option of `prepare` sets the background of transparent pixels.
         return None
@@ -195,7 +195,7 @@ def _drop_unknown(facts: dict[str, Any], manifest: Manifest, decodes: bool, has_
             del images["channels"]
     if not decodes:
         facts.pop("mask", None)
-    if image is None or (image.kind == "image" and not decodes) or (image.kind == "pixels" and image.shape[-1] == 4):
+    if image is None or (image.is_file and not decodes) or (image.is_image and image.shape[-1:] == (4,)):
         for split in facts["splits"].values():
             split.pop("pixels", None)
     if not has_catalogs:  # `recordmill transform` copies these fields from its input.

@@ -13,7 +13,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.statistics import ImageFacts, ImageStatistics, PixelSums, Range, SplitStatistics, merge_statistics
 from beam_pipelines.elements.tensor_sums import TensorSums
 from made_images import noise
-from tf_input.dataset_format import TENSOR_DTYPES
+from tf_input.stored_kinds import TENSOR_DTYPES
 
 COUNTS = st.integers(0, 2**40)
 THREE = st.tuples(COUNTS, COUNTS, COUNTS)

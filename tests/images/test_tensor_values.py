@@ -12,7 +12,8 @@ from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.images.tensor_values import image_tensor, npy_image, tensor_of_bytes, tensor_of_file, tensor_of_list
-from tf_input.dataset_format import TENSOR_DTYPES, Feature
+from tf_input.dataset_format import Feature
+from tf_input.stored_kinds import TENSOR_DTYPES
 
 ARRAYS = st.sampled_from(TENSOR_DTYPES).flatmap(
     lambda dtype: hnp.arrays(

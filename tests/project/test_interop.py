@@ -28,7 +28,8 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.transform.tft_modules import tft
 from made_sources import HEADS, NUM, write_coco, write_csv, write_npz
-from tf_input.dataset_format import FEATURE_KINDS, read_manifest
+from tf_input.dataset_format import read_manifest
+from tf_input.stored_kinds import FEATURE_KINDS
 from tf_input.decoding.schema import parse_examples
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
@@ -120,7 +121,7 @@ def test_parse_example_with_the_schema_matches_tf_input(prepared):
 
 def test_schema_domains_match_the_classes(prepared):
     domains = tft.tf_metadata.schema_utils.schema_as_feature_spec(read_schema(prepared)).domains
-    classes = {feature.name: len(feature.label_names) for feature in read_manifest(prepared).schema if feature.kind == "class_label"}
+    classes = {feature.name: len(feature.label_names) for feature in read_manifest(prepared).schema if feature.is_categorical}
     assert {name: (domain.min, domain.max) for name, domain in domains.items() if hasattr(domain, "is_categorical")} == {
         name: (0, num_classes - 1) for name, num_classes in classes.items()
     }

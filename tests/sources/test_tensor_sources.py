@@ -20,7 +20,8 @@ from beam_pipelines.sources.cells.array_cells import read_part, resolve_array
 from beam_pipelines.sources.files.roots import Root
 from made_images import encode, write_files
 from made_records import example, write_records
-from tf_input.dataset_format import DEAD_LETTERS, TENSOR_DTYPES
+from tf_input.dataset_format import DEAD_LETTERS
+from tf_input.stored_kinds import TENSOR_DTYPES
 
 NUM, SIDE = 6, 4
 SHAPE = (5, 3, 2)

@@ -36,7 +36,7 @@ def serialize(features: dict) -> bytes:
 
 def read(data: bytes) -> dict:
     reader = ExampleReader(data)
-    return {name: (feature.kind, list(reader.values(name))) for name, feature in reader.features.items()}
+    return {name: (feature.storage, list(reader.values(name))) for name, feature in reader.features.items()}
 
 
 def read_by_tensorflow(data: bytes) -> dict:

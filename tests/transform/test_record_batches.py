@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from beam_pipelines.errors import RunError
 from made_shards import flip, write_shard
-from tf_input.dataset_format import FEATURE_KINDS, Feature
+from tf_input.dataset_format import Feature
 from tf_input.decoding.schema import parse_examples
 
 if importlib.util.find_spec("tfx_bsl") is None:
@@ -37,7 +37,7 @@ def example(index: int) -> bytes:
     """Returns an example with every kind of feature. Features of variable length have `index` values."""
     made = tf.train.Example()
     for feature in SCHEMA:
-        stored, num = FEATURE_KINDS[feature.kind], 1
+        stored, num = feature.storage, 1
         for side in () if feature.kind == "pixels" else feature.shape:
             num *= index if side is None else side
         values = [number + index for number in range(num)]

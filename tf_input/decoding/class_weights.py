@@ -12,13 +12,13 @@ Table = tuple[float, ...]  # the weight of each label
 def class_targets(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
     """Returns the names of the targets with exactly one class label per example."""
     chosen = [features[name] for name in targets if name in features]
-    return [feature.name for feature in chosen if feature.kind == "class_label" and not feature.shape]
+    return [feature.name for feature in chosen if feature.is_categorical and not feature.shape]
 
 
 def weighted_targets(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
     """Returns the targets that support class weights: masks, and targets with one class label per example."""
     single = class_targets(features, targets)
-    return [name for name in targets if name in single or name in features and features[name].kind == "mask"]
+    return [name for name in targets if name in single or name in features and features[name].is_mask]
 
 
 def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Table:
@@ -79,7 +79,7 @@ def weight_tables(
         raise ValueError(
             f"class_weight={given!r}: the number of classes of {unnamed[0]} is unknown. Pass label_names=..."
         )
-    if uncounted := [name for name, weights in option.items() if weights == "balanced" and features[name].kind == "mask"]:
+    if uncounted := [name for name, weights in option.items() if weights == "balanced" and features[name].is_mask]:
         raise ValueError(
             f"class_weight='balanced': the pixels of {uncounted[0]} are not counted. Pass weights by label."
         )
@@ -93,7 +93,7 @@ def weight_tables(
 
 def _num_labels(feature: Feature, statistics: Mapping[str, Any] | None) -> int:
     """Returns the number of labels of a target; for a mask, the number of possible pixel values."""
-    if feature.kind != "mask":
+    if not feature.is_mask:
         return len(feature.label_names)
     return 1 << ((statistics or {}).get("mask") or {"bits": 16})["bits"]
 

@@ -59,7 +59,7 @@ def _differ_in_proportions(decoder: ExampleDecoder) -> bool:
 
 def _ranges(decoder: ExampleDecoder, names: Sequence[str], records: Sequence[bytes]) -> dict[str, np.ndarray]:
     """Returns the values of features in the first records as flat lists. Features of kind `tensor` are skipped."""
-    names = [name for name in names if decoder.features[name].kind != "tensor"]
+    names = [name for name in names if not decoder.features[name].is_tensor]
     if not len(records) or not names:
         return {}
     with tf.device("CPU:0"):

@@ -89,7 +89,7 @@ def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:
             lost += [f"{(~seen).sum()} of {len(seen)} objects"] * (not seen.all())
         for name in (item for item in parsed if item in decoder.features and decoder.features[item].kind in KINDS):
             lost += filter(None, [_describe_lost_positions(decoder, name, parsed[name], crops)])
-        if any(decoder.features[name].kind not in ("bbox", *KINDS) for name in decoder.wanted() if decoder.is_spatial_target(name)):
+        if any(not decoder.features[name].has_positions for name in decoder.wanted() if decoder.is_spatial_target(name)):
             hidden = 1 - float(tf.reduce_mean(areas))
             lost += [f"{hidden:.0%} of the area of masks and maps"] * (hidden >= 0.005)
     if not lost:

@@ -7,13 +7,11 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple
 
 import tensorflow as tf
 
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, OBJECTS, WEIGHT, Feature
+from tf_input.dataset_format import IMAGE, KEY, OBJECTS, WEIGHT, Feature
 from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, uncropped_images
 from tf_input.features.kinds import KINDS
 from tf_input.decoding.schema import (
-    IMAGE_KINDS,
     NUM_DENSE_DIMENSIONS,
-    STORED_KINDS,
     is_dense_target,
     is_other_image,
     depends_on_crop,
@@ -180,7 +178,7 @@ class ExampleDecoder:
         return tf.one_hot(value, len(self.features[name].label_names))
 
     def _is_list_of_tensors(self, name: str) -> bool:
-        return name in self.features and self.features[name].kind == "tensor" and lists.is_list(self.features[name])
+        return name in self.features and self.features[name].is_tensor and lists.is_list(self.features[name])
 
     def _canvas_mask(self, name: str, images: tf.Tensor, crops: Mapping[str, CropGeometry | None]) -> tf.Tensor:
         """Returns a mask of the canvas pixels that the image covers, bool [batch, height, width, 1]."""
@@ -204,7 +202,7 @@ class ExampleDecoder:
         ranks = {name: self._rank(name) for name in self.targets}
         shaped = {name: tf.reshape(weight, (-1, *[1] * (rank - 1))) for name, rank in ranks.items()}
         for name, table in self.class_weights.items():
-            classes = labels[name][..., 0] if self.features[name].kind == "mask" else labels[name]
+            classes = labels[name][..., 0] if self.features[name].is_mask else labels[name]
             shaped[name] *= tf.gather(tf.constant(table), tf.cast(classes, tf.int32))
         for name, mask in masks.items():
             shaped[name] = shaped[name][:, tf.newaxis] * tf.cast(mask, weight.dtype)
@@ -216,7 +214,7 @@ class ExampleDecoder:
         if name == OBJECTS:
             return 1
         feature = self.features[name]
-        return NUM_DENSE_DIMENSIONS if feature.kind in STORED_KINDS else max(1, len(feature.shape))
+        return NUM_DENSE_DIMENSIONS if feature.is_picture else max(1, len(feature.shape))
 
     @property
     def channels(self) -> int:
@@ -228,13 +226,13 @@ class ExampleDecoder:
 
     def _usual_channels(self, feature: Feature | None) -> int:
         """Returns the default number of channels of a feature."""
-        return feature.shape[-1] if feature is not None and feature.kind == "pixels" else self.stored_channels
+        return feature.shape[-1] if feature is not None and feature.is_image and feature.shape else self.stored_channels
 
     @property
     def resolved_options(self) -> dict[str, Any]:
         """The reading options in a canonical form. Options that give the same batches have the same canonical form."""
         sizes = {name: self.sizes_of(name).shown for name in self.image_names}
-        images = [item for item in map(self.features.get, self.feature_names) if item.kind in IMAGE_KINDS]
+        images = [item for item in map(self.features.get, self.feature_names) if item.is_image]
         are_usual = all(self._usual_channels(image) == self.config.channels for image in images)
         return {
             "channels": None if are_usual else self.config.channels,
@@ -245,9 +243,9 @@ class ExampleDecoder:
 
     def _pixel_bytes(self, feature: Feature) -> int:
         """Returns the size in bytes of one pixel of an image or mask in a batch; 0 for other features."""
-        if feature.kind == "mask":
+        if feature.is_mask:
             return self.mask_dtype.size
-        return self._channels_of(feature) * _dtype(feature).size if feature.kind in IMAGE_KINDS else 0
+        return self._channels_of(feature) * _dtype(feature).size if feature.is_image else 0
 
     @property
     def has_targets(self) -> bool:
@@ -269,7 +267,7 @@ class ExampleDecoder:
         cached. Only examples with images, masks or dense targets of equal sizes can be cached.
         """
         features = [self._with_static_shape(self.features[name]) for name in self.feature_names]
-        stored = [(entry, self.sizes_of(entry.name).stored) for entry in features if entry.kind in STORED_KINDS]
+        stored = [(entry, self.sizes_of(entry.name).stored) for entry in features if entry.is_picture]
         if (
             self.config.encoded
             or any(size is None for _, size in stored)
@@ -277,19 +275,19 @@ class ExampleDecoder:
             or any(map(_is_of_any_size, features))
         ):
             return None
-        tensors = [element for element in features if is_dense_target(element) or element.kind == "tensor" and None not in element.shape]
+        tensors = [element for element in features if is_dense_target(element) or element.is_tensor and None not in element.shape]
         num_bytes = sum(_dtype(tensor).size * math.prod(tensor.shape) for tensor in tensors)
         num_bytes += sum(self._pixel_bytes(item) * math.prod(size) for item, size in stored)
-        others = [feature for feature in features if feature.kind not in STORED_KINDS and feature not in tensors]
+        others = [feature for feature in features if not feature.is_picture and feature not in tensors]
         return num_bytes and num_bytes + sum(map(_value_bytes, others)) + _TEXT_BYTES * self.config.keys or None
 
     @property
     def growth(self) -> int:
         """The largest ratio of size in memory to size in records, for lists and strings; 0 if there are none."""
         features = [self.features[name] for name in self.feature_names]
-        if any(feature.is_ragged and FEATURE_KINDS[feature.kind] != "float" for feature in features):
+        if any(feature.is_ragged and feature.storage != "float" for feature in features):
             return _MOST_GROWTH
-        has_any = self.config.keys or any(item.kind == "text" or item.is_ragged or lists.is_list(item) or lists.is_grid(item) for item in features)
+        has_any = self.config.keys or any(item.is_text or item.is_ragged or lists.is_list(item) or lists.is_grid(item) for item in features)
         return int(has_any)
 
     @property
@@ -305,13 +303,13 @@ class ExampleDecoder:
             else:
                 num_bytes += _dtype(feature).size * math.prod(size or 1 for size in feature.shape)
         # float32 weights per pixel
-        weighed = [name for name in self.class_weights if self.features[name].kind == "mask"]
+        weighed = [name for name in self.class_weights if self.features[name].is_mask]
         return num_bytes + math.prod(self.image_size or ()) * tf.float32.size * len(weighed)
 
     @property
     def unsized(self) -> list[str]:
         """The names of image features whose images are decoded in varying sizes. `image` also stands for its masks."""
-        stored = [entry for entry in map(self.features.get, self.feature_names) if entry.kind in STORED_KINDS or _is_of_any_size(entry)]
+        stored = [entry for entry in map(self.features.get, self.feature_names) if entry.is_picture or _is_of_any_size(entry)]
         names = dict.fromkeys(item.name if is_other_image(item) else IMAGE for item in stored)
         return [name for name in names if self.sizes_of(name).shown is None]
 
@@ -331,7 +329,7 @@ class ExampleDecoder:
     def is_spatial_target(self, name: str) -> bool:
         """Returns whether a feature is a spatial target, such as boxes, keypoints, a mask or a dense target."""
         feature = self.features[name]
-        return name != IMAGE and (feature.kind in ("bbox", "mask", *KINDS) or is_dense_target(feature) or self._is_classes(feature))
+        return name != IMAGE and (feature.is_spatial or is_dense_target(feature) or self._is_classes(feature))
 
     @functools.cached_property
     def feature_names(self) -> list[str]:
@@ -356,7 +354,7 @@ class ExampleDecoder:
             return ImageSizes(self.image_size, self.stored_size, self.max_size)
         if name in self.others:
             return self.others[name]
-        stored = feature.shape[:2] if feature.kind == "pixels" else None
+        stored = feature.shape[:2] or None
         return ImageSizes(self.config.size_of(name) or stored, stored)
 
     def changes_geometry(self, name: str = IMAGE) -> bool:
@@ -368,7 +366,7 @@ class ExampleDecoder:
 
     def _with_static_shape(self, feature: Feature) -> Feature:
         """Returns the feature. If it is the tensor `image` and all images have the same size, its shape is static."""
-        if feature.kind != "tensor" or feature.name != IMAGE or self.stored_size is None:
+        if not feature.is_tensor or feature.name != IMAGE or self.stored_size is None:
             return feature
         return dataclasses.replace(feature, shape=(*self.stored_size, *feature.shape[2:]))
 
@@ -411,7 +409,7 @@ class ExampleDecoder:
             sizes = tf.tile(tf.constant([known.stored], tf.int32), tf.stack([_num_examples(parsed), 1]))
         elif self._states_sizes(name):
             sizes = tf.cast(tf.stack([parsed[side] for side in sides_of(name)], axis=1), tf.int32)
-        elif self.features[name].kind == "tensor":
+        elif self.features[name].is_tensor:
             sizes = tf.cast(tensors.stored_shapes(parsed, self.features[name])[:, :2], tf.int32)
         else:
             sizes = decode.stored_sizes(parsed[name])
@@ -447,7 +445,7 @@ class ExampleDecoder:
         """Returns whether some encoded images may be large enough to be downscaled during decoding."""
         shown, stored, largest = self.sizes_of(name)
         largest = stored or largest
-        if self.features[name].kind != "image" or largest is not None and uncropped_images.is_small(largest):
+        if not self.features[name].is_image_file or largest is not None and uncropped_images.is_small(largest):
             return False
         if largest is None:
             return True
@@ -477,13 +475,13 @@ class ExampleDecoder:
             sizes = lists.grid_sizes(shapes, self.config.length_of(name), feature)
             padded = tensors.pad_tensors(value, shapes, feature, sizes, self.config.padding_of(name))
             return tf.ensure_shape(padded, (value.shape[0], *lists.static_grid(self.config.length_of(name), feature)))
-        if feature.kind == "tensor":
+        if feature.is_tensor:
             return self._tensor(name, parsed, crops)
-        if feature.kind in IMAGE_KINDS:
+        if feature.is_image:
             return self._colored(self._crop_and_decode(name, value, all_crops[name]), self._seed_of(name, seed), slots)
-        if feature.kind == "mask":
+        if feature.is_mask:
             return tf.cast(self._crop_and_decode(name, value, crops), self.mask_dtype)
-        if feature.kind == "class_label" and feature.is_ragged:
+        if feature.is_categorical and feature.is_ragged:
             return targets.multi_hot(value, len(feature.label_names))
         if crops is None:
             return value
@@ -511,38 +509,38 @@ class ExampleDecoder:
     def _is_classes(self, feature: Feature) -> bool:
         """Returns whether an output feature of a transform is a mask, which contains the class of each image pixel."""
         image = self.features.get(IMAGE)
-        return feature.kind == "integer" and image is not None and is_dense_target(image) and feature.shape == (*image.shape[:2], 1)
+        return feature.is_integer and image is not None and is_dense_target(image) and feature.shape == (*image.shape[:2], 1)
 
     def _crop_and_decode(self, name: str, value: tf.Tensor, crops: CropGeometry | None) -> tf.Tensor:
         """Crops images or masks to their visible parts and decodes them if necessary."""
-        kind, stored = self.features[name].kind, self.sizes_of(name).stored
-        if kind == "pixels" or crops is None or kind == "image" and stored and uncropped_images.is_small(stored):
+        feature, stored = self.features[name], self.sizes_of(name).stored
+        if not feature.is_file or crops is None or feature.is_image and stored and uncropped_images.is_small(stored):
             num_hosts, _ = self.config.hosts or (1, 0)
             value = self._decode_uncropped(name, value, self.max_examples or self.config.batch_size // num_hosts)
         if crops is None:
             return value
         if value.dtype != tf.string:
-            return crop_masks(value, crops) if kind == "mask" else tf.cast(crop_pixels(value, crops) + 0.5, value.dtype)
-        if kind == "mask":
+            return crop_masks(value, crops) if feature.is_mask else tf.cast(crop_pixels(value, crops) + 0.5, value.dtype)
+        if feature.is_mask:
             return decode.decode_mask_boxes(value, crops.sizes, crops.boxes, crops.image_size, crops.flipped, crops.extents)
-        of_images = self._channels_of(self.features[name]), _dtype(self.features[name]), crops.antialias
+        of_images = self._channels_of(feature), _dtype(feature), crops.antialias
         return decode.decode_boxes(value, crops.boxes, crops.image_size, crops.flipped, crops.extents, crops.ratios, *of_images)
 
     def _decode_uncropped(self, name: str, value: Any, batch_size: int | None = None) -> Any:
         """Decodes images, masks and tensors without cropping. Tensors of varying shape, and features that are not
         images, masks or tensors, are unchanged."""
         feature = self.features.get(name)  # None for the shape of a tensor and the size of an image
-        if feature is None or feature.kind not in (*STORED_KINDS, "tensor") or value.dtype != tf.string:
+        if feature is None or not (feature.is_picture or feature.is_tensor) or value.dtype != tf.string:
             return value
-        if feature.kind == "tensor":
+        if feature.is_tensor:
             sized = self._with_static_shape(feature)
             return value if _is_of_any_size(sized) or lists.is_grid(sized) else tensors.decode_tensors(value, sized)
-        if feature.kind == "pixels":
+        if not feature.is_file:
             return decode.convert_channels(decode.decode_pixels(value, feature.shape), self._channels_of(feature))
         stored = self.sizes_of(name).stored
         if stored is None:
             raise ValueError(f"{name}: images differ in size, so they can't be batched. Pass image_size=...")
-        if feature.kind == "mask":
+        if feature.is_mask:
             return tf.cast(decode.decode_masks(value, stored), self.mask_dtype)
         are_grey = self.stored_channels == 1
         return uncropped_images.decode_uncropped_images(value, stored, batch_size, self._channels_of(feature), _dtype(feature), are_grey)
@@ -556,18 +554,18 @@ class ExampleDecoder:
 
 def _dtype(feature: Feature) -> tf.DType:
     """Returns the dtype of the values of an image, a tensor or a dense target."""
-    return tf.as_dtype(feature.dtype or ("uint8" if feature.kind in IMAGE_KINDS else "float32"))
+    return tf.as_dtype(feature.value_dtype or "float32")
 
 
 def _value_bytes(feature: Feature) -> int:
     """Returns the approximate size in bytes of one example's feature, without the contents of lists and strings."""
-    size = {"bytes": _TEXT_BYTES, "float": tf.float32.size}.get(FEATURE_KINDS[feature.kind], tf.int64.size)
+    size = {"bytes": _TEXT_BYTES, "float": tf.float32.size}.get(feature.storage, tf.int64.size)
     return tf.int64.size if None in feature.shape else size * math.prod(feature.shape)
 
 
 def _is_of_any_size(feature: Feature) -> bool:
     """Returns whether a feature is a dense target or an image tensor whose size varies between examples."""
-    return feature.kind == "tensor" and None in feature.shape and is_dense_target(feature)
+    return feature.is_tensor and None in feature.shape and is_dense_target(feature)
 
 
 def _num_examples(parsed: Mapping[str, Any]) -> tf.Tensor:

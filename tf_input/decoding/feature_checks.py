@@ -4,7 +4,7 @@ from typing import Collection, Iterable, Mapping, Sequence
 
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.decoding import targets
-from tf_input.decoding.schema import IMAGE_KINDS, STORED_KINDS, is_dense_target, is_other_image, depends_on_crop
+from tf_input.decoding.schema import is_dense_target, is_other_image, depends_on_crop
 from tf_input.options import suggest_option
 from tf_input.read_config import ReadConfig
 
@@ -24,7 +24,7 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
     if not isinstance(config.augment_together, bool):
         read = [name for name in images if name in (IMAGE, *config.input_names, *target_names)]
         _check_images("augment_together", config.augment_together, read)
-    if config.channels is not None and not any(feature.kind in ("image", "pixels") for feature in features.values()):
+    if config.channels is not None and not any(feature.is_image for feature in features.values()):
         image = features.get(IMAGE)
         problem = f"there is no {IMAGE!r}" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"
         raise ValueError(f"channels={config.channels} needs images of uint8, and {problem}. Use channels=None.")
@@ -69,9 +69,9 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
     if name == OBJECTS:
         return
     feature = features[name]
-    if feature.kind == "bbox":
+    if feature.is_only_in_objects:
         raise ValueError(f"{option}={name!r}: boxes are only available as {OBJECTS}/{targets.BBOX}. Use that name.")
-    if feature.kind == "class_label" and feature.is_ragged and not feature.label_names:
+    if feature.is_categorical and feature.is_ragged and not feature.label_names:
         raise ValueError(f"{option}={name!r}: the number of classes is unknown. Pass label_names=...")
 
 
@@ -83,7 +83,7 @@ def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[st
     """
     if config.encoded is False:
         return features
-    images = [name for name, feature in features.items() if feature.kind == "image"]
+    images = [name for name, feature in features.items() if feature.is_image_file]
     names = images if config.encoded is True else [config.encoded] if isinstance(config.encoded, str) else config.encoded
     if not names or (unknown := [name for name in names if name not in images]):
         advice = f"they have {', '.join(images) or 'none'}{suggest_option(unknown[0], images) if names else ''}"
@@ -139,10 +139,10 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
     is_decoded = image is not None and is_dense_target(image)
     seen = [features[name] for name in names if depends_on_crop(features[name])]
     are_others = bool(seen) and all(map(is_other_image, seen))
-    if not is_decoded and (image is None or image.kind not in STORED_KINDS) and not are_others:
+    if not is_decoded and (image is None or not image.is_picture) and not are_others:
         raise ValueError(f"image_size and augment need images, and there are only {', '.join(features)}. Omit both.")
     if is_decoded and IMAGE in names and augmentation is not None and augmentation.jitters:
-        image_kind = f"a tensor of {image.dtype}" if image.kind == "tensor" else "transformed to float32"
+        image_kind = f"a tensor of {image.dtype}" if image.is_tensor else "transformed to float32"
         raise ValueError(
             f"augment={augmentation}: color changes need images of uint8, and {IMAGE!r} is {image_kind}. Set brightness, "
             "contrast, saturation and hue to 0, or change colors in map_batch."
@@ -161,7 +161,7 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
         ValueError: Color changes would apply to images that are not 8-bit RGB or grayscale.
     """
     augmentation = config.augmentation
-    if augmentation is None or not augmentation.jitters or image.kind not in IMAGE_KINDS:
+    if augmentation is None or not augmentation.jitters or not image.is_image:
         return
     if channels not in (1, 3) or image.dtype:
         image_kind = f"{image.dtype or 'uint8'} in {channels} channels"
@@ -190,7 +190,7 @@ def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping
         return
     for name in names:
         feature = features[name]
-        if feature.kind in ("float", "tensor") and None not in feature.shape[:1] and len(feature.shape) == 2:
+        if feature.may_be_dense and None not in feature.shape[:1] and len(feature.shape) == 2:
             raise ValueError(
                 f"{name!r} has shape {feature.shape}, so it is unknown whether it must be cropped or padded like its "
                 "image. "

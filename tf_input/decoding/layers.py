@@ -46,17 +46,17 @@ def normalization_layer(
     Raises:
         ValueError: The statistics do not contain pixels of this feature, split and number of channels.
     """
-    if image.kind not in ("image", "pixels", "tensor"):
+    if not image.may_be_image:
         raise ValueError(
             f"{image.name!r} is {image.kind} and already transformed. Use keras.layers.Normalization().adapt instead."
         )
-    stored_channels = stored_channels if image.kind == "image" else image.shape[-1]
+    stored_channels = stored_channels if image.is_file else image.shape[-1]
     channels = channels or stored_channels
-    expected = (stored_channels,) if image.kind == "tensor" else (1, len(colors.LUMA))
+    expected = (stored_channels,) if image.is_tensor else (1, len(colors.LUMA))
     if channels not in expected:
         raise ValueError(
             f"{image.name!r} can't have {channels} channels. Pass "
-            f"channels={stored_channels if image.kind == 'tensor' else '3 (RGB) or channels=1 (gray)'}."
+            f"channels={stored_channels if image.is_tensor else '3 (RGB) or channels=1 (gray)'}."
         )
     if channels < stored_channels:
         raise ValueError(
@@ -65,7 +65,7 @@ def normalization_layer(
         )
     pixels = statistics["splits"][split]["pixels"]
     if pixels is None:
-        if image.kind == "tensor":
+        if image.is_tensor:
             raise ValueError(
                 f"The variance of {image.name!r} in {split!r} is unknown. Use keras.layers.Normalization().adapt "
                 "instead."
@@ -75,9 +75,9 @@ def normalization_layer(
             "--check=strict."
         )
     mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # equal for grayscale images
-    scale = _MOST_OF_16_BITS / _MOST_OF_8_BITS if image.kind == "image" and image.dtype else 1
+    scale = _MOST_OF_16_BITS / _MOST_OF_8_BITS if image.is_file and image.dtype else 1
     mean, variance = [item * scale for item in mean], [entry * scale**2 or 1.0 for entry in variance]
-    dtype = None if image.kind != "tensor" and scale == 1 else "float32"  # float16 ends at 65,504
+    dtype = None if not image.is_tensor and scale == 1 else "float32"  # float16 ends at 65,504
     return keras.layers.Normalization(axis=-1, mean=mean, variance=variance, dtype=dtype, name="normalization")
 
 

@@ -4,7 +4,7 @@ from typing import Any, Collection, Mapping
 
 import tensorflow as tf
 
-from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.dataset_format import Feature
 from tf_input.decoding.schema import is_dense_target
 from tf_input.read_config import ReadConfig
 
@@ -16,14 +16,14 @@ def is_list(feature: Feature) -> bool:
 
     Lists of class labels, which become multi-hot vectors, and features of objects are not lists in this sense.
     """
-    if feature.kind == "tensor":  # three-dimensional tensors are dense targets
+    if feature.is_tensor:  # three-dimensional tensors are dense targets
         return feature.shape[:1] == (None,) and None not in feature.shape[1:] and not is_dense_target(feature)
-    return feature.is_ragged and feature.kind in ("integer", "float", "text") and not feature.name.startswith(f"{OBJECTS}/")
+    return feature.is_ragged and feature.is_plain and not feature.is_of_objects
 
 
 def is_grid(feature: Feature) -> bool:
     """Returns whether a tensor other than a dense target has an unknown dimension besides the first dimension."""
-    return feature.kind == "tensor" and None in feature.shape[1:] and not is_dense_target(feature)
+    return feature.is_tensor and None in feature.shape[1:] and not is_dense_target(feature)
 
 
 def check_lists(config: ReadConfig, target_names: Collection[str], features: Mapping[str, Feature], has_frames: bool = False) -> None:
@@ -58,7 +58,7 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
     if config.ragged == "ragged":
         return
     for name in target_names:
-        if name in lists and (features[name].kind != "integer" or len(features[name].shape) > 1):
+        if name in lists and (not features[name].is_integer or len(features[name].shape) > 1):
             raise ValueError(
                 f"targets={name!r}: lists of kind {features[name].kind} with any length can't be weighted value by "
                 "value. "
@@ -86,7 +86,7 @@ def _check_padding(name: str, value: Any, feature: Feature) -> None:
     """Raises ValueError if a padding value does not fit the dtype of a list."""
     if value is None:
         return
-    dtype = tf.as_dtype(feature.dtype or {"text": "string", "integer": "int64"}.get(feature.kind, "float32"))
+    dtype = tf.as_dtype(feature.value_dtype or "string")
     is_fitting = isinstance(value, str) == (dtype == tf.string)
     if is_fitting and dtype.is_integer:
         is_fitting = value == int(value) and dtype.min <= value <= dtype.max

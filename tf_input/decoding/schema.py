@@ -8,16 +8,12 @@ from typing import Any, Callable, Collection, Iterable, Mapping
 
 import tensorflow as tf
 
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, Feature, stored_features
-from tf_input.features.kinds import KINDS
+from tf_input.dataset_format import IMAGE, KEY, Feature, stored_features
 
 # Storage in a tf.train.Example -> dtype of the tensor.
 _DTYPES = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
 SIDES = ("height", "width")
-IMAGE_KINDS = ("image", "pixels")
-STORED_KINDS = (*IMAGE_KINDS, "mask")  # kinds with a size, which this package decodes
-_SEEN_KINDS = (*STORED_KINDS, "bbox", *KINDS)
 NUM_DENSE_DIMENSIONS = 3
 
 
@@ -36,7 +32,7 @@ def feature_spec(schema: Iterable[Feature]) -> dict[str, tf.io.FixedLenFeature |
 
 
 def _spec(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
-    dtype = _DTYPES[FEATURE_KINDS[feature.kind]]
+    dtype = _DTYPES[feature.storage]
     if feature.is_ragged:
         return tf.io.RaggedFeature(dtype)
     return tf.io.FixedLenFeature(feature.stored_shape, dtype)
@@ -73,7 +69,7 @@ def parse_examples(
 
 
 def _name(stored: Feature) -> str:
-    return stored.name.removesuffix("/value") if stored.kind == "tensor" else stored.name
+    return stored.name.removesuffix("/value") if stored.is_tensor else stored.name
 
 
 def _fold(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
@@ -96,7 +92,7 @@ def sides_of(image: str) -> tuple[str, str]:
 
 def is_other_image(feature: Feature) -> bool:
     """Returns whether a feature is an image other than `image`, with its own sizes and crops."""
-    return feature.name != IMAGE and feature.kind in IMAGE_KINDS
+    return feature.name != IMAGE and feature.is_image
 
 
 def key_parser(
@@ -110,17 +106,17 @@ def key_parser(
         features: The features of a record, by name.
     """
     feature = features.get(KEY)
-    if feature is None or feature.shape or feature.kind not in ("text", "integer"):
+    if feature is None or feature.shape or not (feature.is_text or feature.is_integer):
         return None
-    as_text = tf.identity if feature.kind == "text" else tf.strings.as_string
+    as_text = tf.identity if feature.is_text else tf.strings.as_string
     return lambda serialized: as_text(parse(serialized, [KEY])[KEY])
 
 
 def depends_on_crop(feature: Feature) -> bool:
     """Returns whether the values of a feature depend on the crop of the image."""
-    return feature.kind in _SEEN_KINDS or is_dense_target(feature)
+    return feature.is_image or feature.is_spatial or is_dense_target(feature)
 
 
 def is_dense_target(feature: Feature) -> bool:
     """Returns whether a feature has the shape of a dense target, as have the tensor `image` and transformed images."""
-    return feature.kind in ("float", "tensor") and not feature.is_ragged and len(feature.shape) == NUM_DENSE_DIMENSIONS
+    return feature.may_be_dense and not feature.is_ragged and len(feature.shape) == NUM_DENSE_DIMENSIONS

@@ -178,7 +178,7 @@ class RecordFiles:
     def image_size(self) -> tuple[int, int] | None:
         """The (height, width) of all images; None if the size is unknown, for example because images are encoded."""
         image = self.features.get(IMAGE)
-        is_known = image is not None and image.kind in ("pixels", "tensor") and None not in image.shape
+        is_known = image is not None and image.shape and image.may_be_image and None not in image.shape
         return image.shape[:2] if is_known else None
 
     def num_examples(self, split: str = SPLIT) -> int | None:

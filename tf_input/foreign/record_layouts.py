@@ -156,7 +156,7 @@ class _FirstRecords:
             seen = self._with_default(name, item, seen)
         has_any_number = item.is_list or name.startswith(f"{OBJECTS}/")
         feature = Feature(name, seen.kind, (None,) if has_any_number else seen.shape)
-        is_label = name in (LABEL, f"{OBJECTS}/{LABEL}") and seen.kind != "float"
+        is_label = name in (LABEL, f"{OBJECTS}/{LABEL}") and seen.storage != "float"
         return self._label(feature, item) if is_label else self._counted(feature, item, seen.kind)
 
     def _counted(self, feature: Feature, item: Item, kind: str, convert: Callable[[Any], Any] = lambda values: values) -> Column:
@@ -203,7 +203,7 @@ class _FirstRecords:
             feature = dataclasses.replace(feature, shape=())
         # any number of labels, if not exactly one
         label = Feature(feature.name, "class_label", (None,) if feature.shape else (), names)
-        if feature.kind == "text":
+        if feature.is_text:
             if not names:
                 raise self._error(label.name, "integers, or label_names=... with texts", f"texts in {item.name}")
             return self._counted(label, item, "text", record_columns.look_up(names))

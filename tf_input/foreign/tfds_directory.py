@@ -36,7 +36,7 @@ def read_layout(directory: str) -> RecordLayout:
     """
     with _named_errors(directory, FEATURES):
         features = {entry.name: entry for entry in _features(directory, "", _read_json(directory, FEATURES))}
-    images = [name for name, feature in features.items() if feature.kind == "image"]
+    images = [name for name, feature in features.items() if feature.is_image_file]
     if not images:
         raise ValueError(
             f"{join(directory, FEATURES)} has no image feature, only "
@@ -92,7 +92,7 @@ def _features(
     elif "sequence" in fields:
         length = int(fields["sequence"].get("length", -1))
         for inner in _features(directory, name, fields["sequence"]["feature"]):
-            if not inner.is_ragged and inner.kind not in ("image", "mask"):
+            if not inner.is_ragged and not inner.is_file:
                 yield Feature(inner.name, inner.kind, (None if length < 0 else length, *inner.shape), inner.label_names)
     elif "image" in fields:
         is_grey = is_class_mask and _num_channels(fields) == 1 and fields["image"].get("encodingFormat") != "jpeg"

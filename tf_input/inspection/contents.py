@@ -66,7 +66,7 @@ class Contents:
         """Returns the number of examples of each class, as a dictionary feature -> split -> class -> number."""
         all_counts = {}
         for feature in self._manifest.schema:
-            if feature.kind == "class_label":
+            if feature.is_categorical:
                 splits = {split: self._statistics["splits"][split] for split in self._manifest.splits}
                 all_counts[feature.name] = {
                     split: item.get("other_label_counts", {}).get(feature.name) or item["label_counts"] for split, item in splits.items()

@@ -96,7 +96,7 @@ def _drawn(dataset: "PreparedDataset", example: Mapping[str, Any]) -> "np.ndarra
     from tf_input.inspection.pictures import to_rgb
 
     features = dataset.features
-    masks = [example[name] for name, feature in features.items() if feature.kind == "mask"]
+    masks = [example[name] for name, feature in features.items() if feature.is_mask]
     objects = example[OBJECTS] if f"{OBJECTS}/bbox" in features else None
     positions = [(feature, _value_of(example, name)) for name, feature in features.items() if feature.kind in KINDS]
     if not masks and objects is None and not positions:

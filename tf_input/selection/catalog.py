@@ -41,7 +41,7 @@ class Catalog(Mapping[str, Column]):
         self, directory: str | os.PathLike[str], split: str, shards: Sequence[ShardInfo], features: Mapping[str, Feature], store: Store
     ) -> None:
         self._directory, self._split, self._shards, self._features, self._store = directory, split, shards, features, store
-        self._with_names = {name: item for name, item in catalog_features(features.values()).items() if item.kind == "class_label"}
+        self._with_names = {name: item for name, item in catalog_features(features.values()).items() if item.is_categorical}
         self._read: dict[str, Column] = {}
         self.num_examples = sum(shard.num_examples for shard in shards)
 
@@ -196,7 +196,7 @@ class Catalog(Mapping[str, Column]):
     @property
     def _has_labels(self) -> bool:
         feature = self._features.get(LABEL)
-        return feature is not None and feature.kind == "class_label" and not feature.shape and len(feature.label_names) > 0
+        return feature is not None and feature.is_categorical and not feature.shape and len(feature.label_names) > 0
 
     @functools.cached_property
     def _labels(self) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.batches import Reading
-from tf_input.dataset_format import IMAGE, OBJECTS, Feature
+from tf_input.dataset_format import IMAGE, Feature
 from tf_input.decoding import decode, lists, schema, uncropped_images
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import sides_of
@@ -63,7 +63,7 @@ class ServingInputs:
                 continue
             feature, length = dataset.features[name], f"{name}{_LENGTH_SUFFIX}"
             problem = f"inputs={self._any_size.config.input_names!r} include {name!r}"
-            if not lists.is_list(feature) and (feature.kind != "class_label" or name.startswith(f"{OBJECTS}/")):
+            if not lists.is_list(feature) and (not feature.is_categorical or feature.is_of_objects):
                 raise ValueError(
                     f"{problem}, which can have any number of values. Use other inputs, or lists of numbers, strings or "
                     "classes."
@@ -90,7 +90,7 @@ class ServingInputs:
         """Converts raw features, as described by `specs`, to `x`, as returned by `batches`."""
         features = self._origin.dataset.features
         parsed = {name: raw[name] for name in raw if name not in self._lists.values()}
-        parsed = {name: check_pixels(item, self._max_pixels) if features[name].kind == "image" else item for name, item in parsed.items()}
+        parsed = {name: check_pixels(item, self._max_pixels) if features[name].is_image_file else item for name, item in parsed.items()}
         parsed |= {name: _to_lists(raw[name], raw[length]) for name, length in self._lists.items()}
         if self._transform is not None:
             parsed = self._transform.graph.apply(parsed, self._any_size.wanted())
@@ -151,7 +151,7 @@ def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:
 
 def _encoded_inputs(decoder: ExampleDecoder) -> list[str]:
     """Returns the names of the model's inputs that are encoded images."""
-    return [name for name in decoder.config.input_names if name in decoder.features and decoder.features[name].kind == "image"]
+    return [name for name in decoder.config.input_names if name in decoder.features and decoder.features[name].is_image_file]
 
 
 def _without_sides(decoder: ExampleDecoder) -> dict[str, Feature]:
@@ -175,6 +175,6 @@ def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
 
 def _without_augmentation(decoder: ExampleDecoder) -> ExampleDecoder:
     """Returns the decoder without targets, with a fixed number of channels, because requests may contain any number."""
-    channels = decoder.channels if any(feature.kind in ("image", "pixels") for feature in decoder.features.values()) else None
+    channels = decoder.channels if any(feature.is_image for feature in decoder.features.values()) else None
     config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER, channels=channels)
     return dataclasses.replace(decoder, config=config, targets=(), class_weights={}, stored_channels=decode.NUM_CHANNELS)

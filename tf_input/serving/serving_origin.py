@@ -148,7 +148,7 @@ def _check_raw(reading: Reading) -> None:
     if (
         image is not None
         and is_dense_target(image)
-        and image.kind != "tensor"
+        and not image.is_tensor
         and not reading.config.transform
         and IMAGE in reading.config.input_names
     ):

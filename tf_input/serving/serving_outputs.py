@@ -120,7 +120,7 @@ def make_outputs(
     outputs = {}
     for name in targets:
         feature = features.get(name)
-        is_class = feature is not None and feature.kind == "class_label"
+        is_class = feature is not None and feature.is_categorical
         names = tuple(label_names or (feature.label_names if is_class else ()))
         is_logits = predicts_logits(model, name) if names and from_logits is None else bool(names) and from_logits
         if is_logits is None:

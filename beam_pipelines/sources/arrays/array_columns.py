@@ -21,7 +21,8 @@ from beam_pipelines.sources.arrays.array_streams import Field
 from beam_pipelines.sources.cells.array_cells import describe_resolved
 from beam_pipelines.sources.rows.field_names import choose_roles, describe_names, names_of_fields
 from beam_pipelines.sources.rows.row_mapper import RowMapper
-from tf_input.dataset_format import LABEL, TENSOR_DTYPES, WEIGHT
+from tf_input.dataset_format import LABEL, WEIGHT
+from tf_input.stored_kinds import TENSOR_DTYPES
 
 # The maximum size of one value, except for arrays, tensors, masks and images.
 _MAX_VALUE_BYTES = 1 << 20

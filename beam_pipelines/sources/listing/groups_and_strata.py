@@ -14,8 +14,6 @@ from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import class_name_reader
 from tf_input.dataset_format import Feature
 
-_KINDS = ("class_label", "integer", "text")
-
 
 class GroupReader:
     """Reads the group of each input."""
@@ -59,7 +57,7 @@ class StrataReader:
                 )
             if name not in fit:
                 raise UserError(f"--stratify={name}: is of kind {by_name[name].kind}. Choose a class, an integer or a text.")
-        self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
+        self._columns = [(_reader(by_name[name]), by_name[name].is_text) for name in names]
 
     def read(self, images: Sequence[InputRecord], facts: ListedFacts) -> list[str]:
         """Returns the stratum of each input, or an empty list if splits are not stratified."""
@@ -72,11 +70,11 @@ class StrataReader:
 
 
 def _can_stratify(feature: Feature) -> bool:
-    return feature.kind in _KINDS and (not feature.shape or feature.kind == "class_label")
+    return feature.is_categorical or (not feature.shape and (feature.is_integer or feature.is_text))
 
 
 def _reader(feature: Feature) -> Callable[[InputRecord], str]:
-    if feature.kind == "class_label":
+    if feature.is_categorical:
         names = class_name_reader(feature)
         return lambda image: join_stratum(sorted(set(names(image))))
     return lambda image: str(image.values[feature.name])

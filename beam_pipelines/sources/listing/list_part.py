@@ -9,7 +9,7 @@ from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.sources.listing.first_layout import ARRAY_ENDS
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import Source, class_name_readers, other_images
-from tf_input.dataset_format import MAX_CATALOG_TEXT_BYTES, OBJECTS
+from tf_input.dataset_format import MAX_CATALOG_TEXT_BYTES
 
 # The number of inputs that are processed together.
 BATCH_IMAGES = 4096
@@ -59,9 +59,9 @@ def _add_facts(facts: ListedFacts, batch: list[InputRecord], source: Source) -> 
     for feature in source.features:
         name = feature.name
         # Positions that belong to objects are left out, because their unit is checked with the boxes of the objects.
-        if feature.kind in KINDS and not name.startswith(f"{OBJECTS}/"):
+        if feature.kind in KINDS and not feature.is_of_objects:
             facts.problems.add_positions(name, KINDS[feature.kind].listed_facts([image.values[name] for image in batch]))
-        if feature.kind == "text" and not feature.shape and name not in schema.long_texts:
+        if feature.is_text and not feature.shape and name not in schema.long_texts:
             if any(_is_long(image.values[name]) for image in batch):
                 schema.long_texts.add(name)
 

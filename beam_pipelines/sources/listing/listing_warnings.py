@@ -49,7 +49,7 @@ def _unlisted_classes(config: PrepareJob, source: Source, facts: ListedFacts) ->
     return {
         feature.name: {*facts.schema.labels[feature.name], *facts.schema.known_names(feature.name)}
         for feature in targets
-        if feature.kind == "class_label" and not feature.shape
+        if feature.is_categorical and not feature.shape
     }
 
 

@@ -9,7 +9,6 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.errors import UserError, did_you_mean, printable
-from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.listing.first_layout import first_layout
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
@@ -25,20 +24,20 @@ def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple
             features += [Feature("height", "integer"), Feature("width", "integer")]
         _check_follows(config, source, facts)
     for feature in (*source.features, *_found_features(facts)):
-        if feature.kind == "class_label":
+        if feature.is_categorical:
             names, known = facts.schema.labels[feature.name], facts.schema.known_names(feature.name)
             if feature.name == OBJECT_LABEL and (empty := facts.schema.empty_groups()):
                 known = type(known)(name for name in known if name not in empty)
             is_scalar_each = feature.name not in facts.schema.several_labels if feature.shape else None
             table = make_class_table(config.source, feature.name, names, known, is_scalar_each=is_scalar_each)
             feature = dataclasses.replace(feature, label_names=table)
-        if feature.kind == "mask":
+        if feature.is_mask:
             objects = next((item.label_names for item in features if item.name == OBJECT_LABEL), ())
             names = with_background(objects) if config.source.has_masks else mask_names(config.source, feature.name, source.features)
             feature = dataclasses.replace(feature, label_names=names)
         if feature.name in facts.schema.long_texts:
             feature = dataclasses.replace(feature, is_long=True)
-        if feature.kind == "image":
+        if feature.is_image:
             feature = _other_image(config, feature.name)
             features += [Feature(f"{feature.name}/{side}", "integer") for side in ("height", "width") if config.check != "none"]
         features.append(feature)
@@ -57,7 +56,7 @@ def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple
 def mask_names(source: SourceConfig, name: str, features: Iterable[Feature]) -> tuple[str, ...]:
     """Returns the class names of the mask `name`, or () if they are unknown. Raises `UserError` if `--label_names` lacks a
     class of `--mask_colors`."""
-    is_only_one = not any(feature.kind == "class_label" for feature in features)
+    is_only_one = not any(feature.is_categorical for feature in features)
     given = source.label_names_of.get(name, source.label_names if is_only_one else ())
     own = (source.mask_colors or {}).values()
     if given and (others := [item for item in own if item not in given]):
@@ -84,7 +83,7 @@ def _check_follows(config: PrepareJob, source: Source, facts: ListedFacts) -> No
     """Raises `UserError` if `--check=none` is combined with options that require image headers."""
     if config.check != "none":
         return
-    following = [f.name for f in source.features if f.kind in ("mask", "bbox", *KINDS) or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
+    following = [f.name for f in source.features if f.is_spatial or (f.may_be_dense and len(f.shape) > 1)]
     if following:
         raise UserError(
             f"--check=none: the size of {following[0]!r} must match the image, but --check=none does not read images. Use --check=header."

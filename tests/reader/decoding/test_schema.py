@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from beam_pipelines.tfrecord.example_encoder import ExampleEncoder
 from made_records import example
-from tf_input.dataset_format import FEATURE_KINDS, Feature
+from tf_input.dataset_format import Feature
+from tf_input.stored_kinds import FEATURE_KINDS
 from tf_input.decoding.schema import feature_spec, parse_examples
 
 SCHEMA = (
@@ -29,7 +30,7 @@ def make_records() -> tf.Tensor:
 def test_every_feature_kind_has_a_spec():
     dtypes = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
     spec = feature_spec([Feature(kind, kind, dtype="int8" if kind == "tensor" else "") for kind in FEATURE_KINDS])
-    assert spec == {kind: tf.io.FixedLenFeature((), dtypes[storage]) for kind, storage in FEATURE_KINDS.items()}
+    assert spec == {kind: tf.io.FixedLenFeature((), dtypes[form.storage]) for kind, form in FEATURE_KINDS.items()}
 
 
 def test_every_shape_has_a_spec():

@@ -194,7 +194,7 @@ def stored_dtype(dtype: str) -> str:
 
 def has_numbers(example: ExampleReader, name: str) -> bool:
     """Returns whether a feature is a list of numbers."""
-    return name in example.features and example.features[name].kind in ("float", "int64")
+    return name in example.features and example.features[name].storage in ("float", "int64")
 
 
 def resolve_shapes(

@@ -92,7 +92,7 @@ def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: s
     num_bytes = 0
     for example in examples:
         try:
-            first.append({name: (feature.kind, example.values(name)) for name, feature in example.features.items()})
+            first.append({name: (feature.storage, example.values(name)) for name, feature in example.features.items()})
         except BadExampleError:  # becomes a dead letter during listing
             continue
         num_bytes += example.num_bytes
