@@ -40,17 +40,24 @@ class ListedFile(NamedTuple):
 
 
 class Level(NamedTuple):
-    """The files and subfolders directly in a folder, without ignored files.
+    """The direct content of a folder, without ignored files. Names are sorted.
 
     Attributes:
-        folders: Names of folders, sorted.
-        links: Names of links to folders that are not followed, sorted.
-        has_files: Whether the folder contains entries that are neither folders nor links to folders.
+        folders: Names of folders, and of links to folders that are followed.
+        links: Names of links to folders that are not followed.
+        files: Names of files, and of links to files.
+        others: Names of other entries, such as broken links.
     """
 
     folders: list[str]
     links: list[str]
-    has_files: bool
+    files: list[str]
+    others: list[str]
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the folder contains entries that are neither folders nor links to folders."""
+        return bool(self.files or self.others)
 
 
 class FolderPart(NamedTuple):
@@ -92,22 +99,20 @@ class FileListing:
     def walk(self, folder: str = "") -> Iterator[ListedFile | DeadLetter]:
         """Yields all files below a folder, which is "" for the root. The files of each folder are sorted by name. Raises
         `UserError` if a folder cannot be read."""
-        for _, files in self.walk_folders(folder):
-            yield from files if self.is_remote else sorted(files, key=operator.itemgetter(0))
+        if self.is_remote:
+            for _, files in self._walk_store(files_at(self._root.path).list(join(self._root.path, folder)), folder):
+                yield from files
+        else:
+            for _, files in self._walk_disk([folder]):
+                yield from sorted(files, key=operator.itemgetter(0))
 
-    def walk_folders(self, folder: str = "") -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
-        """Yields a folder and all folders below it, each with an iterator over the files that are directly in it.
+    def walk_part(self, part: FolderPart) -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
+        """Yields the folders of one part of the listing, each with an iterator over the files that are directly in it.
 
         The caller must consume the files of a folder before it requests the next folder. In an object store, a folder
         can be yielded more than once, and invalid names are reported with the first folder. Raises `UserError` if a
         folder cannot be read.
         """
-        if self.is_remote:
-            return self._walk_store(files_at(self._root.path).list(join(self._root.path, folder)), folder)
-        return self._walk_disk([folder])
-
-    def walk_part(self, part: FolderPart) -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
-        """Yields the folders and files of one part of the listing in the same form as `walk_folders`."""
         if self.is_remote:
             return self._walk_store(self._names_between(part.first, part.end))
         return itertools.chain(((folder, self._files_in(folder, [])) for folder in part.alone), self._walk_disk([*part.folders]))
@@ -130,40 +135,30 @@ class FileListing:
         return [FolderPart([], [], first, end) for first, end in itertools.pairwise(bounds)]
 
     def level(self, folder: str = "", is_short: bool = False) -> Level:
-        """Lists the direct content of a folder, which is "" for the root. With `is_short`, only the first page of names
-        is read from an object store. Raises `UserError` if the folder cannot be read."""
+        """Lists the direct content of a folder, which is "" for the root. With `is_short`, only the first page of names is
+        read from an object store, and only one file is listed on a disk. Raises `UserError` if the folder cannot be read."""
         if self.is_remote:
-            folders, files = self.top_level(folder, is_short)
-            return Level(folders, [], bool(files))
-        folders, links, has_files = [], [], False
+            folders, files = files_at(self._root.path).top_level(join(self._root.path, folder), is_short)
+            is_kept = [[name for name in names if not self._is_ignored(folder, name, names is folders)] for names in (folders, files)]
+            return Level(sorted(is_kept[0]), [], sorted(is_kept[1]), [])
+        names = Level([], [], [], [])
         for entry in self._scan(folder):
-            is_file = entry.is_file(follow_symlinks=False)
-            if (is_file and has_files) or self._is_entry_ignored(entry, join(folder, entry.name)):
+            path, is_file = join(folder, entry.name), entry.is_file(follow_symlinks=False)
+            if (is_file and is_short and names.files) or self._is_entry_ignored(entry, path):
                 continue
-            if not is_file and entry.is_dir(follow_symlinks=False):
-                folders.append(entry.name)
-            elif not is_file and kind_of(entry.path) == "folder":
-                (folders if self._is_followed(join(folder, entry.name)) else links).append(entry.name)
+            kind = "file" if is_file else "folder" if entry.is_dir(follow_symlinks=False) else kind_of(entry.path)
+            if kind == "folder":
+                (names.links if entry.is_symlink() and not self._is_followed(path) else names.folders).append(entry.name)
             else:
-                has_files = True
-        return Level(sorted(folders), sorted(links), has_files)
+                (names.files if kind == "file" else names.others).append(entry.name)
+        return Level(*map(sorted, names))
 
     def top_level(self, folder: str = "", is_short: bool = False) -> tuple[list[str], list[str]]:
         """Returns the sorted names of the subfolders and of the files directly in a folder. Links are treated like their
-        targets. The arguments and errors are those of `level`."""
-        if self.is_remote:
-            names = files_at(self._root.path).top_level(join(self._root.path, folder), is_short)
-        else:
-            names = ([], [])
-            for entry in self._scan(folder):
-                is_file = entry.is_file(follow_symlinks=False)
-                kind = "file" if is_file else "folder" if entry.is_dir(follow_symlinks=False) else kind_of(entry.path)
-                if kind in ("file", "folder"):
-                    names[kind == "file"].append(entry.name)
-        return tuple(
-            sorted([name for name in some if not self._is_ignored(folder, name, is_folder)])
-            for some, is_folder in zip(names, (True, False))
-        )
+        targets. With `is_short`, only the first page of names is read from an object store. Raises `UserError` if the
+        folder cannot be read."""
+        level = self.level(folder, is_short and self.is_remote)
+        return sorted([*level.folders, *level.links]), level.files
 
     def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:
         """Returns the paths that match the patterns, and the dead letters that concern such paths, or folders in which
