@@ -64,7 +64,7 @@ class InputNames:
 
     @functools.cached_property
     def _listing(self) -> "_Listing":
-        return _list_folder(self.path, until_image=False) if self.is_folder else _Listing([], [], False)
+        return _list_folder(self.path, until_image=False) if self.is_folder else _Listing([], [], [])
 
     @property
     def folders(self) -> list[str]:
@@ -77,9 +77,14 @@ class InputNames:
         return self._listing.files
 
     @property
+    def images(self) -> list[str]:
+        """The names of the first images that were read, sorted."""
+        return self._listing.images
+
+    @property
     def has_images(self) -> bool:
         """Whether the folder contains images."""
-        return self._listing.has_images
+        return bool(self._listing.images)
 
     @functools.cached_property
     def below(self) -> "tuple[InputNames, ...]":
@@ -129,7 +134,7 @@ class _Below(InputNames):
 class _Listing(NamedTuple):
     folders: list[str]
     files: list[str]  # without images
-    has_images: bool
+    images: list[str]
 
 
 def _is_folder(path: str) -> bool:
@@ -137,27 +142,21 @@ def _is_folder(path: str) -> bool:
 
 
 def _list_folder(path: str, until_image: bool) -> _Listing:
-    return _visible_names(*files_at(path).top_level(path)) if is_remote(path) else _scan(path, until_image)
-
-
-def _scan(path: str, until_image: bool) -> _Listing:
-    names, has_images = ([], []), False
-    with os.scandir(path) as entries:
-        for entry in itertools.islice(entries, _MAX_ENTRIES):
-            # Skip is_dir() for image names, because a folder may have a million of them.
-            if not entry.name.endswith(_IMAGE_ENDS) or entry.name[0] == ".":
-                names[entry.is_dir()].append(entry.name)
-                continue
-            has_images = True
-            if until_image:
-                break
-    return _visible_names(names[True], names[False], has_images)
-
-
-def _visible_names(folders: list[str], files: list[str], has_images: bool = False) -> _Listing:
-    shown = [sorted(name for name in names if not is_ignored(name, is_folder=True)) for names in (folders, files)]
-    others = [name for name in shown[1] if not name.lower().endswith(_IMAGE_ENDS)]
-    return _Listing(shown[0][:_MAX_NAMES], others[:_MAX_NAMES], has_images or len(others) < len(shown[1]))
+    found = _Listing([], [], [])
+    if is_remote(path):
+        folders, files = files_at(path).top_level(path)
+        found.folders.extend(folders)
+        for name in files:
+            (found.images if name.lower().endswith(_IMAGE_ENDS) else found.files).append(name)
+    else:
+        with os.scandir(path) as entries:
+            for entry in itertools.islice(entries, _MAX_ENTRIES):
+                # Skip is_dir() for image names, because a folder may have a million of them.
+                is_image = entry.name.lower().endswith(_IMAGE_ENDS) and entry.name[0] != "."
+                (found.images if is_image else found.folders if entry.is_dir() else found.files).append(entry.name)
+                if is_image and until_image:
+                    break
+    return _Listing(*(sorted(name for name in names if not is_ignored(name, is_folder=True))[:_MAX_NAMES] for names in found))
 
 
 @functools.cache

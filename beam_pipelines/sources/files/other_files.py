@@ -9,6 +9,7 @@ from beam_pipelines.elements.merging import Mergeable
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.files.label_files import recognise
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 
 # Files and folders of operating systems and of network storage, in lower case: thumbnails, recycle bins, snapshots.
 _SYSTEM_FILES = {
@@ -146,6 +147,9 @@ class UnexpectedFiles(Mergeable):
                 f"contains images, but no class folders {shown}. For images without labels, pass --label none. If the names "
                 "of the files contain the classes, pass --label_pattern REGEX. For classes, move each image"
             )
+        if self.layout.startswith("SPLIT/") and (others := sorted(name for name in self.loose_folders if name.lower() not in SPLIT_FOLDERS)):
+            named = _shown([repr(printable(name)) for name in others], len(others))
+            problem = f"{named} are read as splits. Omit --split_folders=yes if they are classes. Otherwise: {problem}"
         folder = min(self.loose_folders) if len(self.loose_folders) == 1 else ""
         leave = f" To leave them out, pass --ignore='{printable(folder)}'." if folder else ""
         return f"{problem} to a path of the form {self.layout}.{leave}"

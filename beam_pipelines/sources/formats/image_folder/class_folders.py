@@ -109,13 +109,25 @@ def read_class_folders(
         return Reading(ALL, "--split_folders=no reads folders named like splits as classes") if is_nested else None
     if "" not in folders_by_split and (reading := _unwrap(folders_by_split)):
         return reading
+    if problem := next(_problems(printable(root), folders_by_split, paths), None):
+        raise UserError(f"--input={printable(root)}: {problem}")
+    return _choose(root, paths) if is_nested else None
+
+
+def _problems(root: str, folders_by_split: Mapping[str, Collection[str]], paths: Sequence[str]) -> Iterator[str]:
+    """Yields messages about folders that do not seem to be classes."""
     for split, some in sorted(folders_by_split.items()):
         children = _children(some)
-        _reject_splits(root, split, some, children)
-        _reject_copies(root, split, children)
-    _reject_roles(root, paths)
-    _reject_images_in_splits(root, folders_by_split)
-    return _choose(root, paths) if is_nested else None
+        yield from _split_problems(root, split, some, children)
+        yield from _copy_problems(root, split, children)
+    yield from _role_problems(paths)
+    tops = {split: {path.split("/")[0] for path in paths} for split, paths in folders_by_split.items() if paths}
+    without = sorted(split for split, names in tops.items() if len(names) == 1 and names <= _IMAGE_WORDS)
+    if without and len(without) < len(tops):
+        yield (
+            f"{printable(join(without[0], min(tops[without[0]])))!r} contains the images of a split without class folders. Move each "
+            f"image to a path of the form SPLIT/CLASS/IMAGE, or leave the split out with --ignore='{printable(without[0])}'."
+        )
 
 
 def _choose(root: str, paths: Sequence[str]) -> Reading:
@@ -128,24 +140,18 @@ def _choose(root: str, paths: Sequence[str]) -> Reading:
     classes = sorted({path.split("/")[depth] for path in paths})
     shown = ", ".join(repr(printable(name)) for name in classes[:3]) + (", …" if len(classes) > 3 else "")
     if repeated := sorted(name for name, outer in inner.items() if len(outer) > 1):
-        _reject_divisions(root, paths, depth)
+        seconds = {path.split("/")[depth + 1] for path in paths if path.count("/") > depth}
+        may_be_classes = any(_DIGITS.fullmatch(name) or not _NO_LABEL.fullmatch(name) for name in seconds)
+        if may_be_classes and len(seconds) > 1 and all(map(_NO_LABEL.fullmatch, classes)):
+            raise UserError(
+                f"--input={printable(root)}: class folders are nested, such as {printable(min(seconds))!r} in {printable(classes[0])!r}. "
+                f"Use --class_folder_depth={depth + 1} if the outer folders are the classes, or --class_folder_depth={depth + 2} if the "
+                "inner folders are."
+            )
         return Reading(str(depth + 1), f"{printable(repeated[0])!r} is in several of the class folders {shown}")
     if inner and all(_divides(name, outer) for name, (outer,) in inner.items()):
-        first = printable(min(inner))
-        return Reading(str(depth + 1), f"folders such as {first!r} divide the images of the classes {shown}")
+        return Reading(str(depth + 1), f"folders such as {printable(min(inner))!r} divide the images of the classes {shown}")
     return Reading(ALL, "class folders are nested, and the whole path is the class")
-
-
-def _reject_divisions(root: str, paths: Sequence[str], depth: int) -> None:
-    """Raises `UserError` if outer folders have names such as `fold1`, and inner folders have names like classes."""
-    outer, inner = ({path.split("/")[level] for path in paths if path.count("/") >= level} for level in (depth, depth + 1))
-    may_be_classes = any(_DIGITS.fullmatch(name) or not _NO_LABEL.fullmatch(name) for name in inner)
-    if may_be_classes and len(inner) > 1 and all(map(_NO_LABEL.fullmatch, outer)):
-        raise UserError(
-            f"--input={printable(root)}: class folders are nested, such as {printable(min(inner))!r} in "
-            f"{printable(min(outer))!r}. Use --class_folder_depth={depth + 1} if the outer folders are the classes, or "
-            f"--class_folder_depth={depth + 2} if the inner folders are."
-        )
 
 
 def _divides(name: str, outer: str) -> bool:
@@ -166,36 +172,31 @@ def _children(paths: Collection[str]) -> dict[str, set[str]]:
     return children
 
 
-def _reject_splits(root: str, split: str, paths: Collection[str], children: Mapping[str, set[str]]) -> None:
+def _split_problems(root: str, split: str, paths: Collection[str], children: Mapping[str, set[str]]) -> Iterator[str]:
     for folder in sorted(children):
         named = {name: meant for name in sorted(children[folder]) for meant in _splits_in(name)}
         exact = {SPLIT_FOLDERS[name.lower()] for name in named if name.lower() in SPLIT_FOLDERS}
-        is_top = not folder and not split
+        is_top, inside = not folder and not split, printable(join(split, folder))
         are_most = len(set(named.values())) > 1 and 2 * len(named) >= len(children[folder])
         if not (are_most or len(exact) > 1 or (exact - {"train"} and not is_top)):
             continue
         shown = " and ".join(repr(printable(join(join(split, folder), name))) for name in list(named)[:2])
-        message_start = f"--input={printable(root)}: folders are named like splits: {shown}. "
         if is_top and any(name in paths for name in named):
-            raise UserError(
-                f"{message_start}They contain images without class folders. If a file contains the labels, pass it as "
-                f"--input, with --image_root={printable(root)}. If there are no labels, pass --label=none. If the "
+            advice = (
+                "They contain images without class folders. If a file contains the labels, pass it as "
+                f"--input, with --image_root={root}. If there are no labels, pass --label=none. If the "
                 "folders are classes, pass --class_folder_depth=1."
             )
-        if is_top:
-            raise UserError(
-                f"{message_start}Pass --split_folders=yes if they are splits, or --split_folders=no if they are classes."
+        elif is_top:
+            advice = "Pass --split_folders=yes if they are splits, or --split_folders=no if they are classes."
+        elif not split and all(path.startswith(f"{folder}/") for path in paths):
+            advice = f"Pass --input={root}/{inside} if they are splits, or --class_folder_depth=all if each folder is a class."
+        else:
+            advice = (
+                f"If {inside!r} contains copies, exclude it with --ignore='{inside}'. If the folders are splits, move the images to "
+                "SPLIT/CLASS/IMAGE. Otherwise, pass --class_folder_depth=1 to ignore the inner names."
             )
-        if not split and all(path.startswith(f"{folder}/") for path in paths):
-            inside = f"{printable(root)}/{printable(folder)}"
-            raise UserError(
-                f"{message_start}Pass --input={inside} if they are splits, or --class_folder_depth=all if each folder is a class."
-            )
-        raise UserError(
-            f"{message_start}If {printable(join(split, folder))!r} contains copies, exclude it with "
-            f"--ignore='{printable(join(split, folder))}'. If the folders are splits, move the images to "
-            "SPLIT/CLASS/IMAGE. Otherwise, pass --class_folder_depth=1 to ignore the inner names."
-        )
+        yield f"folders are named like splits: {shown}. {advice}"
 
 
 def _splits_in(name: str) -> Iterator[str]:
@@ -216,32 +217,17 @@ def _unwrap(folders_by_split: Mapping[str, Collection[str]]) -> Reading | None:
     return None
 
 
-def _reject_roles(root: str, paths: Sequence[str]) -> None:
+def _role_problems(paths: Sequence[str]) -> Iterator[str]:
     words = {name: words_of(name) for name in sorted({path.split("/")[0] for path in paths})}
     images = [name for name in words if words[name] & _IMAGE_WORDS]
     masks = [name for name in words if words[name] & _MASK_WORDS and name not in images]
-    pairs = [(other, name) for name in masks for other in words if name != other and _is_pair(words[other], words[name])]
+    yield from (_are_masks(other, name) for name in masks for other in words if name != other and _is_pair(words[other], words[name]))
     if images and masks and len(words) <= _MAX_ROLES:
-        pairs.append((images[0], masks[0]))
-    if pairs:
-        raise _masks_of(root, *pairs[0])
+        yield _are_masks(images[0], masks[0])
     if len(paths) == 1 and paths[0].lower() in _ROLES:
-        raise UserError(
-            f"--input={printable(root)}: the only class folder {printable(paths[0])!r} is not named like a class. Pass "
-            "--label=none if the images have no labels, --label_pattern=REGEX if the names of the files contain the "
-            "classes, or --class_folder_depth=1 if it is a class."
-        )
-
-
-def _reject_images_in_splits(root: str, folders_by_split: Mapping[str, Collection[str]]) -> None:
-    """Raises `UserError` if the only folder of a split is named `images` or similar, but other splits have classes."""
-    tops = {split: {path.split("/")[0] for path in paths} for split, paths in folders_by_split.items() if paths}
-    without = sorted(split for split, names in tops.items() if len(names) == 1 and names <= _IMAGE_WORDS)
-    if without and len(without) < len(tops):
-        folder = printable(f"{without[0]}/{min(tops[without[0]])}")
-        raise UserError(
-            f"--input={printable(root)}: {folder!r} contains the images of a split without class folders. Move each image to "
-            f"a path of the form SPLIT/CLASS/IMAGE, or leave the split out with --ignore='{printable(without[0])}'."
+        yield (
+            f"the only class folder {printable(paths[0])!r} is not named like a class. Pass --label=none if the images have no labels, "
+            "--label_pattern=REGEX if the names of the files contain the classes, or --class_folder_depth=1 if it is a class."
         )
 
 
@@ -260,9 +246,9 @@ def _is_pair(image: set[str], mask: set[str]) -> bool:
     return mask - _MASK_WORDS == image - _IMAGE_WORDS != set() and not image & _MASK_WORDS
 
 
-def _masks_of(root: str, images: str, masks: str) -> UserError:
-    return UserError(
-        f"--input={printable(root)}: folders {printable(images)!r} and {printable(masks)!r} look like images and their "
+def _are_masks(images: str, masks: str) -> str:
+    return (
+        f"folders {printable(images)!r} and {printable(masks)!r} look like images and their "
         "masks, not like classes. Use --source=masks for folders called images and masks, or --source=voc or "
         "--source=coco for annotations. If they are classes, pass --class_folder_depth=1."
     )
@@ -280,7 +266,7 @@ def reject_mask_folders(listing: FileListing, root: str, folders: Sequence[str])
         first = common[:_MIN_PAIRS]
         pairs = [[f"{root}/{folder}/{names[folder][stem]}" for folder in (images, masks)] for stem in first]
         if all(_has_few_values(mask) and not _has_few_values(image) for image, mask in pairs):
-            raise _masks_of(root, images, masks)
+            raise UserError(f"--input={printable(root)}: {_are_masks(images, masks)}")
 
 
 def _stem(name: str) -> str:
@@ -295,17 +281,16 @@ def _has_few_values(path: str) -> bool:
         return False
 
 
-def _reject_copies(root: str, split: str, children: Mapping[str, set[str]]) -> None:
+def _copy_problems(root: str, split: str, children: Mapping[str, set[str]]) -> Iterator[str]:
     for folder in sorted(children):
         above = folder
         while above:
             above = posixpath.dirname(above)
             common = sorted(children[folder] & children[above])
             if len(common) > 1:
-                inside, outside = printable(join(split, folder)), printable(join(split, above)) or printable(root)
-                raise UserError(
-                    f"--input={printable(root)}: folders {printable(common[0])!r} and {printable(common[1])!r} are in "
-                    f"{outside!r} and again in {inside!r}. If {inside!r} contains copies, exclude it with "
-                    f"--ignore='{inside}'. Otherwise, pass --class_folder_depth=last to merge folders with the same "
-                    "name, or --class_folder_depth=all to read them as different classes."
+                inside, outside = printable(join(split, folder)), printable(join(split, above)) or root
+                yield (
+                    f"pass --ignore='{inside}' if {inside!r} contains copies: the folders {printable(common[0])!r} and "
+                    f"{printable(common[1])!r} are in {outside!r} and again in {inside!r}. Otherwise, pass --class_folder_depth=last to "
+                    "merge folders with the same name, or --class_folder_depth=all to read them as different classes."
                 )

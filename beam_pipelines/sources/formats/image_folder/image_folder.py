@@ -106,7 +106,7 @@ class ImageFolder(Source):
     def _list_top_folders(self, listing: FileListing) -> tuple[Level, bool]:
         """Returns the top-level folders, and whether these folders are splits."""
         top = listing.level()
-        return top, any(self._find_splits(top).values()) or bool(self._config.split_folders and self.has_labels)
+        return top, any(self._find_splits(listing, top).values()) or bool(self._config.split_folders and self.has_labels)
 
     def label_names(self) -> dict[str, set[str]]:
         """Returns the names of all class folders with files, even if all images of a class were rejected."""
@@ -156,7 +156,7 @@ class ImageFolder(Source):
         for folder in sorted(empty.keys() - holders):
             unexpected_files.without_files.setdefault(empty[folder], set()).add(folder)
 
-    def _find_splits(self, top: Level) -> dict[str, str | None]:
+    def _find_splits(self, listing: FileListing, top: Level) -> dict[str, str | None]:
         """Returns a mapping from top-level folders to splits or None. Raises `UserError` if the splits are ambiguous."""
         folders = sorted([*top.folders, *top.links])
         if top.has_files and not self.has_labels:
@@ -172,6 +172,12 @@ class ImageFolder(Source):
             names = [SPLIT_FOLDERS[name.lower()] for name in named]
             meaning = " (they become classes)" if self.has_labels else ""
             raise given_already(self._config, self.root, f"--split_folders=no{meaning}", names)
+        for name in top.folders if self._config.split_folders is None and len(named) > 1 else ():
+            if name not in named and not {*named}.difference(listing.level(name, is_short=True).folders):
+                raise UserError(
+                    f"--input={printable(self.root)}: pass --ignore={printable(name)!r} if {printable(name)!r} is a copy of the dataset: it "
+                    f"contains the same folders {', '.join(named)} again. Otherwise, move its images to them."
+                )
         splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else CHOOSE_SPLIT_FOLDERS)
         if top.links and self.has_labels and splits[top.links[0]]:
             raise UserError(

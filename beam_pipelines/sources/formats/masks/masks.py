@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import json
 import posixpath
-from typing import Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
@@ -17,36 +17,28 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.class_masks import read_mask
-from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.mask_classes import MaskClasses
 from beam_pipelines.sources.annotations.image_sets import ImageSets, read_image_sets
 from beam_pipelines.sources.files.file_listing import FileListing, ListedFile, join
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.label_files import recognise
-from beam_pipelines.sources.files.layouts import name_splits, no_split_folders
 from beam_pipelines.sources.files.mask_classes import USUAL_NAMES, read_mask_classes
 from beam_pipelines.sources.files.roots import Root
-from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
-from beam_pipelines.sources.formats.masks.mask_folders import CITYSCAPES, images_without_masks, pair_folders
+from beam_pipelines.sources.formats.masks.mask_folders import (
+    Pair,
+    find_pairs,
+    is_image,
+    mask_suffixes,
+    recognise_pair,
+    shared_stem,
+    stem_in,
+)
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import files_at, read_in_any_form
 from tf_input.dataset_format import MASK, Feature
 
-_INNER_MASK_FOLDERS = ("trimaps",)
-SUFFIXES = ("_mask", "_masks", "_segmentation", "_seg", "_gt", "_label", "_labels", "_L")
 _ROBOFLOW, _ROBOFLOW_HEADER = "_classes.csv", b"pixel value"
 _NUM_SHOWN = 5
-
-# Names in lower case of folders that VOC has beside its images and masks. Other formats also have `annotations`.
-_OTHERS = {"annotations", "imagesets", "segmentationobject"}
-
-
-class _Pair(NamedTuple):
-    images: str  # folder, relative to the root
-    masks: str | None  # folder; equal to `images` if the masks are beside the images; None if there are no masks
-    split: str | None
-    lists: str | None  # folder that contains `ImageSets`, the lists of the images in each split
 
 
 class Masks(Source):
@@ -68,21 +60,16 @@ class Masks(Source):
         self.root = self._root.path
         self._files = FileListing(self._root, config.ignore, with_sizes)
         self._split_folders = config.split_folders
-        self._suffix = config.source.mask_suffix
         self._source = config.source
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises folders of images beside folders of masks, and Roboflow's list of classes."""
+        """Recognises folders of images beside folders of masks, masks beside images, and Roboflow's list of classes."""
         for folder in (names, *names.below):
             if (name := folder.find(_ROBOFLOW)) and _ROBOFLOW_HEADER in folder.head(name)[:100].lower():
                 return Recognition(name, Certainty.MARKER)
-            pairs = [pair for pair in pair_folders(folder.folders) if pair.masks.lower() not in _OTHERS or _has_inner_masks(folder, pair.masks)]
-            used = {name.lower() for pair in pairs for name in (pair.images, pair.masks)}
-            others = {name.lower() for name in folder.folders} - used - (_OTHERS if folder is names else set())
-            is_complete = not others - {*SPLIT_FOLDERS} if pairs and pairs[0].rest else not others
-            if pairs and is_complete and not folder.find("*.xml") and _may_be_masks(folder.folder(pairs[0].masks.lower())):
-                return Recognition(f"{pairs[0].images}/, {pairs[0].masks}/")
+            if pair := recognise_pair(folder, is_top=folder is names):
+                return Recognition(pair, Certainty.LAYOUT if pair.endswith("/") else Certainty.MARKER)
         return None
 
     @property
@@ -136,165 +123,77 @@ class Masks(Source):
                     "another file as --mask_colors. If the values of the masks are class numbers, pass --mask_colors none."
                 ) from None
 
-    def _mask_files(self, pair: _Pair) -> Iterator[ListedFile]:
+    def _mask_files(self, pair: Pair) -> Iterator[ListedFile]:
         """Yields the masks of a pair, in ascending order within each folder."""
+        suffixes = mask_suffixes(pair, self._source.mask_suffix)
         for file in self._walk(pair.masks, None):
-            if isinstance(file, ListedFile) and _stem(file.path, pair.masks).endswith(self._suffixes(pair)):
+            if isinstance(file, ListedFile) and stem_in(pair.masks, file.path).endswith(suffixes):
                 yield file
 
-    def parts(self) -> list[str]:
-        """Returns a JSON string for each pair of an image folder and a mask folder. Raises `UserError` if there are no
-        pairs, a folder is a link, or the splits that options require are missing."""
-        return [json.dumps(pair) for pair in self._pairs]
-
     @functools.cached_property
-    def _pairs(self) -> list[_Pair]:
-        pairs = self._pairs_in("")
-        if self._split_folders and any(pair.split is None for pair in pairs):
-            raise no_split_folders(self.root, "has images directly in its folder of images")
-        if not pairs:
-            folders, _ = self._files.top_level()
-            below = {folder: self._pairs_in(folder) for folder in folders}
-            splits = name_splits(self.root, [folder for folder in folders if below[folder]], self._split_folders)
-            pairs = [
-                pair._replace(split=split or pair.split) for folder, split in splits.items() for pair in below[folder]
-            ]
-        if not pairs:
-            raise UserError(
-                f"--input={self.root}: contains no folders of images and masks. Call the folders images/ and masks/. If masks "
-                "are beside their images, give the end of their names with --mask_suffix, such as --mask_suffix _mask."
-            )
-        return pairs
+    def _pairs(self) -> list[Pair]:
+        return find_pairs(self._files, self.root, self._split_folders, self._source.mask_suffix)
 
-    def _pairs_in(self, parent: str) -> list[_Pair]:
-        """Returns the pairs of an image and a mask folder in `parent`, or `parent` itself if it has images and masks."""
-        folders, names = self._files.top_level(parent)
-        pairs = pair_folders(folders)
-        if not pairs:
-            stems = {posixpath.splitext(nfc(name))[0] for name in names if _is_image(name)}
-            suffixes = (self._suffix,) if self._suffix else SUFFIXES
-            has_both = any(stem.removesuffix(suffix) in stems for suffix in suffixes for stem in stems if stem.endswith(suffix))
-            parent = self._files.take_folder(parent) if has_both and parent else parent
-            return [_Pair(parent, parent, None, None)] if has_both else []
-        if not pairs[0].rest:
-            return self._plain_pair(parent, *pairs[0][:2])
-        splits = name_splits(self.root, [pair.rest for pair in pairs], self._split_folders)
-        found = [_Pair(self._take(parent, images), self._take(parent, masks), splits[rest], None) for images, masks, rest in pairs]
-        for pair in found:
-            self._check_masks(pair.masks)
-        if any(splits.values()):
-            alone = images_without_masks(folders, pairs)
-            found += [_Pair(self._take(parent, alone[name]), None, SPLIT_FOLDERS[name], None) for name in sorted(alone) if name in SPLIT_FOLDERS]
-        return found
-
-    def _take(self, parent: str, name: str) -> str:
-        return self._files.take_folder(join(parent, name))
-
-    def _plain_pair(self, parent: str, images: str, masks: str) -> list[_Pair]:
-        """Returns the pair of an image folder and a mask folder, or the pairs of their split folders."""
-        images, masks = self._take(parent, images), self._take(parent, masks)
-        mask_folders, _ = self._files.top_level(masks)
-        if inner := next((name for name in mask_folders if name.lower() in _INNER_MASK_FOLDERS), None):
-            masks = self._take(masks, inner)
-            mask_folders, _ = self._files.top_level(masks)
-        self._check_masks(masks)
-        image_folders, image_names = self._files.top_level(images)
-        splits = name_splits(self.root, image_folders, self._split_folders) if image_folders and not image_names else {}
-        if not any(splits.values()):
-            return [_Pair(images, masks, None, None if self._split_folders is False else parent)]
-        return [
-            _Pair(self._take(images, name), self._take(masks, name) if name in mask_folders else None, split, None)
-            for name, split in splits.items()
-        ]
-
-    def _check_masks(self, folder: str) -> None:
-        """Raises `UserError` if a mask folder or its first subfolder contains label files instead of mask images."""
-        folders, names = self._files.top_level(folder)
-        if folders and not names:
-            folder = join(folder, folders[0])
-            _, names = self._files.top_level(folder)
-        if names and not any(map(_is_image, names)):
-            path = join(folder, names[0])
-            if known := recognise(f"{self.root}/{path}"):
-                raise UserError(
-                    f"--input={self.root}: {printable(path)} looks like {known.name}, not like a mask. {known.advice}"
-                )
-
-    def _suffixes(self, pair: _Pair) -> tuple[str, ...]:
-        """Returns the possible suffixes of mask names. "" means that a mask may have the name of its image."""
-        if self._suffix:
-            return (self._suffix,)
-        if CITYSCAPES in pair.images.lower().split("/"):
-            return ("_gtFine_labelIds",)
-        return SUFFIXES if pair.images == pair.masks else ("", *SUFFIXES)
+    def parts(self) -> list[str]:
+        """Returns a JSON string for each pair of an image folder and a mask folder."""
+        return [json.dumps(pair) for pair in self._pairs]
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the images of a pair of folders with their masks. Raises `UserError` if a folder or a file in
         `ImageSets` cannot be read."""
-        pair = _Pair(*json.loads(part))
+        pair = Pair(*json.loads(part))
         sets = read_image_sets(self._root, self._files, pair.lists, "Segmentation") if pair.lists is not None else None
-        num_ignored = self._files.num_ignored
-        masks: dict[str, Sequence[str]] = {}
+        num_ignored, suffixes = self._files.num_ignored, mask_suffixes(pair, self._source.mask_suffix)
+        masks: dict[str, list[str]] = {}
         images: list[ListedFile] = []
         for file in self._walk(pair.masks, sets) if pair.masks is not None else ():
             if isinstance(file, DeadLetter):
                 yield file
-            elif (name := _stem(file.path, pair.masks)).endswith(self._suffixes(pair)):
-                masks[name] = (*masks.get(name, ()), file.path)
+            elif (name := stem_in(pair.masks, file.path)).endswith(suffixes):
+                masks.setdefault(name, []).append(file.path)
             elif pair.images == pair.masks:
                 images.append(file)
             else:
                 self.num_ignored += 1
-        yield from self._list_images(pair, images if pair.images == pair.masks else self._walk(pair.images, sets), sets, masks)
-        self.num_ignored += self._files.num_ignored - num_ignored
-
-    def _list_images(
-        self, pair: _Pair, images: Iterable[ListedFile | DeadLetter], sets: ImageSets | None, masks: Mapping[str, Sequence[str]]
-    ) -> Iterator[InputRecord | DeadLetter]:
         used: set[str] = set()
         listed: set[str] = set()
-        suffixes = self._suffixes(pair)
-        for image_file in images:
-            if isinstance(image_file, DeadLetter):
-                yield image_file
+        for file in images if pair.images == pair.masks else self._walk(pair.images, sets):
+            if isinstance(file, DeadLetter):
+                yield file
                 continue
-            name = _stem(image_file.path, pair.images)
-            names = [mask for suffix in suffixes if (mask := _without_camera(name) + suffix) in masks]
+            name = stem_in(pair.images, file.path)
+            names = [mask for suffix in suffixes if (mask := shared_stem(name) + suffix) in masks]
             used.update(names)
-            if sets:
-                listed.add(name)
+            listed.add(name)
             split = sets.members[name].split if sets else pair.split
-            yield self._make_image(image_file, [path for mask in names for path in masks[mask]], split, pair, masks)
-        for name, paths in masks.items():
-            if name not in used:
-                message = f"no image in {printable(pair.images)} has the same name"
-                yield from (DeadLetter(path, "list", "missing", message) for path in paths)
+            yield self._make_image(file, [path for mask in names for path in masks[mask]], split, pair, masks)
+        message = f"no image in {printable(pair.images)} has the same name"
+        yield from (DeadLetter(path, "list", "missing", message) for name, paths in masks.items() if name not in used for path in paths)
         if sets:
             yield from sets.dead_letters
             yield from sets.missing(listed, "image")
+        self.num_ignored += self._files.num_ignored - num_ignored
 
     def _walk(self, folder: str, sets: ImageSets | None) -> Iterator[ListedFile | DeadLetter]:
         """Yields the image files below a folder. If `ImageSets` lists exist, only images in these lists are yielded."""
-        for listed_file in self._files.walk(folder):
-            if isinstance(listed_file, ListedFile):
-                is_listed = sets is None or _stem(listed_file.path, folder) in sets.members
-                if not is_listed or not _is_image(listed_file.path):
-                    self.num_ignored += 1
-                    continue
-            yield listed_file
+        for file in self._files.walk(folder):
+            if isinstance(file, DeadLetter) or (is_image(file.path) and (sets is None or stem_in(folder, file.path) in sets.members)):
+                yield file
+            else:
+                self.num_ignored += 1
 
     def _make_image(
-        self, image_file: ListedFile, paths: Sequence[str], split: str | None, pair: _Pair, masks: Mapping[str, Sequence[str]]
+        self, image_file: ListedFile, paths: Sequence[str], split: str | None, pair: Pair, masks: Mapping[str, Sequence[str]]
     ) -> InputRecord | DeadLetter:
         if not paths:
-            return DeadLetter(image_file.path, "list", "no_mask", self._describe_missing(_stem(image_file.path, pair.images), pair, masks))
+            return DeadLetter(image_file.path, "list", "no_mask", self._describe_missing(stem_in(pair.images, image_file.path), pair, masks))
         if len(paths) > 1:
             names = ", ".join(map(printable, sorted(paths)[:3]))
             return DeadLetter(image_file.path, "list", "ambiguous", f"several masks have the same name: {names}. Choose one with --mask_suffix")
         values = {MASK: FilePart(paths[0])} if self._has_masks else None
         return InputRecord(nfc(image_file.path), image_file.path, "", split, image_file.num_bytes, values=values)
 
-    def _describe_missing(self, name: str, pair: _Pair, masks: Mapping[str, Sequence[str]]) -> str:
+    def _describe_missing(self, name: str, pair: Pair, masks: Mapping[str, Sequence[str]]) -> str:
         """Returns the message about an image without a mask. Advises a `--mask_suffix` if a mask starts with its name."""
         if pair.masks is None:
             return f"no folder has the masks of this split. Leave the images out with --ignore={pair.images!r}"
@@ -304,29 +203,3 @@ class Masks(Source):
         return f"{message}. If the end of its name is {self._advised!r}, pass --mask_suffix={self._advised}" if self._advised else message
 
     _advised: str | None = None
-
-
-def _has_inner_masks(parent: InputNames, folder: str) -> bool:
-    masks = parent.folder(folder.lower())
-    return any(inner.has_images for name in _INNER_MASK_FOLDERS if (inner := masks.folder(name)))
-
-
-def _may_be_masks(folder: InputNames) -> bool:
-    """Returns whether a folder, or its first subfolder, contains images or a subfolder with a usual name for masks."""
-    if folder.has_images or any(map(folder.folder, _INNER_MASK_FOLDERS)):
-        return True
-    return not folder.files and bool(folder.folders) and _may_be_masks(folder.folder(folder.folders[0].lower()))
-
-
-def _is_image(name: str) -> bool:
-    return posixpath.splitext(name)[1].lower() in IMAGE_EXTENSIONS
-
-
-def _without_camera(name: str) -> str:
-    """Removes the suffix that Cityscapes adds to the names of images but not of masks."""
-    return name.removesuffix("_leftImg8bit")
-
-
-def _stem(path: str, folder: str) -> str:
-    """Returns the path of a file relative to `folder`, in NFC and without the file extension."""
-    return nfc(posixpath.splitext(path[len(folder) + 1 if folder else 0 :])[0])
