@@ -1,25 +1,30 @@
 """A Beam stage that assigns the final split to each input after all inputs have been listed.
 
-Beam transfers only counts, locations in temporary files, and the few inputs at the boundaries between splits.
+Each run of references is reduced to a few numbers per input. One worker reads the numbers of all runs from temporary
+files, and determines all splits. Then the splits are written into the references of each run, on all workers.
 """
 
+import contextlib
 import dataclasses
 from typing import Any, Iterable, Iterator, NamedTuple
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 from apache_beam.typehints.decorators import no_annotations
 
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.binary_column import no_texts
+from beam_pipelines.elements.division import Division
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import Run, write_run
+from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_range, read_references, write_run
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
-from beam_pipelines.splits.run_facts import MarkedRun, SplitFacts, mark_run, merge_facts, read_marked
-from beam_pipelines.splits.split_bounds import Candidates, ResolvedBounds, find_bound_candidates, assign_split, resolve_bounds
-from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits, resolved_listing
+from beam_pipelines.splits.split_facts import RunFacts, join_facts, read_facts
+from beam_pipelines.splits.split_plan import check_names, plan_splits
+from beam_pipelines.storage.spool import SpoolReader, open_spool
 
 
 class Assigned(NamedTuple):
@@ -28,6 +33,20 @@ class Assigned(NamedTuple):
     runs: beam.PCollection
     counts: beam.PCollection
     listing: beam.PCollection
+
+
+class RunSplits(NamedTuple):
+    """The splits of the references in a run.
+
+    Attributes:
+        run: The references.
+        splits: The byte range of a temporary file with the index in `names` of each reference's split, uint8.
+        names: The names of all splits.
+    """
+
+    run: Run
+    splits: SpoolRange
+    names: tuple[str, ...]
 
 
 @dataclasses.dataclass
@@ -44,62 +63,76 @@ class AssignSplits(beam.PTransform):
 
     @no_annotations  # Beam does not support a tuple of PCollections as an output type.
     def expand(self, runs: beam.PCollection) -> Assigned:
-        config, root = self.config, runs.pipeline
-        marked = runs | "MarkRuns" >> beam.ParDo(Mark(config)).with_outputs("facts", main="runs")
-        plan = AsSingleton(
-            root
-            | "AfterMarking" >> beam.Impulse()
-            | "PlanSplits" >> beam.Map(make_split_plan, AsIter(marked.facts), AsSingleton(self.listed.listing), config)
+        config, listing = self.config, AsSingleton(self.listed.listing)
+        facts = runs | "ReadSplitFacts" >> beam.ParDo(ReadSplitFacts(config))
+        resolved = (
+            runs.pipeline
+            | "AfterFacts" >> beam.Impulse()
+            | "ResolveSplits" >> beam.FlatMap(resolve, AsIter(facts), listing, config).with_outputs("division", main="runs")
         )
-        candidates = marked.runs | "FindBounds" >> beam.FlatMap(find, plan, config)
-        bounds = AsSingleton(
-            root | "AfterCandidates" >> beam.Impulse() | "SettleBounds" >> beam.Map(resolve_all_bounds, AsIter(candidates), plan)
+        assigned = (
+            resolved.runs
+            # The key is a string because Beam's integers are signed 64-bit numbers.
+            | "KeySplits" >> beam.Map(lambda of_run: (f"{of_run.run.spool:016x}", of_run))
+            | "SpreadSplits" >> beam.GroupByKey()
+            | "AssignRuns" >> beam.FlatMap(assign, config).with_outputs("counts", main="runs")
         )
-        assigned = marked.runs | "AssignRuns" >> beam.FlatMap(assign, plan, bounds, config).with_outputs("counts", main="runs")
-        listing = self.listed.listing | "SettleListing" >> beam.Map(resolved_listing, plan)
-        return Assigned(assigned.runs, assigned.counts, listing)
+        divided = self.listed.listing | "AddDivision" >> beam.Map(add_division, AsSingleton(resolved.division))
+        return Assigned(assigned.runs, assigned.counts, divided)
 
 
-class Mark(beam.DoFn):
-    """Reads splits from the source or an earlier dataset, and counts the references by stratum, split and group."""
+class ReadSplitFacts(beam.DoFn):
+    """Reads the facts about the inputs of each run from which their splits are determined."""
 
     def __init__(self, config: PrepareJob) -> None:
         self._config, self._earlier = config, None
 
-    def process(self, run: Run) -> Iterator[Any]:
+    def process(self, run: Run) -> Iterator[RunFacts]:
         stopwatch = Stopwatch("split")
         if self._earlier is None:
             self._earlier = load_earlier_splits(self._config.splits_from)
-        marked, facts = mark_run(run, self._config, self._earlier)
+        facts = read_facts(run, self._config, self._earlier)
         count_in_beam(stopwatch.lap())
-        yield marked
-        yield TaggedOutput("facts", facts)
+        yield facts
 
 
-def make_split_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:
-    """Creates the split plan and checks the names of its splits."""
-    plan = plan_splits(merge_facts(parts), config)
-    check_names(plan, listing, config)
-    return plan
+def resolve(unused: bytes, runs: Iterable[RunFacts], listing: Listing, config: PrepareJob) -> Iterator[Any]:
+    """Determines the splits of all inputs. Yields the splits of each run, and a summary.
 
-
-def find(run: MarkedRun, plan: SplitPlan, config: PrepareJob) -> Iterator[Candidates]:
-    """Yields the inputs that may be the first input of a split."""
-    if plan.bounds:
-        yield find_bound_candidates(read_marked(run, config), plan)
-
-
-def resolve_all_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
-    """Returns the boundaries of all splits."""
-    return resolve_bounds(parts, plan)
-
-
-def assign(run: MarkedRun, plan: SplitPlan, bounds: ResolvedBounds, config: PrepareJob) -> Iterator[Any]:
-    """Yields sorted references with their final splits, and the histogram of their shuffle keys."""
+    Raises:
+        UserError: The inputs cannot be divided as requested.
+    """
     stopwatch = Stopwatch("split")
-    references = assign_split(read_marked(run, config), plan, bounds)
+    runs = list(runs)
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        plan = plan_splits(join_facts(runs, spool), config, spool)
+    check_names(plan, listing, config)
+    bounds = np.cumsum([0, *(part.run.num_references for part in runs)]).tolist()
+    ranges = []
+    with open_spool(config.spool_directory) as writer:
+        for start, stop in zip(bounds, bounds[1:]):
+            ranges.append(SpoolRange(writer.spool, writer.append(plan.splits[start:stop].tobytes()), stop - start))
+    for part, spool_range in zip(runs, ranges):
+        yield RunSplits(part.run, spool_range, plan.names)
+    yield TaggedOutput("division", plan.division)
+    count_in_beam(stopwatch.lap())
+
+
+def assign(element: tuple[str, Iterable[RunSplits]], config: PrepareJob) -> Iterator[Any]:
+    """Yields sorted references with their final splits, and the histogram of their shuffle keys."""
+    _, ((run, spool_range, names),) = element
+    stopwatch = Stopwatch("split")
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        references = read_references(run.smallest(run.num_references), spool)
+        references.rows["split"] = np.frombuffer(read_range(spool_range, spool), np.uint8)
+    references = dataclasses.replace(references, splits=names, strata=no_texts(len(references)))
     counts = KeyCounts()
     counts.add_references([references])
     yield write_run([references], config.spool_directory)
     yield TaggedOutput("counts", counts.pack())
     count_in_beam(stopwatch.lap())
+
+
+def add_division(listing: Listing, division: Division) -> Listing:
+    """Adds the summary of the resulting splits to the listing."""
+    return dataclasses.replace(listing, division=division)

@@ -19,7 +19,7 @@ from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.visual_groups import components
-from beam_pipelines.splits.run_facts import codes_of
+from beam_pipelines.splits.split_facts import codes_of
 from beam_pipelines.splits.near_duplicate_clusters import Clusters
 from beam_pipelines.storage.spool import SpoolReader, open_spool
 

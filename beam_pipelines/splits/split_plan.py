@@ -1,18 +1,18 @@
-"""Plans how groups and ungrouped inputs are divided among the splits.
+"""Determines the split of each input from the facts about all inputs.
 
-Inputs without a group are sorted by a hash of the key, which does not depend on the seed. Each split gets a contiguous
-range of the sorted inputs of each stratum. Counts determine the length of each range. The first input of each range is
-determined among the few inputs in one hash bucket (see `split_bounds`).
+Inputs without a group are sorted by a hash of the key, which does not depend on the seed. For stratified splits, each
+split gets a contiguous range of the sorted inputs of each stratum. Otherwise, the hash alone determines the split.
 """
 
 import dataclasses
 import functools
 import math
 from fractions import Fraction
-from typing import Iterator, NamedTuple, Sequence
+from typing import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_pipelines.config.prepare_config import MAX_SPLITS
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -22,66 +22,41 @@ from beam_pipelines.elements.split_hashes import hash_bounds, split_hashes
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.splits.apportion import apportion
 from beam_pipelines.splits.group_assignment import Needs, WaitingGroup, assign_groups
-from beam_pipelines.splits.run_facts import SplitFacts, count_rows
-
-
-class Bound(NamedTuple):
-    """The first input of a split's range, given by its position.
-
-    Attributes:
-        stratum: The index of the stratum in the plan.
-        split: The index of the split among the splits with shares.
-        bucket: The hash bucket that contains the input, from `bucket_of`.
-        position: The index of the input within the bucket, ordered by hash and key.
-    """
-
-    stratum: int
-    split: int
-    bucket: int
-    position: int
+from beam_pipelines.splits.split_facts import NO_GROUP, SplitFacts, count_rows
+from beam_pipelines.storage.spool import SpoolReader
 
 
 @dataclasses.dataclass(frozen=True)
 class SplitPlan:
-    """Determines the split of every input that has no split yet.
+    """The splits of all inputs.
 
     Attributes:
         names: The names of all splits. Splits with a share are first.
         num_shares: The number of splits with a share.
-        strata: The names of the strata in ascending order.
-        bits: The number of leading hash bits that form a bucket.
-        bounds: The first inputs of the ranges. A range without a bound starts after all inputs of its stratum.
-        hash_bounds: The smallest hash of each split except the first, uint64 [num_shares - 1]. None for stratified
-            splits.
-        groups: The names of the groups that are not assigned by their hash, in ascending order, large_binary.
-        group_splits: The index in `names` of the split of each group in `groups`, uint16 [num_groups].
         division: A summary of the resulting splits.
+        splits: The index in `names` of each input's split, uint8 [num_inputs], in the order of `SplitFacts`.
     """
 
     names: tuple[str, ...]
     num_shares: int
-    strata: tuple[bytes, ...]
-    bits: int
-    bounds: tuple[Bound, ...]
-    hash_bounds: np.ndarray | None
-    groups: pa.Array
-    group_splits: np.ndarray
     division: Division
+    splits: np.ndarray
 
 
-def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
-    """Creates the split plan from counts.
+def plan_splits(facts: SplitFacts, config: PrepareJob, spool: SpoolReader) -> SplitPlan:
+    """Determines the split of each input.
 
     Args:
-        facts: The counts of all runs.
+        facts: The facts about all inputs.
         config: The configuration of the job.
+        spool: Reads the keys of inputs whose hashes are equal.
 
     Raises:
         UserError: The inputs cannot be divided as requested.
     """
     _check_earlier(facts, config)
     planner = _Planner(facts, config)
-    return planner.plan_strata() if config.stratify else planner.plan_hashes()
+    return planner.plan_strata(spool) if config.stratify else planner.plan_hashes()
 
 
 def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
@@ -92,11 +67,6 @@ def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
             "a share for "
             "each of its splits to --splits."
         )
-
-
-def resolved_listing(listing: Listing, plan: SplitPlan) -> Listing:
-    """Adds the summary of the resulting splits to the listing."""
-    return dataclasses.replace(listing, division=plan.division)
 
 
 def _shown(config: PrepareJob) -> str:
@@ -118,7 +88,7 @@ def _check_earlier(facts: SplitFacts, config: PrepareJob) -> None:
 
 
 class _Planner:
-    """Creates the split plan from the counts of all references.
+    """Determines the splits from the facts about all inputs.
 
     Attributes:
         names: The names of all splits. Splits with a share are first.
@@ -129,13 +99,16 @@ class _Planner:
     def __init__(self, facts: SplitFacts, config: PrepareJob) -> None:
         self._facts, self._config = facts, config
         self._shares = config.shares
-        resolved_names = sorted(facts.splits[index] for index in np.unique(facts.resolved[:, 1]).tolist())
-        self.names = (*self._shares, *(name for name in resolved_names if name not in self._shares))
+        self._scale = math.lcm(*(share.denominator for share in self._shares.values()))
+        known_names = [facts.splits[index] for index in np.unique(facts.split[facts.is_known]).tolist()]
+        self.names = (*self._shares, *(name for name in known_names if name not in self._shares))
         if len(self.names) > MAX_SPLITS:
             raise UserError(f"there would be {len(self.names):,} splits. At most {MAX_SPLITS} are allowed.")
+        is_grouped = facts.group != NO_GROUP
+        columns = (facts.group, facts.stratum, facts.split, facts.is_known)
+        self._grouped = count_rows([column[is_grouped] for column in columns])
         self.followers = self._find_followers()
-        self._scale = math.lcm(*(share.denominator for share in self._shares.values()))
-        open_rows = facts.grouped[(facts.grouped[:, 3] == 0) & ~np.isin(facts.grouped[:, 0], [*self.followers])]
+        open_rows = self._grouped[(self._grouped[:, 3] == 0) & ~np.isin(self._grouped[:, 0], [*self.followers])]
         self._open = count_rows([open_rows[:, 0], open_rows[:, 1]], open_rows[:, 4])  # Columns: group, stratum, number.
 
     def plan_hashes(self) -> SplitPlan:
@@ -145,14 +118,14 @@ class _Planner:
         """
         facts, bounds = self._facts, hash_bounds(self._shares)
         division = Division((), self._shares, {}, facts.num_kept)
-        if len(facts.groups) and (len(facts.singles) or len(self._open)):
-            groups, sizes = facts.groups.to_pylist(), count_rows([facts.grouped[:, 0]], facts.grouped[:, 4])[:, 1]
+        if len(facts.groups) and (self._singles.any() or len(self._open)):
+            groups, sizes = facts.groups.to_pylist(), np.bincount(facts.group[facts.group != NO_GROUP])
             indices = np.searchsorted(bounds, split_hashes(groups), side="right")
             indices[[*self.followers]] = [*self.followers.values()]
             division = dataclasses.replace(division, num_groups=len(groups), largest=largest_groups(self.names, groups, sizes, indices))
-        return self._make_plan(self.followers, (), bounds, division)
+        return self._make_plan(np.searchsorted(bounds, facts.hash, side="right"), self.followers, division)
 
-    def plan_strata(self) -> SplitPlan:
+    def plan_strata(self, spool: SpoolReader) -> SplitPlan:
         """Creates a plan for stratified splits, in which each split gets the requested fraction of each stratum."""
         parts = [int(share * self._scale) for share in self._shares.values()]
         placed = [row for row in self._placed() if row[1] < len(parts)]
@@ -169,31 +142,56 @@ class _Planner:
             for split, num in enumerate(of_stratum):
                 needs.take(stratum, split, num)
         division = self._describe(totals, parts, needs)
-        return self._make_plan({**self.followers, **of_groups}, tuple(self._find_bounds(nums)), None, division)
+        splits = np.zeros(len(self._facts.hash), np.uint8)
+        splits[self._sort_singles(spool)] = np.repeat(np.tile(np.arange(len(parts), dtype=np.uint8), len(nums)), np.ravel(nums))
+        return self._make_plan(splits, {**self.followers, **of_groups}, division)
 
-    def _make_plan(self, of_groups: dict[int, int], bounds: tuple[Bound, ...], hashes: np.ndarray | None, division: Division) -> SplitPlan:
-        numbers = sorted(of_groups)
-        groups = self._facts.groups.take(pa.array(numbers, pa.int64()))
-        indices = np.array([of_groups[number] for number in numbers], np.uint16)
-        facts, num_shares = self._facts, len(self._shares)
-        strata = tuple(facts.strata)
-        return SplitPlan(self.names, num_shares, strata, facts.bits, bounds, hashes, groups, indices, division)
+    def _make_plan(self, splits: np.ndarray, of_groups: dict[int, int], division: Division) -> SplitPlan:
+        """Creates a plan.
+
+        Args:
+            splits: The split of each input that has neither a known split nor a group in `of_groups`.
+            of_groups: A mapping from the index of a group to the index of its split.
+            division: A summary of the resulting splits.
+        """
+        facts, splits = self._facts, splits.astype(np.uint8)
+        group_splits = np.full(len(facts.groups) + 1, -1)  # The last element is for inputs without a group.
+        group_splits[[*of_groups]] = [*of_groups.values()]
+        follows = group_splits[np.minimum(facts.group, len(facts.groups))]
+        np.copyto(splits, follows, where=follows >= 0, casting="unsafe")
+        known_splits = np.array([self.names.index(name) if name in self.names else 0 for name in facts.splits] or [0])
+        np.copyto(splits, known_splits[facts.split], where=facts.is_known, casting="unsafe")
+        return SplitPlan(self.names, len(self._shares), division, splits)
+
+    def _sort_singles(self, spool: SpoolReader) -> np.ndarray:
+        """Returns the indices of the inputs without a group and without a split, ordered by stratum, hash and key."""
+        facts = self._facts
+        singles = np.flatnonzero(facts.is_single)
+        hashes, strata = facts.hash[singles], facts.stratum[singles]
+        order = np.lexsort((hashes, strata))
+        sorted_hashes = hashes[order]
+        equals_next = sorted_hashes[1:] == sorted_hashes[:-1]
+        if equals_next.any():
+            tied = np.sort(order[np.append(equals_next, False) | np.append(False, equals_next)])
+            ranks = np.zeros(len(singles), np.int64)
+            ranks[tied] = pc.rank(facts.read_keys(singles[tied], spool)).to_numpy()
+            order = np.lexsort((ranks, hashes, strata))
+        return singles[order]
 
     @functools.cached_property
     def _singles(self) -> np.ndarray:
         """The number of inputs without a group and without a split in each stratum, int64 [num_strata]."""
-        singles = self._facts.singles
-        return np.bincount(singles[:, 0], singles[:, 2], len(self._facts.strata)).astype(np.int64)
+        return np.bincount(self._facts.stratum[self._facts.is_single], minlength=len(self._facts.strata))
 
     def _find_followers(self) -> dict[int, int]:
-        facts, names = self._facts, self.names
+        facts, names, grouped = self._facts, self.names, self._grouped
         followers: dict[int, int] = {}
         spanning: dict[int, set[str]] = {}
-        for group, split_number in np.unique(facts.grouped[facts.grouped[:, 3] == 1][:, [0, 2]], axis=0).tolist():
+        for group, split_number in np.unique(grouped[grouped[:, 3] == 1][:, [0, 2]], axis=0).tolist():
             split = names.index(facts.splits[split_number])
             if followers.setdefault(group, split) != split:
                 spanning.setdefault(group, {names[followers[group]]}).add(names[split])
-        divided = facts.grouped[(facts.grouped[:, 3] == 0) & np.isin(facts.grouped[:, 0], [*followers])]
+        divided = grouped[(grouped[:, 3] == 0) & np.isin(grouped[:, 0], [*followers])]
         for group, split_number in np.unique(divided[:, [0, 2]], axis=0).tolist():
             # Inputs of a split that `--divide` divides can only go to splits with a share.
             if facts.splits[split_number] and followers[group] >= len(self._shares):
@@ -206,10 +204,13 @@ class _Planner:
     def _placed(self) -> Iterator[tuple[int, int, int]]:
         """Yields (stratum, split, number of inputs) for inputs whose split, or whose group's split, is known."""
         facts = self._facts
-        for stratum, split_number, num in facts.resolved.tolist():
-            yield stratum, self.names.index(facts.splits[split_number]), num
-        for group, stratum, _, is_resolved, num in facts.grouped[np.isin(facts.grouped[:, 0], [*self.followers])].tolist():
-            if not is_resolved:
+        codes = facts.stratum[facts.is_known].astype(np.int64) * len(facts.splits) + facts.split[facts.is_known]
+        nums = np.bincount(codes, minlength=1)
+        for code in np.flatnonzero(nums).tolist():
+            stratum, split_number = divmod(code, len(facts.splits))
+            yield stratum, self.names.index(facts.splits[split_number]), int(nums[code])
+        for group, stratum, _, is_known, num in self._grouped[np.isin(self._grouped[:, 0], [*self.followers])].tolist():
+            if not is_known:
                 yield stratum, self.followers[group], num
 
     def _open_groups(self) -> tuple[list[int], Iterator[WaitingGroup]]:
@@ -222,17 +223,6 @@ class _Planner:
         rows = self._open[:, 1:]
         groups = (WaitingGroup(names[index], rows[starts[index] : stops[index]].tolist()) for index in order)
         return numbers[order].tolist(), groups
-
-    def _find_bounds(self, nums: Sequence[Sequence[int]]) -> Iterator[Bound]:
-        singles = self._facts.singles
-        firsts = np.searchsorted(singles[:, 0], np.arange(len(nums) + 1))
-        for stratum, of_stratum in enumerate(nums):
-            rows = singles[firsts[stratum] : firsts[stratum + 1]]
-            behind = np.cumsum(rows[:, 2])
-            ranks = np.cumsum(of_stratum)[:-1]
-            for split, (rank, row) in enumerate(zip(ranks.tolist(), np.searchsorted(behind, ranks, side="right").tolist()), 1):
-                if row < len(rows):
-                    yield Bound(stratum, split, int(rows[row, 1]), rank - int(behind[row] - rows[row, 2]))
 
     def _describe(self, totals: np.ndarray, parts: Sequence[int], needs: Needs) -> Division:
         """Returns a summary of the resulting splits.

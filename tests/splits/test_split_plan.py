@@ -6,6 +6,7 @@ import pathlib
 import random
 import re
 import tempfile
+import types
 from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any, Iterator, Sequence
@@ -15,18 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.elements.division import Division
 from beam_pipelines.elements.input_record import InputRecord
-from beam_pipelines.elements.reference_runs import write_run
+from beam_pipelines.elements.reference_runs import read_references, write_run
 from beam_pipelines.elements.split_hashes import SplitByGroup
-from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.registry import find_kind
-from beam_pipelines.splits import run_facts
-from beam_pipelines.splits.assign_splits import Mark
+from beam_pipelines.splits import split_facts
+from beam_pipelines.splits.assign_splits import ReadSplitFacts, assign, resolve as resolve_splits
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
-from beam_pipelines.splits.run_facts import mark_run, merge_facts, read_marked
-from beam_pipelines.splits.split_bounds import find_bound_candidates, assign_split, resolve_bounds
-from beam_pipelines.splits.split_plan import SplitPlan, plan_splits
+from beam_pipelines.storage.spool import SpoolReader
 from made_records import write_dataset
 from made_references import make_config, make_references
 from tf_input.dataset_format import Feature
@@ -48,23 +48,24 @@ def resolve(
     directory: pathlib.Path | None = None,
     features: Sequence[Feature] = LABEL,
     **options: Any,
-) -> tuple[dict[str, str], SplitPlan]:
-    """Returns the split of each example key, and the split plan that determines the splits."""
+) -> tuple[dict[str, str], Division]:
+    """Returns the split of each example key, and the summary of the splits."""
     with folder() as own:
         config = make_config(directory or own, **{"splits": SHARES, **options})
         batches = [images[number::num_runs] for number in range(num_runs) if images[number::num_runs]]
         runs = [write_run([make_references(batch, config, features)], config.spool_directory) for batch in batches]
-        earlier = load_earlier_splits(config.splits_from)
-        marked, facts = zip(*(mark_run(run, config, earlier) for run in runs))
-        plan = plan_splits(merge_facts(facts[::-1]), config)
-        candidates = [find_bound_candidates(read_marked(run, config), plan) for run in marked]
-        bounds = resolve_bounds(candidates[::-1], plan)
+        read = ReadSplitFacts(config)
+        facts = [next(read.process(run)) for run in runs]
+        listing = types.SimpleNamespace(splits=(*config.shares, *(item.split for item in images)))
+        *resolved, division = resolve_splits(b"", facts[::-1], listing, config)
         actual = {}
-        for run in marked:
-            references = assign_split(read_marked(run, config), plan, bounds)
+        for of_run in resolved:
+            written, _ = assign(("", [of_run]), config)
+            with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+                references = read_references(written.smallest(written.num_references), spool)
             actual |= {key.decode(): references.splits[split] for key, split in zip(references.keys, references.rows["split"].tolist())}
             assert not references.strata.blob, "strata are not needed after this stage"
-    return actual, plan
+    return actual, division.value
 
 
 def image(number: int, label: str, group: str = "", split: str | None = None) -> InputRecord:
@@ -86,13 +87,13 @@ LABELS = st.lists(st.sampled_from("aaaaabbc"), min_size=1, max_size=120)
 @given(LABELS, st.integers(1, 4), st.integers(0, 2**32))
 def test_classes_and_splits_have_their_shares_in_any_listing_order(labels, num_runs, seed):
     images = [image(number, label) for number, label in enumerate(labels + list("abc") * 10)]
-    actual, plan = resolve(images, splits=SHARES, stratify=("label",))
+    actual, division = resolve(images, splits=SHARES, stratify=("label",))
     for label, counts in counts_by(actual, images).items():
         for split, share in SHARES.items():
             assert abs(counts[split] - share * counts.total()) < 1, (label, split)
     totals = Counter(actual.values())
     assert all(abs(totals[split] - share * len(images)) < 1 for split, share in SHARES.items())
-    assert dict(plan.division.num_inputs) == dict(totals) and plan.division.excess is None
+    assert dict(division.num_inputs) == dict(totals) and division.excess is None
     shuffled = random.Random(seed).sample(images, len(images))
     assert resolve(shuffled, num_runs, stratify=("label",), seed=seed)[0] == actual, "order and seed must not matter"
 
@@ -106,11 +107,11 @@ GROUPS = st.lists(st.tuples(st.sampled_from("aab"), st.integers(0, 12)), min_siz
 def test_groups_stay_in_one_split_in_any_listing_order(rows, num_runs, seed):
     images = [image(number, label, f"p{group}" if group else "") for number, (label, group) in enumerate(rows)]
     options = {"splits": {"train": Fraction(1, 2), "test": Fraction(1, 2)}, "stratify": ("label",)}
-    actual, plan = resolve(images, **options)
+    actual, division = resolve(images, **options)
     groups = counts_by(actual, [item for item in images if item.group], "group")
     assert all(len(counts) == 1 for counts in groups.values())
     totals = Counter(actual.values())
-    assert dict(plan.division.num_inputs) == dict(totals) and plan.division.num_groups == len(groups)
+    assert dict(division.num_inputs) == dict(totals) and division.num_groups == len(groups)
     largest = max((counts.total() for counts in groups.values()), default=0)
     assert abs(totals["train"] - len(images) / 2) <= max(largest, 1)
     shuffled = random.Random(seed).sample(images, len(images))
@@ -125,8 +126,8 @@ def test_earlier_inputs_keep_their_splits(options, tmp_path):
     with open(tmp_path / "old.csv", "w") as file:
         csv.writer(file).writerows([("key", "split", "note"), *((key, split, "") for key, split in actual.items()), ("gone.jpg", "train", "")])
     options = {**options, "splits_from": str(tmp_path / "old.csv")}
-    grown, plan = resolve(new, 3, **options)
-    assert {key: grown[key] for key in actual} == actual and plan.division.num_kept == len(actual)
+    grown, division = resolve(new, 3, **options)
+    assert {key: grown[key] for key in actual} == actual and division.num_kept == len(actual)
     assert all(len(counts) == 1 for counts in counts_by(grown, [item for item in new if item.group], "group").values())
     assert resolve(new[::-1], 2, **options)[0] == grown
     if options.get("stratify"):
@@ -139,10 +140,10 @@ def test_earlier_splits_are_read_once_for_all_runs(tmp_path):
     table = tmp_path / "old.csv"
     table.write_text("key,split\n" + "".join(f"{item.key},{'test' if number % 2 else 'train'}\n" for number, item in enumerate(images)))
     config = make_config(tmp_path, splits=SHARES, splits_from=str(table))
-    stage, runs = Mark(config), [write_run([make_references(images[start::2], config, LABEL)], config.spool_directory) for start in range(2)]
-    for number, run in enumerate(runs):
-        marked, facts = stage.process(run)
-        assert facts.value.num_kept == 20 and set(read_marked(marked, config).resolved.tolist()) == {marked.splits.index(("train", "test")[number])}
+    stage = ReadSplitFacts(config)
+    for start in range(2):
+        run = write_run([make_references(images[start::2], config, LABEL)], config.spool_directory)
+        assert [facts.num_kept for facts in stage.process(run)] == [20]
         table.unlink(missing_ok=True)
 
 
@@ -150,9 +151,8 @@ def test_only_divided_splits_change():
     images = [image(number, "ab"[number % 2], split="test" if number % 5 == 0 else "train") for number in range(200)]
     shares = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
     for stratify in ((), ("label",)):
-        actual, plan = resolve(images, 2, splits=shares, stratify=stratify, source=SourceConfig(kind=find_kind("image_folder"), divide=("train",)))
+        actual, division = resolve(images, 2, splits=shares, stratify=stratify, source=SourceConfig(kind=find_kind("image_folder"), divide=("train",)))
         assert {key for key, split in actual.items() if split == "test"} == {item.key for item in images if item.split == "test"}
-        assert plan.names == ("train", "validation", "test")
     assert {label: dict(counts) for label, counts in counts_by(actual, images).items()} == {
         label: {"train": 72, "validation": 8, "test": 20} for label in "ab"
     }
@@ -201,47 +201,39 @@ def test_impossible_divisions_are_rejected(images, options, message):
 
 def test_group_that_exceeds_the_share_is_recorded():
     images = [image(number, "a", "large" if number < 40 else f"p{number // 3}") for number in range(100)]
-    actual, plan = resolve(images, splits={"one": Fraction(1, 4), "two": Fraction(1, 4), "three": Fraction(1, 2)}, stratify=("label",))
-    assert plan.division.excess is None or plan.division.excess.group
-    actual, plan = resolve(images, splits={f"fold{fold}": Fraction(1, 5) for fold in range(5)}, stratify=("label",))
-    excess = plan.division.excess
+    actual, division = resolve(images, splits={"one": Fraction(1, 4), "two": Fraction(1, 4), "three": Fraction(1, 2)}, stratify=("label",))
+    assert division.excess is None or division.excess.group
+    actual, division = resolve(images, splits={f"fold{fold}": Fraction(1, 5) for fold in range(5)}, stratify=("label",))
+    excess = division.excess
     assert (excess.stratum, excess.num_inputs, excess.target, excess.group, excess.num_group) == ("a", 40, 20, "large", 40)
-    assert plan.division.to_json()["largest_excess"]["target"] == 20 and Counter(actual.values())[excess.split] == 40
+    assert division.to_json()["largest_excess"]["target"] == 20 and Counter(actual.values())[excess.split] == 40
 
 
 def test_group_that_exceeds_the_share_of_a_hash_split_is_recorded():
     options = {"splits": {"one": Fraction(1, 2), "two": Fraction(1, 2)}, "duplicates": "group"}
     images = [image(number, "a", "large" if number < 50 else "") for number in range(60)]
-    actual, plan = resolve(images, 3, **options)
-    division = plan.division.with_inputs(Counter(actual.values()))
+    actual, division = resolve(images, 3, **options)
+    division = division.with_inputs(Counter(actual.values()))
     assert (division.excess.split, division.excess.group, division.excess.num_group) == (actual[images[0].key], "large", 50)
     assert division.num_inputs == Counter(actual.values()) and division.excess.target == 30 and division.to_json()["num_groups"] == 1
     given = [image(number, "a", f"p{number}", "one" if number % 2 else "two") for number in range(20)]
-    actual, plan = resolve(given, **options)
-    assert plan.division.with_inputs(Counter(actual.values())) == plan.division, "all splits are given"
+    actual, division = resolve(given, **options)
+    assert division.with_inputs(Counter(actual.values())) == division, "all splits are given"
     # Groups of two inputs do not exceed a share.
-    actual, plan = resolve([image(number, "a", f"p{number // 2}") for number in range(2000)], **options)
-    assert plan.division.with_inputs(Counter(actual.values())).excess is None
+    actual, division = resolve([image(number, "a", f"p{number // 2}") for number in range(2000)], **options)
+    assert division.with_inputs(Counter(actual.values())).excess is None
 
 
 def test_equal_hashes_are_ordered_by_key(monkeypatch):
     images = [image(number, "a") for number in range(20)]
-    monkeypatch.setattr(run_facts, "split_hashes", lambda texts: SplitByGroup.__call__.__globals__["split_hashes"]([b"one"] * len(texts)))
+    monkeypatch.setattr(split_facts, "split_hashes", lambda texts: SplitByGroup.__call__.__globals__["split_hashes"]([b"one"] * len(texts)))
     actual, _ = resolve(images, 3, splits={"train": Fraction(3, 4), "test": Fraction(1, 4)}, stratify=("label",))
     assert [actual[key] for key in sorted(actual)] == ["train"] * 15 + ["test"] * 5
 
 
-def test_lost_inputs_fail_the_run(tmp_path):
-    config = make_config(tmp_path, splits=SHARES, stratify=("label",))
-    run = write_run([make_references([image(number, "a") for number in range(100)], config, LABEL)], config.spool_directory)
-    _, facts = mark_run(run, config)
-    with pytest.raises(RunError, match="The runner lost"):
-        resolve_bounds([], plan_splits(facts, config))
-
-
 def test_stratum_with_fewer_inputs_than_splits_causes_a_warning():
-    _, plan = resolve([image(number, "a" if number else "rare") for number in range(50)], stratify=("label",))
-    (reported,) = plan.division.warnings()
+    _, division = resolve([image(number, "a" if number else "rare") for number in range(50)], stratify=("label",))
+    (reported,) = division.warnings()
     assert re.fullmatch(r"label: 'rare' .*inputs \(1\).* \(3\)\..*: \w+, \w+\.", reported), reported
 
 
@@ -249,8 +241,8 @@ def test_class_with_fewer_groups_than_splits_causes_a_warning():
     images = [image(number, "a", group=f"p{number // 5}") for number in range(100)]
     images += [image(number, "rare", group=f"q{number % 2}") for number in range(100, 110)]
     images += [image(110, "rarer", group="p0")]
-    actual, plan = resolve(images, splits={"train": Fraction(1, 2), "validation": Fraction(1, 4), "test": Fraction(1, 4)}, stratify=("label",))
-    (reported,) = plan.division.warnings()
+    actual, division = resolve(images, splits={"train": Fraction(1, 2), "validation": Fraction(1, 4), "test": Fraction(1, 4)}, stratify=("label",))
+    (reported,) = division.warnings()
     (lacking,) = {"train", "validation", "test"} - {actual[item.key] for item in images[100:110]}
     assert re.fullmatch(rf"label: 'rare' .*groups \(2\).*\(3\) \(and 1 more\)\..* {lacking}\.", reported), reported
 
