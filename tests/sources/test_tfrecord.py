@@ -606,7 +606,7 @@ NUMBERED = {"name": "x", "splits": [{"name": 5, "filepathTemplate": "x", "shardL
         ("not JSON", "features.json", b"{", "features.json"),
         ("deeply nested JSON", "features.json", b"[" * 100_000, "features.json"),
         ("JSON list", "features.json", b"[]", "not a JSON object"),
-        ("no features", "features.json", b"{}", "TensorFlow Datasets"),
+        ("no features", "features.json", b"{}", "features.json is corrupt"),
         (
             "unknown file format",
             "dataset_info.json",
@@ -643,7 +643,8 @@ def test_rejects_invalid_dataset_descriptions(tmp_path, tfds_directory, case, fi
 
 @pytest.mark.parametrize("name", ["features.json", "manifest.json"])
 def test_rejects_too_large_dataset_descriptions(tmp_path, name):
-    made_images.write_files(tmp_path, {name: b"", **({"dataset_info.json": b"{}"} if name == "features.json" else {})})
+    info = {"name": "x", "splits": [{"name": "train", "shardLengths": [1]}]}
+    made_images.write_files(tmp_path, {name: b"", **({"dataset_info.json": json.dumps(info).encode()} if name == "features.json" else {})})
     os.truncate(tmp_path / name, 2 << 30)  # a sparse file
     with pytest.raises(UserError, match=f"{name} cannot be read: {2 << 30} bytes"):
         open_source(tmp_path)

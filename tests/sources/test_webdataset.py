@@ -508,7 +508,7 @@ def test_rejects_invalid_inputs(tmp_path):
         ("empty", {}, "no readable sample in 1 files"),
         ("none", {}, "contains no file"),
         ("unlabeled", {}, "jpg, json, n.*--label none"),
-        ("classes", {}, "--input=.*x.tar.*--input=.*images.*--label none"),
+        ("classes", {}, "--input=.*tar -xf .*x.tar.*--input=.*--label none"),
         ("unlabeled", {"labels": ["cat"]}, "no 'cat'"),
         ("unlabeled", {"labels": ["none"], "features": ["n:array"]}, "'n' .*not an array"),
         ("unlabeled", {"layout": "slim"}, "layout"),

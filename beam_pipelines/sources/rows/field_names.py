@@ -1,13 +1,15 @@
 """Finds the fields of records and samples that contain the labels, features, keys, splits, groups and weights."""
 
 import itertools
-from typing import Collection, Iterable, Mapping, Sequence
+from typing import Callable, Collection, Iterable, Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.sources.cells.array_cells import find_array_shapes
 from beam_pipelines.sources.cells.missing_cells import check_defaults
 from beam_pipelines.sources.cells.row_roles import RowRoles
+from beam_pipelines.sources.rows.row_mapper import ObjectsOfRow, RowMapper
 
 _ROLES = ("key", "split", "group", "weight")
 
@@ -19,6 +21,40 @@ def check_fields(labels: Sequence[Column], features: Sequence[Column], found_nam
         for name in (name for column in columns for name in column.names):
             if name not in found_names:
                 raise unknown_name(option, name, found_names, place)
+
+
+def map_fields(
+    source: SourceConfig,
+    labels: tuple[Column, ...],
+    features: tuple[Column, ...],
+    found_names: Iterable[Collection[str]],
+    resolve: Callable[[Column], Column],
+    items: str,
+    objects: ObjectsOfRow | None = None,
+    class_names: Mapping[str, tuple[str, ...]] = {},
+) -> RowMapper:
+    """Maps the fields of records or samples to inputs.
+
+    Args:
+        source: The options that name the fields.
+        labels: The fields that a model predicts, except objects.
+        features: The other fields to keep.
+        found_names: The names of the fields of each of the first records.
+        resolve: Completes the shape and dtype of an array; see `find_array_shapes`.
+        items: The plural noun for records in messages.
+        objects: The reader of objects; None if no objects are kept.
+        class_names: Field -> class names, if its values are class indices.
+
+    Raises:
+        UserError: A field that an option names does not exist, or is not an array as requested.
+    """
+    names, num_searched = search_names(found_names, wanted_names(source, *labels, *features))
+    place = f"the first {num_searched:,} {items}"
+    check_fields(labels, features, names, place)
+    labels, features = (find_array_shapes(columns, resolve) for columns in (labels, features))
+    roles = choose_roles(source, labels, features, names, place)
+    names_of_features = names_of_fields(labels, features, source, class_names)
+    return RowMapper(labels, features, source, roles=roles, objects=objects, class_names=names_of_features)
 
 
 def choose_roles(

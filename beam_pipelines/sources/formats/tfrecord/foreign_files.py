@@ -2,18 +2,16 @@
 
 import contextlib
 import itertools
-from typing import Iterator, Sequence
+from typing import Iterator
 
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
-from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.label_feature import LabelFeature
 from beam_pipelines.errors import StorageError, UserError, printable
-from beam_pipelines.sources.files.roots import OutsideError, Root
-from beam_pipelines.sources.rows.containers import find_containers
+from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
-from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, find_layout
-from beam_pipelines.sources.formats.tfrecord.record_files import is_record_file
+from beam_pipelines.sources.formats.tfrecord.record_files import find_record_files
+from beam_pipelines.sources.formats.tfrecord.record_layouts import find_layout
 from beam_pipelines.storage.files import is_remote, open_file
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
@@ -39,23 +37,22 @@ class ForeignFiles:
     """
 
     def __init__(self, path: str, follow_links: bool = False, split_folders: bool | None = None) -> None:
-        self._layout: Layout | None = None
+        config = PrepareConfig(input=path, output="", name="foreign", follow_links=follow_links, split_folders=split_folders)
         self._reader = RecordFileReader()
         try:
-            directory = read_directory(path.rstrip("/") or "/", None)
-            self.describes_itself = directory is not None
-            if directory:
-                self.root, self._layout = Root(path, follow_links), directory.layout
-                self.splits = dict(sorted(directory.files.items()))
-            else:
-                config = PrepareConfig(
-                    input=path, output="", name="foreign", follow_links=follow_links, split_folders=split_folders
-                )
-                files = find_containers(config, is_record_file, "files of TFRecords, such as train.tfrecord-00000-of-00010")
-                self.root, self.splits = files.root, {name: files.splits.get(name, "") for name in files.names}
-                _warn(path, files.dead_letters)
+            directory = read_directory(path.rstrip("/") or "/")
+            files = find_record_files(config, directory and directory.files)
+            self._layout = directory and directory.read_layout()
         except UserError as error:  # The message names an option of `prepare`, which other commands lack.
             raise UserError(str(error).replace("--input=", "", 1).replace(" as --input", "")) from None
+        self.describes_itself, self.root = directory is not None, files.root
+        self.splits = {name: (directory.files if directory else files.splits).get(name, "") for name in files.names}
+        if letters := files.dead_letters:
+            first = min(letters)
+            log.print_message(
+                f"{printable(path)}: {len(letters):,} files or folders are not read, for example {printable(first.path)}: {first.message}",
+                "warning",
+            )
 
     def records(self, name: str) -> Iterator[Record | BadRecord]:
         """Yields the records of a file. Raises `UserError` if the file does not exist or contains no records, and
@@ -93,11 +90,3 @@ class ForeignFiles:
                 with contextlib.suppress(BadExampleError):
                     if isinstance(record, Record):
                         yield ExampleReader(record.data)
-
-
-def _warn(path: str, dead_letters: Sequence[DeadLetter]) -> None:
-    """Logs a warning about files and folders that are not read."""
-    if dead_letters:
-        count = "1 file or folder is" if len(dead_letters) == 1 else f"{len(dead_letters):,} files or folders are"
-        first = min(dead_letters)
-        log.print_message(f"{printable(path)}: {count} not read, for example {printable(first.path)}: {first.message}", "warning")

@@ -10,13 +10,14 @@ Names of nested features contain slashes, as in the records (`objects/bbox`).
 """
 
 import contextlib
+import functools
 import json
 import re
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import NAME_PATTERN
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.formats.tfrecord.record_fields import stored_dtype
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
@@ -46,68 +47,69 @@ class RecordDirectory(NamedTuple):
     """The metadata of a directory.
 
     Attributes:
-        layout: The layout of the records.
         files: Shard name -> its split.
+        read_layout: Returns the layout of the records. Raises `UserError` if they cannot be prepared again.
     """
 
-    layout: Layout
     files: Mapping[str, str]
+    read_layout: Callable[[], Layout]
 
 
-def read_shards(folder: str) -> Mapping[str, str] | None:
-    """Returns a mapping from the shards of a dataset to their splits, or None if the folder has no metadata. Raises
-    `UserError` if the metadata is invalid. The records in the shards may be of any kind."""
-    if files_at(folder).exists(f"{folder}/{MANIFEST}"):
-        return _shards_of_manifest(folder, _open_manifest(folder))
-    if files_at(folder).exists(f"{folder}/{DATASET_INFO}"):
-        return _shards_of_tfds(folder, _read_json(folder, DATASET_INFO))
-    return None
-
-
-def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
+def read_directory(folder: str, layout: str | None = None) -> RecordDirectory | None:
     """Reads the metadata of a folder, or returns None if `layout` requires no metadata and the folder has none. Raises
     `UserError` if the metadata is invalid, or required but missing."""
-    files = files_at(folder)
-    if layout in (None, "recordmill") and files.exists(f"{folder}/{MANIFEST}"):
-        return _read_manifest(folder)
-    if layout in (None, "tfds") and files.exists(f"{folder}/{DATASET_INFO}"):
-        return _read_tfds(folder)
-    if layout in ("recordmill", "tfds"):
-        expected = MANIFEST if layout == "recordmill" else DATASET_INFO
-        raise UserError(f"--layout={layout}: {folder} has no {expected}. Omit --layout, or name another folder as --input.")
+    for name, marker, read in (("recordmill", MANIFEST, _read_manifest), ("tfds", DATASET_INFO, _read_tfds)):
+        if layout in (None, name) and files_at(folder).exists(f"{folder}/{marker}"):
+            with _reading(folder, marker):
+                return read(folder)
+        if layout == name:
+            raise UserError(f"--layout={layout}: {folder} has no {marker}. Omit --layout, or name another folder as --input.")
     return None
-
-
-def _read_manifest(folder: str) -> RecordDirectory:
-    manifest = _open_manifest(folder)
-    if manifest.is_verbatim:
-        raise UserError(f"{folder}: the dataset stores records of any kind unchanged. Pass --records=verbatim.")
-    with _corrupt_manifest(folder):
-        return RecordDirectory(_layout_of_schema(manifest, folder), _shards_of_manifest(folder, manifest))
-
-
-def _open_manifest(folder: str) -> Manifest:
-    path = f"{folder}/{MANIFEST}"
-    try:
-        with _corrupt_manifest(folder):
-            return decode_manifest(files_at(folder).read(path), path)
-    except OSError as error:
-        raise listing_error(error, path, f"{folder}: {MANIFEST} cannot be read: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
-def _corrupt_manifest(folder: str) -> Iterator[None]:
+def _reading(folder: str, name: str) -> Iterator[None]:
+    """Context manager that converts errors about a file of metadata to `UserError`."""
     try:
         yield
+    except OSError as error:
+        raise listing_error(error, f"{folder}/{name}", f"{folder}: {name} cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{folder}: {MANIFEST} is corrupt: {error!r:.200}. Create the dataset again.") from error
+        raise UserError(f"{folder}: {name} is corrupt: {printable(repr(error))[:200]}. Create the dataset again.") from error
 
 
-def _shards_of_manifest(folder: str, manifest: Manifest) -> dict[str, str]:
-    return _check_files(folder, {shard.name: split for split, shards in manifest.splits.items() for shard in shards})
+def _read_manifest(folder: str) -> RecordDirectory:
+    manifest = decode_manifest(files_at(folder).read(f"{folder}/{MANIFEST}"), f"{folder}/{MANIFEST}")
+    shards = {shard.name: split for split, shards in manifest.splits.items() for shard in shards}
+    return RecordDirectory(_check_files(folder, shards), functools.partial(_layout_of_schema, manifest, folder))
+
+
+def _read_tfds(folder: str) -> RecordDirectory:
+    info = _read_json(folder, DATASET_INFO)
+    shards = {name: split["name"] for split in info["splits"] for name in _name_shards(info, split)}
+    return RecordDirectory(_check_files(folder, shards), functools.partial(_layout_of_tfds, folder, info))
+
+
+def _layout_of_tfds(folder: str, info: dict[str, Any]) -> Layout:
+    with _reading(folder, FEATURES):
+        return layout_of_tfds(folder, info, dict(flatten(_read_json(folder, FEATURES))))
+
+
+def _read_json(folder: str, name: str) -> dict[str, Any]:
+    value = json.loads(files_at(folder).read(f"{folder}/{name}"))
+    if not isinstance(value, dict):
+        raise ValueError("it is not a JSON object")
+    return value
 
 
 def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
+    if manifest.is_verbatim:
+        raise UserError(f"{folder}: the dataset stores records of any kind unchanged. Pass --records=verbatim.")
+    with _reading(folder, MANIFEST):
+        return _convert_schema(manifest, folder)
+
+
+def _convert_schema(manifest: Manifest, folder: str) -> Layout:
     features = {feature.name: feature for feature in manifest.schema}
     image, raw = features.pop("image", None), None
     if image is not None and image.kind in ("pixels", "tensor"):
@@ -156,49 +158,11 @@ def _column_of(feature: Feature, folder: str) -> Column:
     return Column(name, (name,), "array" if len(feature.shape) > 1 else kind, feature.shape)
 
 
-def _read_tfds(folder: str) -> RecordDirectory:
-    info = _read_json(folder, DATASET_INFO)
-    fields = _read_json(folder, FEATURES)
-    with _invalid_metadata(folder):
-        tfds_features = dict(flatten(fields))
-    shards = _shards_of_tfds(folder, info)
-    return RecordDirectory(layout_of_tfds(folder, info, tfds_features), shards)
-
-
-def _shards_of_tfds(folder: str, info: dict[str, Any]) -> dict[str, str]:
-    with _invalid_metadata(folder):
-        shards = {name: split for split in info["splits"] for name, split in _name_shards(info, split)}
-    return _check_files(folder, shards)
-
-
-@contextlib.contextmanager
-def _invalid_metadata(folder: str) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UserError(
-            f"{folder}: {DATASET_INFO} and {FEATURES} are not in the format of TensorFlow Datasets ({error!r:.80}). "
-            "Create the dataset again."
-        ) from error
-
-
-def _read_json(folder: str, name: str) -> dict[str, Any]:
-    try:
-        value = json.loads(files_at(folder).read(f"{folder}/{name}"))
-    except OSError as error:
-        message = f"{folder}: {name} cannot be read: {error.strerror or error}"
-        raise listing_error(error, f"{folder}/{name}", message) from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{folder}: {name} is not valid JSON: {error!r:.80}. Create the dataset again.") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{folder}: {name} is not a JSON object. Create the dataset again.")
-    return value
-
-
-def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[str]:
+    """Yields the file names of a split's shards."""
     file_format = info.get("fileFormat") or "tfrecord"
     if file_format not in _FILE_FORMATS:
-        raise UserError(f"{DATASET_INFO}: fileFormat {file_format!r:.80} is not supported. Use {' or '.join(_FILE_FORMATS)}.")
+        raise ValueError(f"fileFormat {file_format!r:.80} is not supported. Use {' or '.join(_FILE_FORMATS)}")
     num_shards = len(split["shardLengths"])
     for shard in range(num_shards):
         suffix = shard_suffix(shard, num_shards)
@@ -206,8 +170,7 @@ def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[
             **{"DATASET": info["name"], "SPLIT": split["name"], "FILEFORMAT": file_format, "SHARD_X_OF_Y": suffix},
             **{"SHARD_INDEX": suffix.partition("-")[0], "NUM_SHARDS": suffix.rpartition("-")[2]},
         }
-        template = split.get("filepathTemplate") or _TEMPLATE
-        yield re.sub(r"\{([A-Z_]+)\}", lambda match: known[match[1]], template), split["name"]
+        yield re.sub(r"\{([A-Z_]+)\}", lambda match: known[match[1]], split.get("filepathTemplate") or _TEMPLATE)
 
 
 def _check_files(folder: str, files: Mapping[str, str]) -> dict[str, str]:

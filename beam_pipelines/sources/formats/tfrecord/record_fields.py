@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping
 
 import numpy as np
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.elements.input_record import ArrayPart, FilePart
+from beam_pipelines.elements.input_record import ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
@@ -23,25 +23,20 @@ from tf_input.first_records import as_pixels, stated_shape, wrong_size
 from tf_input.record_layouts import DTYPES
 
 
-class ImageSpan(NamedTuple):
-    """The position of an image in a record file.
+def add_image(image: InputRecord, example: ExampleReader, layout: Layout, start: int) -> InputRecord:
+    """Adds the location of the image in a record to an input, if the layout has images.
 
-    Attributes:
-        offset: The offset of the image from the start of the record's data, in bytes.
-        num_bytes: The length of the image, in bytes.
-        raw: The layout of raw pixels; None if the image has an image format.
+    Args:
+        image: The input.
+        example: The record.
+        layout: The layout of the record.
+        start: The offset of the record's data in the file, in bytes.
+
+    Raises:
+        BadExampleError: There is not exactly one image, or its size differs from the size that the record states.
     """
-
-    offset: int
-    num_bytes: int
-    raw: RawImage | None
-
-
-def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
-    """Finds the image in a record. Returns None if the layout has no image. Raises `BadExampleError` if there is not
-    exactly one image, or its size differs from the size that the record states."""
     if not layout.image:
-        return None
+        return image
     spans = example.spans(layout.image)
     if len(spans) != 1:
         raise BadExampleError(f"{len(spans)} images in feature {layout.image!r}; it must have one")
@@ -51,27 +46,30 @@ def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
     raw = layout.raw or _read_raw(example, layout, num_bytes)
     if raw and raw.num_bytes != num_bytes:
         raise BadExampleError(wrong_size(layout.image, num_bytes, raw[:3], np.dtype(raw.dtype).name))
-    return ImageSpan(offset, num_bytes, raw)
+    return image._replace(num_bytes=num_bytes, offset=start + offset, raw=raw)
 
 
 def _read_raw(example: ExampleReader, layout: Layout, num_bytes: int) -> RawImage | None:
     if layout.image not in layout.numbers:
         return None
-    dtype = layout.numbers[layout.image].dtype or "uint8"
-    num_values = num_bytes // DTYPES[dtype]
+    dtype, num_values, shape = _read_shape(example, layout, layout.image, num_bytes)
     try:
-        shape = read_shape(example, layout, layout.image, num_values)
         return RawImage(*as_pixels(shape, num_values, dtype), dtype=stored_dtype(dtype))
     except ValueError as error:
         raise BadExampleError(printable(str(error))) from None
 
 
-def read_shape(example: ExampleReader, layout: Layout, name: str, num_values: int) -> tuple[int, ...]:
-    """Returns the shape of a feature whose numbers are stored as bytes. Raises `ValueError` if the record states no
-    valid shape."""
-    stated = [item.name for side in layout.sides if (item := layout.stated.items[side]).names]
-    values = {entry: example.values(entry) for entry in stated}
-    return layout.numbers[name].shape or stated_shape(layout.stated, layout.sides, values, num_values)
+def _read_shape(example: ExampleReader, layout: Layout, name: str, num_bytes: int) -> tuple[str, int, tuple[int, ...]]:
+    """Returns the dtype, the number and the shape of the numbers in a bytes value. Raises `BadExampleError` if the record
+    states no valid shape."""
+    item = layout.numbers[name]
+    dtype = item.dtype or "uint8"
+    num_values = num_bytes // DTYPES[dtype]
+    values = {side.name: example.values(side.name) for side in map(layout.stated.items.__getitem__, layout.sides) if side.names}
+    try:
+        return dtype, num_values, item.shape or stated_shape(layout.stated, layout.sides, values, num_values)
+    except ValueError as error:
+        raise BadExampleError(printable(str(error))) from None
 
 
 class ObjectsReader:
@@ -146,27 +144,16 @@ def resolve_by_record(example: ExampleReader, column: Column) -> Column:
     `InvalidInput` if the feature does not contain exactly one `.npy` file."""
     name = column.names[0]
     values = example.values(name)
-    if has_numbers(example, name):
-        raise InvalidInput("bad_array", f"{len(values)} numbers, whose shape is not stated")
-    if len(values) != 1:
-        raise InvalidInput("bad_array", f"{len(values)} values; it must be one .npy file")
+    if len(values) != 1 or has_numbers(example, name):
+        stored = "numbers, whose shape is not stated" if has_numbers(example, name) else "values; it must be one .npy file"
+        raise InvalidInput("bad_array", f"{len(values)} {stored}")
     return resolve_array(column, values[0])
 
 
 def read_part(path: str, start: int, example: ExampleReader, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
-    """Returns the position of a mask, image or array in the record file; or a list, for an array that is stored as a list
-    of numbers. Returns None if the feature is missing.
-
-    Args:
-        path: The path of the file.
-        start: The offset of the record's data in the file, in bytes.
-        example: The record to read.
-        name: The name of the feature.
-        layout: The layout of the record.
-
-    Raises:
-        BadExampleError: The number of bytes differs from the shape that the record states.
-    """
+    """Returns the position of a mask, image or array in the file `path`; or a list, for an array that is stored as a list of
+    numbers. Returns None if the feature is missing. `start` is the offset of the record's data in the file. Raises
+    `BadExampleError` if the number of bytes differs from the shape that the record states."""
     if has_numbers(example, name):
         return example.values(name) or None
     spans = example.spans(name)
@@ -175,11 +162,7 @@ def read_part(path: str, start: int, example: ExampleReader, name: str, layout: 
     ((offset, num_bytes),) = spans
     if name not in layout.numbers:
         return FilePart(path, start + offset, num_bytes)
-    dtype = layout.numbers[name].dtype
-    try:
-        shape = read_shape(example, layout, name, num_bytes // DTYPES[dtype])
-    except ValueError as error:
-        raise BadExampleError(printable(str(error))) from None
+    dtype, _, shape = _read_shape(example, layout, name, num_bytes)
     if name == layout.mask:
         shape = shape[:2]
     if math.prod(shape) * DTYPES[dtype] != num_bytes:

@@ -6,20 +6,43 @@ import re
 from typing import BinaryIO, Iterator, Mapping
 
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.file_listing import matches
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.rows.containers import Containers, ContainerSource, find_containers
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader, is_array_record
-from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, is_compressed
+from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed
 
 AnySpoolWriter = SpoolWriter | ObjectSpoolWriter
 
 _NAME = re.compile(r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL)
+
+
+def is_record_file(name: str) -> bool:
+    """Returns whether a file is named like a TFRecord or ArrayRecord file."""
+    return bool(_NAME.fullmatch(name))
+
+
+def find_record_files(config: PrepareConfig, shards: Mapping[str, str] | None) -> Containers:
+    """Returns the record files of an input. Raises `UserError` if there are none.
+
+    Args:
+        config: The options of the source.
+        shards: Name of a shard -> its split, if the input is a dataset with metadata; otherwise None.
+    """
+    if shards is None:
+        return find_containers(config, is_record_file, "files named *.tfrecord or *.array_record, or such as train-00000-of-00010")
+    names = sorted(name for name in shards if not matches(name, config.ignore))
+    if not names:
+        raise UserError(f"--input={config.input}: the dataset has no shards. Name another dataset.")
+    root, splits = Root(config.input.rstrip("/") or "/", config.follow_links), shards if config.split_folders is not False else {}
+    return Containers(root, names, splits, num_ignored=len(shards) - len(names))
 
 
 class RecordFiles(ContainerSource):
@@ -28,22 +51,14 @@ class RecordFiles(ContainerSource):
     Args:
         config: The options of the source.
         spool_directory: The directory for data from compressed files, or None if this data will not be read.
-        shards: Name of a shard -> its split, if the input is a dataset with metadata; otherwise None.
+        shards: See `find_record_files`.
     """
 
     def __init__(self, config: PrepareConfig, spool_directory: str | None, shards: Mapping[str, str] | None) -> None:
         super().__init__(config)
         self._spool_directory = spool_directory
         self._reader = RecordFileReader()
-        if shards is None:
-            expected = "files named *.tfrecord or *.array_record, or such as train-00000-of-00010"
-            self._files = find_containers(config, is_record_file, expected)
-        else:
-            names = sorted(name for name in shards if not matches(name, config.ignore))
-            root, splits = Root(config.input.rstrip("/") or "/", config.follow_links), shards if config.split_folders is not False else {}
-            self._files = Containers(root, names, splits, num_ignored=len(shards) - len(names))
-        if not self._files.names:
-            raise UserError(f"--input={config.input}: the dataset has no shards. Name another dataset.")
+        self._files = find_record_files(config, shards)
         self.root = self._files.root.path
 
     def _records(self, name: str, file: BinaryIO) -> Iterator[Record | BadRecord]:
@@ -79,6 +94,23 @@ class RecordFiles(ContainerSource):
         """
 
 
-def is_record_file(name: str) -> bool:
-    """Returns whether a file is named like a TFRecord or ArrayRecord file."""
-    return bool(_NAME.fullmatch(name))
+class VerbatimRecords(RecordFiles):
+    """Lists records of any kind as references to their bytes, for `--records verbatim`. Records are not parsed. The key of
+    a record is `FILE#INDEX`."""
+
+    kind = SourceKind(
+        name="tfrecord with --records=verbatim",
+        summary="records of any kind in TFRecord and ArrayRecord files",
+        options=("records", "has_images"),
+        is_of_values=True,
+    )
+    has_images = False
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        directory = read_directory(config.input.rstrip("/") or "/")
+        super().__init__(config, spool_directory, directory and directory.files)
+
+    def list_record(self, part: str, path: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
+        offset = record.offset + HEADER_BYTES if spool is None else spool.append(record.data)
+        number = 0 if spool is None else spool.spool
+        return InputRecord(name, part, "", self._files.splits.get(part), len(record.data), offset=offset, spool=number)

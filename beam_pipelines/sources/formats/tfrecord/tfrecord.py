@@ -11,26 +11,22 @@ from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.sources.cells.array_cells import find_array_shapes
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.formats.tfrecord.record_fields import (
-    ImageSpan,
     ObjectsReader,
-    find_image,
+    add_image,
     read_cell,
     read_key,
     read_part,
     resolve_by_record,
     resolve_shapes,
 )
-from beam_pipelines.sources.formats.tfrecord.record_files import AnySpoolWriter, RecordFiles
+from beam_pipelines.sources.formats.tfrecord.record_files import AnySpoolWriter, RecordFiles, VerbatimRecords
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, choose_fields, find_layout, replace_image
-from beam_pipelines.sources.formats.tfrecord.verbatim import VerbatimRecords
-from beam_pipelines.sources.rows.field_names import check_fields, choose_roles, names_of_fields, search_names, wanted_names
-from beam_pipelines.sources.rows.row_mapper import RowMapper
+from beam_pipelines.sources.rows.field_names import map_fields
 from beam_pipelines.sources.source import Source
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
@@ -62,35 +58,24 @@ class TfRecord(RecordFiles):
         directory = read_directory(config.input.rstrip("/") or "/", config.source.layout)
         super().__init__(config, spool_directory, directory and directory.files)
         self._first_problem = ""
+        described = directory and directory.read_layout()
         example = self._first_example()
-        layout = directory.layout if directory else self._find_layout(config)
-        if config.source.image_column:
-            layout = replace_image(layout, config.source.image_column, self._first_examples())
-        self._layout = layout
+        self._layout = layout = self._find_layout(config, described)
         labels, features = choose_fields(config.source, layout)
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
-        self._objects = None
-        if objects:
-            self._objects = ObjectsReader(layout.objects, layout.class_names, config.source.names_of(OBJECT_LABEL))
-        columns = [tuple(column for column in some if column not in objects) for some in (labels, features)]
-        columns = [resolve_shapes(some, example, layout.shapes) for some in columns]
-        wanted = wanted_names(config.source, *columns[0], *columns[1])
-        found_names, num_searched = search_names((first_example.features for first_example in self._first_examples()), wanted)
+        self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
+        self._objects = ObjectsReader(layout.objects, layout.class_names, config.source.names_of(OBJECT_LABEL)) if objects else None
+        labels = tuple(column for column in labels if column not in objects)
+        labels, features = (resolve_shapes(columns, example, layout.shapes) for columns in (labels, features))
         source = dataclasses.replace(config.source, defaults={**layout.defaults, **config.source.defaults})
         if source.weight_column is None:
             source = dataclasses.replace(source, weight_column=layout.weight)
-        place = f"the first {num_searched:,} records"
-        check_fields(*columns, found_names, place)
-        columns = [find_array_shapes(some, functools.partial(resolve_by_record, example)) for some in columns]
-        roles = choose_roles(source, *columns, found_names, place)
-        names = names_of_fields(*columns, source, layout.class_names)
-        self._mapper = RowMapper(*columns, source, roles=roles, objects=self._objects, class_names=names)
+        found_names, resolve = (first.features for first in self._first_examples()), functools.partial(resolve_by_record, example)
+        self._mapper = map_fields(source, labels, features, found_names, resolve, "records", self._objects, layout.class_names)
         self._key = layout.key if config.source.key_column is None else ""
-        self.has_images = bool(layout.image)
-        self.features = self._mapper.features
+        self.has_images, self.features = bool(layout.image), self._mapper.features
         self.detected, self.unused_fields = layout.guess, UnusedFields()
         self._used = self._used_features(layout)
-        self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
@@ -109,11 +94,12 @@ class TfRecord(RecordFiles):
         named = (layout.image, layout.key, *self._mapper.value_names, *self._mapper.part_names)
         return frozenset((*named, *objects, *(name for names in sides for name in names)))
 
-    def _find_layout(self, config: PrepareConfig) -> Layout:
+    def _find_layout(self, config: PrepareConfig, layout: Layout | None) -> Layout:
         try:
-            return find_layout(self._first_examples(), config.source, self._files.names[0])
+            layout = layout or find_layout(self._first_examples(), config.source, self._files.names[0])
         except UserError as error:
             raise error if config.source.layout else UserError(f"{error} {_VERBATIM}") from None
+        return replace_image(layout, config.source.image_column, self._first_examples()) if config.source.image_column else layout
 
     def _first_example(self) -> ExampleReader:
         """Returns the first record whose features can all be read."""
@@ -143,8 +129,7 @@ class TfRecord(RecordFiles):
     def list_record(self, part: str, path: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord | DeadLetter:
         try:
             example = ExampleReader(record.data)
-            span = find_image(example, self._layout)
-            image = self._read_fields(part, name, record, example, span)
+            image = self._read_fields(part, name, record, example)
             self.unused_fields.add(example.features.keys() - self._used)
         except BadExampleError as error:
             return DeadLetter(path, "list", "bad_record", printable(str(error)))
@@ -152,19 +137,14 @@ class TfRecord(RecordFiles):
             return DeadLetter.of(path, error)
         return image if spool is None else _spool(image, record, spool)
 
-    def _read_fields(self, part: str, name: str, record: Record, example: ExampleReader, span: ImageSpan | None) -> InputRecord:
+    def _read_fields(self, part: str, name: str, record: Record, example: ExampleReader) -> InputRecord:
+        image = InputRecord(name, part, "", self._files.splits.get(part), offset=NO_IMAGE)
         start = record.offset + HEADER_BYTES
+        image = add_image(image, example, self._layout, start)
         row = {name: read_cell(name, example.values(name), name in self._mapper.list_names) for name in self._mapper.value_names}
         row |= {name: read_part(part, start, example, name, self._layout) for name in self._mapper.part_names}
-        image = InputRecord(
-            key=read_key(example, self._key) if self._key else name,
-            path=part,
-            label="",
-            split=self._files.splits.get(part),
-            offset=NO_IMAGE,
-        )
-        if span is not None:
-            image = image._replace(num_bytes=span.num_bytes, offset=start + span.offset, raw=span.raw)
+        if self._key:
+            image = image._replace(key=read_key(example, self._key))
         return self._mapper.read({**row, OBJECTS: example} if self._objects else row, image)
 
 
