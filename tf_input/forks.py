@@ -6,8 +6,7 @@ the start method "spawn" at any time.
 """
 
 import os
-
-from tensorflow.python.eager import context
+import sys
 
 _ADVICE = (
     "This process was forked after TensorFlow had run, which TensorFlow does not support. Use "
@@ -32,8 +31,10 @@ class _Fork:
 
 def _has_run() -> bool:
     """Returns whether TensorFlow's runtime was started in this process or its parent, without starting it."""
-    tf_context = context.context_safe()
-    return tf_context is not None and tf_context._initialized  # the public functions would start the runtime
+    if (eager := sys.modules.get("tensorflow.python.eager.context")) is None:
+        return False
+    context = eager.context_safe()
+    return context is not None and context._initialized  # The public functions would start the runtime.
 
 
 def check_fork() -> None:

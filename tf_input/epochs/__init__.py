@@ -1,6 +1,5 @@
 """Determines the order of examples in an epoch, and which examples of each batch a host reads.
 
 The inputs are a seed, an epoch, and the number and size of the records in each shard of a split. The outputs are the
-record at each index of the epoch, and the byte ranges (chunks) that contain the records. Nothing is read here. The
-package uses TensorFlow only for the cipher in `tf_input.epochs.order` and for the detection of hosts.
+record at each index of the epoch, and the byte ranges (chunks) that contain the records. Nothing is read here.
 """

@@ -6,14 +6,15 @@ import logging
 import os
 import sys
 from types import ModuleType
-from typing import Sequence
+from typing import TYPE_CHECKING, Sequence
 
-import tensorflow as tf
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _logger = logging.getLogger("tf_input")
 
 
-def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | None = None) -> tuple[int, int]:
+def find_hosts(strategy: "tf.distribute.Strategy | tf.distribute.InputContext | None" = None) -> tuple[int, int]:
     """Returns (number of hosts, index of this host), for the option `hosts` of `batches`.
 
     A host is a process that reads the batches for all of its devices. By default, `batches` detects hosts
@@ -36,22 +37,27 @@ def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | N
         ValueError: The hosts of the strategy can't be detected, or TF_CONFIG is invalid or belongs to a process that
             does not train.
     """
+    if strategy is None:
+        return _find_processes()[0]
+    tf = sys.modules["tensorflow"]
     if isinstance(strategy, tf.distribute.InputContext):
         return strategy.num_input_pipelines, strategy.input_pipeline_id
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         resolver = strategy.cluster_resolver
         return _find_task(resolver.cluster_spec().as_dict(), resolver.task_type, resolver.task_id)
-    if isinstance(strategy, (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)):
-        return 1, 0
     is_default = strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy()
-    if strategy is not None and not is_default:
-        raise ValueError(
-            f"strategy={strategy!r} does not say which host this is. Pass the InputContext that "
-            "distribute_datasets_from_function gives to its function."
-        )
-    if is_default:
+    if is_default or isinstance(strategy, (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)):
         return 1, 0
-    return _find_processes()[0]
+    raise ValueError(
+        f"strategy={strategy!r} does not say which host this is. Pass the InputContext that "
+        "distribute_datasets_from_function gives to its function."
+    )
+
+
+def _active_strategy() -> "tf.distribute.Strategy | None":
+    """Returns the strategy whose scope is active. There is none in a process that has not imported TensorFlow."""
+    tf = sys.modules.get("tensorflow")
+    return tf.distribute.get_strategy() if tf is not None and tf.distribute.has_strategy() else None
 
 
 def hosts_of(split: str) -> tuple[int, int]:
@@ -63,8 +69,7 @@ def hosts_of(split: str) -> tuple[int, int]:
     Raises:
         ValueError: The hosts can't be detected.
     """
-    if tf.distribute.has_strategy():
-        strategy = tf.distribute.get_strategy()
+    if (strategy := _active_strategy()) is not None:
         try:
             hosts, where = find_hosts(strategy), f"the {type(strategy).__name__} whose scope is active"
         except ValueError as error:
@@ -86,7 +91,7 @@ def warn_undivided(name: str) -> None:
     Args:
         name: The name of the source, for the message.
     """
-    if tf.distribute.has_strategy():  # the strategy divides the records
+    if _active_strategy() is not None:  # the strategy divides the records
         return
     with contextlib.suppress(ValueError):  # TF_CONFIG is not required here, so errors in it are ignored
         hosts, where = _find_processes(is_asked=False)

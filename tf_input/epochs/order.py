@@ -8,15 +8,14 @@ import functools
 import hashlib
 
 import numpy as np
-import tensorflow as tf
 
-# Rounds of TensorFlow's permutation cipher, for up to 2 ** 16 values and for more. With 4 rounds, as in
-# tf.random.experimental.index_shuffle, the new positions of adjacent records are correlated. With these numbers, no
-# statistical test that we tried distinguishes the result from a shuffled table.
-_NUM_ROUNDS, _NUM_ROUNDS_OF_MANY = 8, 16
-_TABLE_SIZE = 1024  # up to this size a table is faster, because the cipher draws from at least 65536 values
-_PURPOSE = 3  # makes the permutation independent of other uses of the key
-_CHUNK = 1 << 14  # indices that are computed together, to reduce the overhead of TensorFlow calls
+_NUM_ROUNDS = 8  # Rounds of the cipher. No statistical test that we tried distinguishes the result from a shuffled table.
+_TABLE_SIZE = 1024  # Up to this size a table is used, because a cipher of few values is not random enough.
+_PURPOSE = 3  # Makes the permutation independent of other uses of the key.
+_CHUNK = 1 << 14  # The number of indices that are permuted together, to reduce the overhead of NumPy calls.
+
+# The multipliers of the SplitMix64 generator (https://doi.org/10.1145/2714064.2660195), which mix the bits of a number.
+_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def epoch_key(seed: int, epoch: int) -> int:
@@ -46,33 +45,48 @@ def permuted(key: int, indices: np.ndarray, num_examples: int) -> np.ndarray:
 
 @functools.lru_cache(8)  # a cache of 1 MB for the whole process
 def _permuted_chunk(key: int, chunk: int, num_examples: int) -> np.ndarray:
-    with tf.device("CPU:0"):
-        indices = tf.range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, num_examples), dtype=tf.int64)
-        return _permute(indices, tf.constant(key, tf.int64), num_examples).numpy()
+    if num_examples <= _TABLE_SIZE:
+        return np.argsort(_random_words(key, num_examples), kind="stable")
+    start = chunk * _CHUNK
+    return _encrypt(np.arange(start, min(start + _CHUNK, num_examples), dtype=np.uint64), key, num_examples)
 
 
-def _permute(values: tf.Tensor, key: tf.Tensor, size: int) -> tf.Tensor:
-    """Applies a permutation of 0 .. size - 1 to values, and returns int64 [n]."""
-    if size <= _TABLE_SIZE:
-        table = tf.random.experimental.stateless_shuffle(tf.range(size, dtype=tf.int64), tf.stack([key, _PURPOSE]))
-        return tf.gather(table, values)
-    bits = _mix(key)
-    # The cipher uses a limited number of bits of each word: a third of those needed for the permuted range.
-    words = tf.stack([tf.cast(_right_shift(bits, by), tf.int64) for by in (0, 21, 42)])
-    rounds = _NUM_ROUNDS if size <= 1 << 16 else _NUM_ROUNDS_OF_MANY
-    return tf.raw_ops.RandomIndexShuffle(index=values, seed=words, max_index=tf.constant(size - 1, tf.int64), rounds=rounds)
+def _random_words(key: int, num: int) -> np.ndarray:
+    """Returns random numbers that depend only on the key, uint64 [num]. NumPy guarantees this sequence."""
+    return np.random.Philox(key=[key, _PURPOSE]).random_raw(num)
 
 
-def _mix(key: tf.Tensor) -> tf.Tensor:
-    """Mixes the bits of a key with the final steps of the SplitMix64 generator.
+def _encrypt(values: np.ndarray, key: int, size: int) -> np.ndarray:
+    """Permutes the numbers below `size` with a Feistel cipher.
 
-    SplitMix64 is described in https://doi.org/10.1145/2714064.2660195.
+    The cipher permutes all numbers of the same number of bits. A result that is too large is encrypted again until it is
+    small enough, which preserves the permutation.
+
+    Args:
+        values: The numbers to permute, uint64 [n].
+        key: The key of the permutation.
+        size: The size of the permuted range.
+
+    Returns:
+        The permuted numbers, int64 [n].
     """
-    bits = tf.cast(key, tf.uint64) + tf.constant(_PURPOSE, tf.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        bits = tf.bitwise.bitwise_xor(bits, _right_shift(bits, shift)) * tf.constant(factor, tf.uint64)
-    return tf.bitwise.bitwise_xor(bits, _right_shift(bits, 31))
+    num_bits = (size - 1).bit_length()
+    words = _random_words(key, _NUM_ROUNDS)
+    permuted_values, waiting = _encrypt_bits(values, words, num_bits), np.arange(len(values))
+    while len(waiting := waiting[permuted_values[waiting] >= size]):
+        permuted_values[waiting] = _encrypt_bits(permuted_values[waiting], words, num_bits)
+    return permuted_values.astype(np.int64)
 
 
-def _right_shift(bits: tf.Tensor, by: int) -> tf.Tensor:
-    return tf.bitwise.right_shift(bits, tf.constant(by, tf.uint64))
+def _encrypt_bits(values: np.ndarray, words: np.ndarray, num_bits: int) -> np.ndarray:
+    """Applies the rounds of the cipher to numbers of `num_bits` bits, uint64 [n]. `words` has one key for each round."""
+    low_bits, high_bits = num_bits // 2, num_bits - num_bits // 2
+    low, high = values & np.uint64((1 << low_bits) - 1), values >> np.uint64(low_bits)
+    for word in words:
+        mixed = (low + word) * _FACTORS[0]
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= _FACTORS[1]
+        # The upper bits of a product depend on all bits of its factors.
+        low, high = high ^ (mixed >> np.uint64(64 - high_bits)), low
+        low_bits, high_bits = high_bits, low_bits
+    return high << np.uint64(low_bits) | low
