@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Packages that each package may import. `base` are modules for all packages, and `top` are modules that combine packages.
 BASE = {
     "beam_pipelines": {"errors", "log", "quiet"},
-    "tf_input": {"coordinate_names", "cores", "dataset_format", "first_records", "forks", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files", "stored_kinds"},
+    "tf_input": {"coordinate_names", "cores", "dataset_format", "first_records", "forks", "lazy_tensorflow", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files", "stored_kinds"},
 }
 IMPORTS = {
     "beam_pipelines": {

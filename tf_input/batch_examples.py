@@ -1,12 +1,14 @@
 """Recomputes the examples of an earlier training batch, for `PreparedDataset.which` and `Mixture.which`."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Callable
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.dataset_format import KEY
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig

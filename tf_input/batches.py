@@ -1,14 +1,15 @@
 """Implements the classes that are returned by the methods `batches` and `as_numpy`."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from numbers import Integral
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
-import tensorflow as tf
-
 from tf_input.epochs.iterator_state import IteratorState
 from tf_input.forks import check_fork
+from tf_input.lazy_tensorflow import tf
 from tf_input.mapped_batches import note_function
 from tf_input.pipeline import input_pipeline
 from tf_input.pipeline.divided_batches import divided

@@ -12,7 +12,6 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Callable, Iterator, KeysView, Mapping, Unpack, overload
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input import overview, predictions
 from tf_input.batch_examples import check_batch, config_of_any
@@ -37,6 +36,7 @@ from tf_input.transform.transform_format import TransformInfo
 
 if TYPE_CHECKING:
     import keras
+    import tensorflow as tf
 
 
 _NUM_MAPPED = 4  # number of `map` functions that a dataset remembers
@@ -285,7 +285,7 @@ class PreparedDataset(Mapping[str, Examples]):
         return layers.normalization_layer(self.statistics, self.features[IMAGE], split, self.channels, channels)
 
     @named_options(ReadConfig)
-    def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
+    def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> "tf.data.Dataset":
         """Returns the batches of a split as a `tf.data.Dataset`, for `model.fit`, `evaluate` and `predict`.
 
         Each iteration over the dataset is one epoch. An epoch contains every example exactly once, unless the

@@ -7,7 +7,6 @@ import pathlib
 from typing import Any, Mapping
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, default_channels
 from tf_input.decoding.schema import SIDES, is_dense_target
@@ -171,7 +170,7 @@ class DatasetFiles:
         return default_channels(self.statistics)
 
     @property
-    def mask_dtype(self) -> tf.DType:
+    def mask_dtype(self) -> np.dtype:
         """The dtype of masks in batches: uint8, or int32 if a class number exceeds 255."""
         masks = self.statistics.get("mask") or {"max": 0}
-        return tf.uint8 if masks["max"] <= np.iinfo(np.uint8).max else tf.int32
+        return np.dtype("uint8" if masks["max"] <= np.iinfo(np.uint8).max else "int32")

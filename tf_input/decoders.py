@@ -1,8 +1,8 @@
 """Creates the `ExampleDecoder` of a split, which returns stored features or the outputs of a transform."""
 
-from typing import Any, Callable, Collection, Mapping
+from __future__ import annotations
 
-import tensorflow as tf
+from typing import Any, Callable, Collection, Mapping
 
 from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, Feature, default_channels
@@ -10,6 +10,7 @@ from tf_input.decoding import class_weights, feature_checks
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import is_other_image, key_parser, parse_examples
 from tf_input.decoding.targets import with_inputs
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 from tf_input.transform.transforms import Transform
 

@@ -1,12 +1,14 @@
 """Detects whether `map` changed the inputs of batches, and therefore the inputs on which a model was trained."""
 
+from __future__ import annotations
+
 import dataclasses
 import weakref
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
 OTHER_SCALE = 10  # values are on different scales if their standard deviations differ by this factor

@@ -1,5 +1,7 @@
 """Reads several datasets as a single dataset, with fixed proportions in each batch."""
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import dataclasses
@@ -13,7 +15,6 @@ from numbers import Integral, Real
 from typing import Any, Iterator, Literal, Mapping, NamedTuple, Sequence, Unpack
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.batch_examples import check_batch, config_of_any
 from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
@@ -28,6 +29,7 @@ from tf_input.epochs.mixed_order import MixedOrder, epoch_length, component_seed
 from tf_input.epochs.iterator_state import fingerprint_mix
 from tf_input.epochs.share import Share
 from tf_input.forks import check_fork
+from tf_input.lazy_tensorflow import tf
 from tf_input.options import suggest_option, named_options
 from tf_input.pipeline import file_pipeline
 from tf_input.pipeline.mixed_plan import MixedPlan
@@ -340,7 +342,7 @@ class Mixture:
             counts = self._count_classes(config, decoders, features)
             tables = class_weights.weight_tables(config.class_weight, features, decoders[0].targets, counts, _NAME)
         has_weights = has_padding or any(decoder.has_weights for decoder in decoders)
-        mask_dtype = max((decoder.mask_dtype for decoder in decoders), key=lambda dtype: dtype.size)
+        mask_dtype = max((decoder.mask_dtype for decoder in decoders), key=lambda dtype: dtype.itemsize)
         changed = {"class_weights": tables, "has_padding": has_weights, "mask_dtype": mask_dtype}
         with_changes = [
             dataclasses.replace(

@@ -1,5 +1,7 @@
 """Implements `PreparedDataset.predict`, which returns the predictions of a model with the keys of the examples."""
 
+from __future__ import annotations
+
 import collections.abc
 import contextlib
 import csv
@@ -12,11 +14,11 @@ import sys
 from typing import Any, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.dataset_format import KEY
 from tf_input.decoding import class_weights
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.lazy_tensorflow import tf
 from tf_input.mapped_batches import describe, is_other_scale
 from tf_input.model_outputs import predicts_logits, predicts_scores
 from tf_input.read_config import ReadConfig

@@ -1,17 +1,19 @@
 """Provides access to single examples of a split by index or key."""
 
+from __future__ import annotations
+
 import operator
 import threading
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, overload
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.dataset_format import KEY, OBJECTS, Feature
 from tf_input.decoding import decode, targets, tensors
 from tf_input.decoding.faults import describe_fault
 from tf_input.decoding.schema import parse_examples
 from tf_input.forks import check_fork
+from tf_input.lazy_tensorflow import tf
 from tf_input.storage.record_reader import RecordReader
 
 # Examples of datasets that were prepared with `--records verbatim` are bytes. The type is that of all other datasets, so
@@ -177,7 +179,7 @@ class ExampleReader:
 
 
 def record_decoder(
-    schema: Iterable[Feature], mask_dtype: tf.DType, channels: int = decode.NUM_CHANNELS
+    schema: Iterable[Feature], mask_dtype: np.dtype, channels: int = decode.NUM_CHANNELS
 ) -> Callable[[bytes], Example]:
     """Returns a function that converts a record to a dictionary of features, as described in `Examples`.
 
@@ -218,7 +220,7 @@ def record_decoder(
     return decode_record
 
 
-def _decode(parsed: Mapping[str, Any], feature: Feature, mask_dtype: tf.DType, channels: int) -> tf.Tensor:
+def _decode(parsed: Mapping[str, Any], feature: Feature, mask_dtype: np.dtype, channels: int) -> tf.Tensor:
     """Decodes a parsed batch of one example to the values that `batches` returns."""
     values = parsed[feature.name]
     if feature.is_image_file:

@@ -1,5 +1,7 @@
 """Reads one split of a dataset by selecting, ordering and decoding its examples."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import logging
@@ -7,7 +9,6 @@ import math
 from typing import Any, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.batch_examples import find_examples
 from tf_input.dataset_files import DatasetFiles
@@ -20,6 +21,7 @@ from tf_input.epochs import hosts
 from tf_input.epochs.iterator_state import fingerprint
 from tf_input.epochs.selection import Selection
 from tf_input.folds import has_folds
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline import distribute, file_pipeline, memory
 from tf_input.pipeline.inputs import run_bytes
 from tf_input.pipeline.plan import Plan, make_share

@@ -1,12 +1,13 @@
 """Decodes the records of datasets that were prepared with `--records verbatim`, with the user function `parse`."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any, Callable, Mapping
 
-import tensorflow as tf
-
 from tf_input.dataset_format import Feature
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.record_keys import split_keys
 from tf_input.pipeline.user_functions import call_each, check_parsed, convert_parse, parse_error
 from tf_input.read_config import ReadConfig

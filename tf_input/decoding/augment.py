@@ -1,14 +1,16 @@
 """Applies random crops, flips and color changes to whole batches. The random numbers depend only on a seed."""
 
+from __future__ import annotations
+
 import math
 import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.decoding import colors
 from tf_input.decoding.decode import central_boxes
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import Augmentation
 
 _NUM_ATTEMPTS = 10

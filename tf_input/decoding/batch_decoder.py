@@ -1,13 +1,14 @@
 """Decodes batches of a split or a mixture. Each component of a mixture has its own decoder."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any, Collection, Iterator, Mapping, Sequence
-
-import tensorflow as tf
 
 from tf_input.dataset_format import LABEL
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.targets import NO_LABEL, VALID
+from tf_input.lazy_tensorflow import tf
 
 _TUPLE = ("x", "y", "weight")
 

@@ -1,13 +1,15 @@
 """Detects features that probably contain image coordinates, such as keypoints. They are not adjusted to crops."""
 
+from __future__ import annotations
+
 from typing import Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.coordinate_names import are_pixels, has_name_of_coordinates, is_number_or_list
 from tf_input.dataset_format import IMAGE
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.lazy_tensorflow import tf
 
 _NUM_RECORDS = 64
 

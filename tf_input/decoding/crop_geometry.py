@@ -1,11 +1,12 @@
 """Crops images and applies the same crops to masks, dense targets and boxes."""
 
-from typing import NamedTuple
+from __future__ import annotations
 
-import tensorflow as tf
+from typing import NamedTuple
 
 from tf_input.decoding import augment
 from tf_input.decoding.decode import MAX_SMALL_SIDE, RATIOS, central_boxes, center_on_canvas
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import Augmentation
 
 FRAMED = ("pad", "unscaled")  # values of `fit` for which an image may not fill its canvas

@@ -1,10 +1,11 @@
 """Measures how much of the boxes, masks and dense targets is outside the crop of `fit="crop"`."""
 
+from __future__ import annotations
+
 import logging
 from typing import Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.dataset_format import OBJECTS, ShardInfo
 from tf_input.decoding import targets
@@ -12,6 +13,7 @@ from tf_input.decoding.coordinates import describe_unmoved
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.crop_geometry import CropGeometry, move_boxes, value_rows
 from tf_input.features.kinds import KINDS
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 from tf_input.storage.record_reader import RecordReader
 

@@ -10,13 +10,14 @@ channels    grayscale image     color image           image with alpha
 4           repeated, opaque    unchanged, opaque     unchanged
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from typing import Mapping, Sequence
 
-import tensorflow as tf
-
 from tf_input.decoding.colors import LUMA
+from tf_input.lazy_tensorflow import tf
 
 NUM_CHANNELS = 3  # the default of images
 RATIOS = (1, 2, 4, 8)  # factors by which a JPEG decoder can downscale its blocks of 8 x 8
@@ -29,7 +30,7 @@ _HAS_TRANSPARENCY = r"\C*tRNS\C*"  # the PNG chunk for transparency, among any b
 _SIZE_MESSAGE = "a mask differs in size from its image"
 
 
-def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DType = tf.uint8) -> tf.Tensor:
+def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DType | str = "uint8") -> tf.Tensor:
     """Decodes an image file. Only the first frame of an animation is decoded.
 
     Args:
@@ -40,6 +41,7 @@ def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DTy
     Returns:
         The pixels, [height, width, channels], with the dtype `dtype`.
     """
+    dtype = tf.as_dtype(dtype)
 
     def decode(channels: int, dtype: tf.DType) -> tf.Tensor:
         return tf.io.decode_image(encoded, channels, dtype, expand_animations=False)
@@ -88,7 +90,7 @@ def decode_boxes(
     extents: tf.Tensor | None = None,
     ratios: tf.Tensor | None = None,
     channels: int = NUM_CHANNELS,
-    dtype: tf.DType = tf.uint8,
+    dtype: tf.DType | str = "uint8",
     antialias: bool = False,
 ) -> tf.Tensor:
     """Decodes one crop box of each image and resizes the pixels bilinearly.

@@ -1,11 +1,13 @@
 """Decodes records to the inputs and targets of a model: parses examples, crops images and decodes them."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import math
 from typing import Any, Callable, Collection, Mapping, NamedTuple
 
-import tensorflow as tf
+import numpy as np
 
 from tf_input.dataset_format import IMAGE, KEY, OBJECTS, WEIGHT, Feature
 from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, uncropped_images
@@ -18,6 +20,7 @@ from tf_input.decoding.schema import (
     sides_of,
 )
 from tf_input.decoding.crop_geometry import FRAMED, CropGeometry, canvas_masks, compute_crops, crop_dense_targets, crop_masks, crop_pixels
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
 _TEXT_BYTES = 24  # memory that TensorFlow needs per string
@@ -69,7 +72,7 @@ class ExampleDecoder:
     targets: tuple[str, ...]
     image_size: tuple[int, int] | None
     stored_size: tuple[int, int] | None
-    mask_dtype: tf.DType = tf.uint8
+    mask_dtype: np.dtype = np.dtype("uint8")
     max_size: tuple[int, int] | None = None
     others: Mapping[str, ImageSizes] = dataclasses.field(default_factory=dict)
     class_weights: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
@@ -244,7 +247,7 @@ class ExampleDecoder:
     def _pixel_bytes(self, feature: Feature) -> int:
         """Returns the size in bytes of one pixel of an image or mask in a batch; 0 for other features."""
         if feature.is_mask:
-            return self.mask_dtype.size
+            return self.mask_dtype.itemsize
         return self._channels_of(feature) * _dtype(feature).size if feature.is_image else 0
 
     @property

@@ -1,12 +1,13 @@
 """Describes why an example can't be decoded."""
 
+from __future__ import annotations
+
 import contextlib
 import re
 from typing import Any, Callable
 
-import tensorflow as tf
-
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.lazy_tensorflow import tf
 
 _OF_TENSORFLOW = re.compile(r"^{{function_node .*?}} | \[Op:\w+\] name: *$")
 _UNKNOWN_FORMAT = "the header is corrupt, or the format is none of JPEG, PNG, GIF, BMP and WebP"

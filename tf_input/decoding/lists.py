@@ -1,11 +1,12 @@
 """Converts variable-length lists to padded or ragged batches."""
 
-from typing import Any, Collection, Mapping
+from __future__ import annotations
 
-import tensorflow as tf
+from typing import Any, Collection, Mapping
 
 from tf_input.dataset_format import Feature
 from tf_input.decoding.schema import is_dense_target
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
 MASK_SUFFIX = "_mask"

@@ -1,9 +1,10 @@
 """Decodes encoded images of any size exactly like the reader, for preprocessing functions and serving."""
 
-import tensorflow as tf
+from __future__ import annotations
 
 from tf_input.dataset_format import IMAGE, Feature
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
 _MAX_BATCH = 1 << 20

@@ -3,15 +3,16 @@
 The writer's `beam_pipelines.tfrecord.example_encoder` uses the same schema.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any, Callable, Collection, Iterable, Mapping
 
-import tensorflow as tf
-
 from tf_input.dataset_format import IMAGE, KEY, Feature, stored_features
+from tf_input.lazy_tensorflow import tf
 
 # Storage in a tf.train.Example -> dtype of the tensor.
-_DTYPES = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
+_DTYPES = {"bytes": "string", "int64": "int64", "float": "float32"}
 
 SIDES = ("height", "width")
 NUM_DENSE_DIMENSIONS = 3
@@ -32,13 +33,12 @@ def feature_spec(schema: Iterable[Feature]) -> dict[str, tf.io.FixedLenFeature |
 
 
 def _spec(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
-    dtype = _DTYPES[feature.storage]
+    dtype = tf.as_dtype(_DTYPES[feature.storage])
     if feature.is_ragged:
         return tf.io.RaggedFeature(dtype)
     return tf.io.FixedLenFeature(feature.stored_shape, dtype)
 
 
-@tf.autograph.experimental.do_not_convert  # there is no Python control flow to convert
 def parse_examples(
     serialized: tf.Tensor, schema: Iterable[Feature], names: Collection[str] | None = None
 ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
@@ -59,6 +59,13 @@ def parse_examples(
         tf.errors.InvalidArgumentError: A record is not an example, lacks a feature, or has a wrong number of values.
             Raised when the tensors are computed.
     """
+    # AutoGraph would take time to convert the function, which has no control flow that depends on tensors.
+    return tf.autograph.experimental.do_not_convert(_parse_examples)(serialized, schema, names)
+
+
+def _parse_examples(
+    serialized: tf.Tensor, schema: Iterable[Feature], names: Collection[str] | None
+) -> dict[str, tf.Tensor | tf.RaggedTensor]:
     features = {feature.name: feature for feature in schema}
     wanted = list(features) if names is None else names
     if unknown := [name for name in wanted if name not in features]:

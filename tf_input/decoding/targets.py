@@ -1,12 +1,13 @@
 """Prepares the inputs and targets of a model: default inputs, multi-hot labels and padded objects."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Callable, Collection, Mapping
 
-import tensorflow as tf
-
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, input_names
 from tf_input.decoding.crop_geometry import CropGeometry, move_boxes, value_rows
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
 BBOX = "bbox"
@@ -54,7 +55,7 @@ def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:
 
 
 # Moves the values of objects, given the index of the image of each value.
-Move = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+Move = Callable[["tf.Tensor", "tf.Tensor"], "tf.Tensor"]
 
 
 def pad_objects(

@@ -1,12 +1,13 @@
 """Decodes tensors from little-endian bytes and applies the crops of images to dense targets."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, Mapping
 
-import tensorflow as tf
-
 from tf_input.dataset_format import Feature
 from tf_input.decoding.crop_geometry import CropGeometry, crop_pixels
+from tf_input.lazy_tensorflow import tf
 
 _FIELDS = ("sizes", "boxes", "flipped", "extents")  # fields of CropGeometry with one value per image
 

@@ -1,8 +1,9 @@
 """Decodes whole images of one size. For small images, the loop over the images is unrolled to reduce its overhead."""
 
-import tensorflow as tf
+from __future__ import annotations
 
 from tf_input.decoding import decode
+from tf_input.lazy_tensorflow import tf
 
 _MIN_UNROLLED, _MAX_UNROLLED = 16, 256  # limits of the number of unrolled ops
 
@@ -12,7 +13,7 @@ def decode_uncropped_images(
     image_size: tuple[int, int],
     batch_size: int | None = None,
     channels: int = decode.NUM_CHANNELS,
-    dtype: tf.DType = tf.uint8,
+    dtype: tf.DType | str = "uint8",
     are_grey: bool = False,
 ) -> tf.Tensor:
     """Decodes images that all have one size.

@@ -4,13 +4,15 @@ The other packages look up a kind by its name in `kinds.KINDS` and call these me
 the kind.
 """
 
+from __future__ import annotations
+
 import abc
 from typing import Any, Collection, Mapping, Protocol
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.dataset_format import Feature
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
 

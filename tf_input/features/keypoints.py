@@ -7,14 +7,16 @@ A horizontal flip exchanges left and right points, such as `left_eye` and `right
 `flip_pairs`, or from the names of the points.
 """
 
+from __future__ import annotations
+
 import re
 from typing import Any, Collection, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.dataset_format import Feature
 from tf_input.features.feature_kind import Crops, PositionKind
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
 _SIDE = re.compile(r"left|right|(?<![a-z])[lr](?![a-z])", re.IGNORECASE)

@@ -1,12 +1,13 @@
 """Reads TFRecords that a user function parses, for `open_tfrecords(parse=...)`."""
 
-from typing import Any, Callable, Mapping, Sequence, Unpack
+from __future__ import annotations
 
-import tensorflow as tf
+from typing import Any, Callable, Mapping, Sequence, Unpack
 
 from tf_input.batches import as_batches
 from tf_input.epochs.hosts import warn_undivided
 from tf_input.forks import check_fork
+from tf_input.lazy_tensorflow import tf
 from tf_input.options import named_options
 from tf_input.pipeline import file_pipeline
 from tf_input.pipeline.user_functions import check_parsed, convert_parse, parse_error

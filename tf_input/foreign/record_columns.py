@@ -1,12 +1,13 @@
 """Converts parsed values from TFRecords of other tools to the values of features."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Any, Callable
 
-import tensorflow as tf
-
 from tf_input.dataset_format import Feature
+from tf_input.lazy_tensorflow import tf
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Implements `open_tfrecords`, which reads TFRecords of other tools without converting them."""
 
+from __future__ import annotations
+
 import concurrent.futures
 import os
 from typing import Any, Callable, Iterable, Mapping, Sequence, Unpack
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.batches import as_batches
 from tf_input.dataset_format import IMAGE, MANIFEST, Feature
@@ -19,6 +20,7 @@ from tf_input.foreign import tfds_directory
 from tf_input.foreign.parsed_records import ParsedRecords
 from tf_input.foreign.record_layouts import RecordLayout, find_record_layout
 from tf_input.forks import check_fork
+from tf_input.lazy_tensorflow import tf
 from tf_input.options import suggest_option, named_options
 from tf_input.pipeline import file_pipeline
 from tf_input.read_config import SELECTING, ReadConfig
@@ -252,7 +254,7 @@ class RecordFiles:
             targets=targets,
             image_size=config.height_and_width or self.image_size,
             stored_size=self.image_size,
-            mask_dtype=tf.int32,  # the range of values is unknown
+            mask_dtype=np.dtype("int32"),  # the range of values is unknown
             class_weights=class_weights.weight_tables(config.class_weight, self.features, targets, None, split),
             parse_keys=key_parser(self.layout.parse, self.features),
         )

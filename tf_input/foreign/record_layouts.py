@@ -1,12 +1,13 @@
 """Determines the features of TFRecords from other tools, using their layout and their first records."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools
 import math
 from typing import Any, Callable, Collection, Mapping, Sequence
 
-import tensorflow as tf
 from google.protobuf.message import DecodeError  # installed with TensorFlow
 
 from tf_input import first_records
@@ -16,6 +17,7 @@ from tf_input.first_records import FieldValues, Stored
 from tf_input.foreign import record_columns
 from tf_input.foreign.record_columns import Column
 from tf_input.foreign.record_numbers import NumberReader
+from tf_input.lazy_tensorflow import tf
 from tf_input.record_layouts import BBOX, SIDES, Item, Layout
 
 

@@ -1,15 +1,16 @@
 """Converts arrays that are stored as raw bytes in TFRecords of other tools to images, masks and tensors."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Callable, Mapping, Sequence
-
-import tensorflow as tf
 
 from tf_input import first_records
 from tf_input.dataset_format import IMAGE, MASK, Feature
 from tf_input.first_records import NUM_CHANNELS, FieldValues, Stored
 from tf_input.foreign.record_columns import Column
+from tf_input.lazy_tensorflow import tf
 from tf_input.record_layouts import DTYPES, Item, Layout
 
 _MASK_DTYPES = ("uint8", "uint16")  # the dtypes that PNG supports

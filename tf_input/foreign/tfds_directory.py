@@ -6,17 +6,18 @@ compressed tensors. An image is read as a mask if it has labels or a color map, 
 image has several channels. The feature `image` is read as a mask only if `image` has labels.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import json
 import os
 from typing import Any, Iterator, Mapping
 
-import tensorflow as tf
-
 from tf_input.dataset_format import DATASET_INFO, FEATURES, IMAGE, Feature, label_file_name, shard_suffix
 from tf_input.foreign.record_columns import Column
 from tf_input.foreign.record_layouts import RecordLayout
+from tf_input.lazy_tensorflow import tf
 from tf_input.record_layouts import default_targets
 from tf_input.storage.paths import join
 

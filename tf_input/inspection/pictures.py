@@ -1,11 +1,14 @@
 """Saves images to temporary files."""
 
+from __future__ import annotations
+
 import re
 import tempfile
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+
+from tf_input.lazy_tensorflow import tf
 
 
 def save_image(pixels: np.ndarray, name: str) -> str:

@@ -5,13 +5,14 @@ batch, and catches errors. If an error occurs, each example of the batch is deco
 measurable cost, because no tensor is copied.
 """
 
+from __future__ import annotations
+
 import abc
 import functools
 from typing import Any, Callable, Sequence
 
-import tensorflow as tf
-
 from tf_input.decoding.faults import find_fault
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.inputs import Inputs
 from tf_input.pipeline.packing import pack, take_apart
 from tf_input.pipeline.plan import Plan

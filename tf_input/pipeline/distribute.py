@@ -1,15 +1,16 @@
 """Reads batches with a tf.data service, and assigns whole shards to hosts."""
 
+from __future__ import annotations
+
 import dataclasses
 import logging
 import socket
 import urllib.parse
 from typing import Callable, NamedTuple, Sequence
 
-import tensorflow as tf
-
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.share import local_batch_size
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
 _PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}

@@ -1,25 +1,28 @@
 """Prevents `tf.data` and `tf.distribute` from dividing batches that are already divided among hosts."""
 
+from __future__ import annotations
+
 import functools
 from typing import Any, Callable
 
-import tensorflow as tf
+from tf_input.lazy_tensorflow import tf
 
-_AutoShardPolicy = tf.data.experimental.AutoShardPolicy
+
 _DERIVED = (  # methods that return a dataset with the same examples
     *("apply", "batch", "cache", "enumerate", "filter", "ignore_errors", "map", "padded_batch", "prefetch", "rebatch", "repeat"),
     *("shuffle", "skip", "take", "unbatch", "with_options"),
 )
 
 
-def sharding_policy(num_hosts: int) -> _AutoShardPolicy:
+def sharding_policy(num_hosts: int) -> tf.data.experimental.AutoShardPolicy:
     """Returns the policy by which `experimental_distribute_dataset` divides batches among the workers of a strategy.
 
     With a single host, each worker reads whole batches and keeps its part of every batch. With several hosts,
     TensorFlow must reject the batches, because the batches are already divided among hosts. The policy FILE, which
     divides only files, fails with an error that contains the name of the dataset; see `source_name`.
     """
-    return _AutoShardPolicy.FILE if num_hosts > 1 else _AutoShardPolicy.DATA
+    policies = tf.data.experimental.AutoShardPolicy
+    return policies.FILE if num_hosts > 1 else policies.DATA
 
 
 def source_name(hosts: tuple[int, int]) -> str | None:

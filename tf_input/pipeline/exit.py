@@ -5,11 +5,14 @@ shuts down, the call never returns, and releasing the iterator takes forever. Th
 the iterator is released before the shutdown.
 """
 
+from __future__ import annotations
+
 import atexit
 import functools
 import gc
 
-import tensorflow as tf
+from tf_input.lazy_tensorflow import tf
+
 
 
 @functools.cache

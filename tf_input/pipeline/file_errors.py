@@ -1,13 +1,15 @@
 """Reports or skips undecodable records of files without an index, by file and record number."""
 
+from __future__ import annotations
+
 import functools
 from typing import Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.faults import find_fault
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.decode_errors import DecodeErrors, check_not_empty
 from tf_input.storage.corrupt_records import SKIP, CorruptRecord, CorruptRecords
 

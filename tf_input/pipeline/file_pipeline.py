@@ -1,14 +1,16 @@
 """Builds the input pipeline for TFRecord files that are read without an index."""
 
+from __future__ import annotations
+
 import random
 from typing import Any, Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.cores import num_cores
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs.share import local_batch_size
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.decode_errors import decode_with_errors
 from tf_input.pipeline.exit import close_iterators_at_exit
 from tf_input.pipeline.file_errors import RECORDS_PER_FILE, FileErrors

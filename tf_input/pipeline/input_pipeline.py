@@ -1,5 +1,7 @@
 """Builds the input pipeline for prepared datasets."""
 
+from __future__ import annotations
+
 import functools
 import itertools
 import math
@@ -7,12 +9,12 @@ import sys
 from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.cores import num_cores
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.iterator_state import Iteration, IteratorState
 from tf_input.epochs.share import Share
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.decode_errors import PackedErrors, decode_with_errors, find_number
 from tf_input.pipeline.divided_batches import sharding_policy, source_name
 from tf_input.pipeline.exit import close_iterators_at_exit

@@ -1,17 +1,19 @@
 """Caches the decoded examples of small splits in memory."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Any, Iterator, Mapping
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.cores import num_cores
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.faults import find_fault
 from tf_input.epochs.selection import Selection
 from tf_input.epochs.share import Share
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.inputs import RecordInputs
 from tf_input.storage.arenas import release_arenas
 from tf_input.storage.record_reader import RecordReader

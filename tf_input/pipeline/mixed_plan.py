@@ -1,14 +1,15 @@
 """The plan of a mixture, which defines the records of each component in each batch."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from typing import Any, Callable, Sequence
 
-import tensorflow as tf
-
 from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.epochs.mixed_order import MixedOrder
 from tf_input.epochs.share import Share
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.inputs import Inputs, MixedInputs
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig

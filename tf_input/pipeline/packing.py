@@ -1,11 +1,13 @@
 """Packs the inputs of a batch into a single tensor, because each additional tensor from a generator takes time."""
 
+from __future__ import annotations
+
 import itertools
 from typing import Iterable, Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.inputs import Batch
 
 NUM_NOTED = 2  # length of the note of a batch

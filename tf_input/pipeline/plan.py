@@ -1,5 +1,7 @@
 """The plan of a split, which defines the records, the reader and the decoder of each batch."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import logging
@@ -7,12 +9,12 @@ import random
 from typing import Any, Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs.selection import Selection
 from tf_input.epochs.share import Share
+from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline import memory
 from tf_input.pipeline.inputs import CachedInputs, RecordInputs, SplitInputs
 from tf_input.read_config import ReadConfig

@@ -1,7 +1,10 @@
 """Joins records with their keys in one byte string, for batches with keys if records do not contain their keys."""
 
+from __future__ import annotations
+
 import numpy as np
-import tensorflow as tf
+
+from tf_input.lazy_tensorflow import tf
 
 _LENGTH = np.dtype("<u4")
 

@@ -1,11 +1,12 @@
 """Applies the user functions `map_example`, `map_batch` and `parse`, in the same way as `tf.data.Dataset.map`."""
 
+from __future__ import annotations
+
 import functools
 import inspect
 from typing import Any, Callable
 
-import tensorflow as tf
-
+from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
 # Folded into the seed of a batch, so that the functions and the augmentation have independent random numbers.

@@ -1,16 +1,18 @@
 """Converts raw features, such as encoded images, to the inputs of a served model."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any, Mapping
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.batches import Reading
 from tf_input.dataset_format import IMAGE, Feature
 from tf_input.decoding import decode, lists, schema, uncropped_images
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import sides_of
+from tf_input.lazy_tensorflow import tf
 from tf_input.serving.serving_limits import check_pixels
 
 _ANY_NUMBER = 1  # a batch size that prevents unrolled loops, which would fix the number of images

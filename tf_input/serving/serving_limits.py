@@ -1,6 +1,9 @@
 """Reads image sizes from file headers, so that a server can reject large images before decoding them."""
 
-import tensorflow as tf
+from __future__ import annotations
+
+from tf_input.lazy_tensorflow import tf
+
 
 _HEADER_BYTES = 30  # in all formats except JPEG, these bytes contain the size
 

@@ -1,13 +1,15 @@
 """Converts the predictions of a model to the outputs of a server, which are class names, scores or values."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping  # not from typing: Keras wraps dictionaries in this Mapping
 from typing import Any, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from tf_input.dataset_format import Feature
+from tf_input.lazy_tensorflow import tf
 from tf_input.model_outputs import predicts_logits
 
 

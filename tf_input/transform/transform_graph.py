@@ -3,11 +3,14 @@
 The graph is loaded with TensorFlow alone, because importing TensorFlow Transform would change `tf.keras` to Keras 2.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 from typing import Any, Collection, Iterable, Mapping
 
-import tensorflow as tf
+from tf_input.lazy_tensorflow import tf
+
 
 _ARITHMETIC = ("Add", "AddV2", "Sub", "Mul", "MulNoNan", "RealDiv", "Div", "DivNoNan", "Pow")
 

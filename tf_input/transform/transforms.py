@@ -1,5 +1,7 @@
 """Reads the transform of a dataset and applies its graph to parsed records."""
 
+from __future__ import annotations
+
 import functools
 import hashlib
 import os
@@ -7,10 +9,9 @@ import pathlib
 import tempfile
 from typing import Any, Collection, Iterable
 
-import tensorflow as tf
-
 from tf_input.dataset_format import IMAGE, Feature, Manifest
 from tf_input.decoding.schema import is_dense_target, parse_examples
+from tf_input.lazy_tensorflow import tf
 from tf_input.storage.files import Files
 from tf_input.storage.paths import join, local_path
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform

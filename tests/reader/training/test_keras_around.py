@@ -247,9 +247,9 @@ def test_each_loop_over_numpy_batches_is_an_epoch(flowers):
         for (images, labels, weights), expected in zip(train, same.as_numpy_iterator(), strict=True):
             assert images.dtype == np.uint8 and isinstance(images, np.ndarray) and set(labels) == set(NUM_CLASSES)
             tf.nest.map_structure(np.testing.assert_array_equal, (images, labels, weights), expected)
-            epoch.append(weights)
-        assert [len(weights) for weights in epoch] == [5, 5, 5, 1]
-        seen.append(images.tobytes())
+            epoch.append(images)
+        assert [len(images) for images in epoch] == [5, 5, 5, 1]
+        seen.append(np.concatenate(epoch).tobytes())
     assert seen[0] != seen[1]
     for images, labels, weights in train:
         break  # An incomplete iteration does not count as an epoch.
