@@ -204,7 +204,8 @@ class AnnotationSource(Source):
         values: dict[str, Any] = {OBJECTS: Objects(boxes, labels, columns, image_size, self.is_relative, points)}
         if self._config.source.has_masks:
             order = sorted(shapes, key=lambda shape: -shape.outline.area)  # stable
-            regions = tuple(divided(shape.outline.region, height, width) for shape in order)
+            outlines = [shape.outline.region for shape in order]
+            regions = tuple(divided(region, height, width) if self.is_relative else region for region in outlines)
             values[MASK] = Regions(tuple(shape.label for shape in order), regions, image_size, self.is_relative)
         return values
 

@@ -10,65 +10,55 @@ The captions of `captions_NAME.json` become the feature `captions`, a list for e
 `person_keypoints_NAME.json` become `objects/keypoints`, with the names of the points and the skeleton.
 
 Each COCO file is read once, as a stream. To limit the memory, each machine reads only one large file at a time. An image
-takes about 300 bytes of memory, or 500 bytes if its size comes from an object store. Half of COCO's `train2017` (59,000
-images, 430,000 annotations) takes 70 MB. See `coco_annotations` and `coco_keypoints` for outlines and keypoints.
+takes about 300 bytes of memory, or 500 bytes if its size comes from an object store. An annotation takes about 100 bytes
+and, with `--masks`, as much as the JSON of its outline.
 """
 
 import contextlib
 import itertools
 import json
-import os
 import posixpath
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator, Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import OBJECT_LABEL
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.images.annotations import Objects, Regions, Segments
-from beam_pipelines.sources.annotations.object_features import object_features
-from beam_pipelines.sources.files.label_files import format_of_content, reject_other_format
-from beam_pipelines.sources.formats.coco.coco_annotations import ImageObjects
-from beam_pipelines.sources.formats.coco.coco_file import CocoFile, CocoImage
-from beam_pipelines.sources.formats.coco.coco_keypoints import NAME
-from beam_pipelines.sources.formats.coco.coco_places import (
-    ANNOTATION_FOLDERS,
-    CAPTIONS,
-    NUM_PROBED,
-    ROBOFLOW,
-    ImagePlace,
-    find_files,
-    find_images,
-    folder_around,
-    image_folders,
-    kind_of_name,
-    portable,
-)
+from beam_pipelines.images.annotations import Segments
+from beam_pipelines.sources.annotations.annotation_source import AnnotationSource, absolute, file_bytes
+from beam_pipelines.sources.annotations.image_places import ImagePlace, find_place, portable
+from beam_pipelines.sources.annotations.shapes import Shape
 from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.cells.class_cells import known
-from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.file_listing import FileListing, join, matches
 from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.label_files import format_of_content, reject_other_format
 from beam_pipelines.sources.files.layouts import name_splits, no_split_folders
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.sizes import find_sizes
+from beam_pipelines.sources.formats.coco import coco_annotations
+from beam_pipelines.sources.formats.coco.coco_file import CocoFile, CocoImage
+from beam_pipelines.sources.formats.coco.coco_places import (
+    ANNOTATION_FOLDERS,
+    CAPTIONS,
+    INSTANCES,
+    ROBOFLOW,
+    find_files,
+    folder_around,
+    image_folders,
+    parse_name,
+)
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
-from beam_pipelines.sources.source import Source
-from beam_pipelines.storage.files import files_at, is_remote
-from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import MASK, OBJECTS, Feature
 
 _CAPTIONS = Feature("captions", "text", (None,))
-_LABEL = f"{OBJECTS}/label"
+_NUM_SHOWN = 5
+_MAX_RELATIVE = 1.000001  # 1 and the rounding error of x + width
 
 
-class _Part(NamedTuple):
-    path: str  # path of the JSON file, including the root
-    split: str | None
-
-
-class Coco(Source):
+class Coco(AnnotationSource):
     """Lists the images of one or several COCO files with their objects or captions."""
 
     kind = SourceKind(
@@ -77,33 +67,7 @@ class Coco(Source):
         label_fields=(OBJECTS, CAPTIONS),
         options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
     )
-
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        source = config.source
-        super().__init__(config)
-        kinds = [column.names[0] for column in source.labels or ()]
-        is_captions = kinds == [CAPTIONS] or (source.labels is None and kind_of_name(posixpath.basename(config.input)) == CAPTIONS)
-        if kinds and kinds not in ([OBJECTS], [CAPTIONS]):
-            raise UserError(f"--label={printable(','.join(kinds))}: --source=coco has no such labels. Give {OBJECTS}, {CAPTIONS} or none.")
-        self._kind = CAPTIONS if is_captions else OBJECTS if kinds or source.labels is None else ""
-        if source.has_masks and self._kind != OBJECTS:
-            raise UserError("--masks: needs objects. Omit it, or the option --label.")
-        self._is_file = config.input.lower().endswith(".json")
-        if source.image_root and not self._is_file:
-            raise UserError(
-                f"--image_root={source.image_root}: --input={config.input} is a folder. Name one JSON file as "
-                "--input, or omit --image_root."
-            )
-        has_objects = self._kind == OBJECTS
-        self.features = object_features({"is_crowd": "integer"}, source.has_masks) if has_objects else (_CAPTIONS,) if is_captions else ()
-        self.targets = (OBJECTS, *([MASK] if source.has_masks else [])) if has_objects else (CAPTIONS,) if is_captions else ()
-        root_path = source.image_root or (folder_around(_absolute(config.input)) if self._is_file else config.input)
-        self._root = Root(root_path, config.follow_links)
-        self.root = self._root.path
-        self._config = config
-        self._with_sizes = with_sizes
-        self._category_names: tuple[str, ...] = ()
-        self.unused_fields = UnusedFields()
+    flags = {"is_crowd": "integer"}
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
@@ -125,12 +89,33 @@ class Coco(Source):
             return Recognition(f"{annotations.name}/{name}")
         return None
 
+    def _find_root(self) -> Root:
+        path, image_root = self._config.input, self._config.source.image_root
+        self._is_file = path.lower().endswith(".json")
+        if image_root and not self._is_file:
+            advice = "Name one JSON file as --input, or omit --image_root."
+            raise UserError(f"--image_root={image_root}: --input={path} is a folder. {advice}")
+        return Root(image_root or (folder_around(absolute(path)) if self._is_file else path), self._config.follow_links)
+
+    def _set_targets(self, labels: Sequence[Column] | None) -> None:
+        names = [column.names[0] for column in labels or ()]
+        is_named = labels is None and parse_name(posixpath.basename(self._config.input)).kind == CAPTIONS
+        self._has_captions = names == [CAPTIONS] or is_named
+        if names not in ([], [OBJECTS], [CAPTIONS]):
+            raise UserError(f"--label={printable(','.join(names))}: --source=coco has no such labels. Give {OBJECTS}, {CAPTIONS} or none.")
+        super()._set_targets(() if self._has_captions else labels)
+        if self._has_captions:
+            self.features, self.targets = (_CAPTIONS,), (CAPTIONS,)
+        if self._config.source.has_masks and not self._has_objects:
+            raise UserError("--masks: needs objects. Omit it, or the option --label.")
+        self._category_names: tuple[str, ...] = ()
+
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns the category names of the COCO file that was listed last, in the order of the category ids.
 
         Supercategories are classes only if annotations use them.
         """
-        return {_LABEL: self._config.source.names_of(_LABEL) or self._category_names} if self._kind == OBJECTS else {}
+        return {OBJECT_LABEL: self._label_names or self._category_names} if self._has_objects else {}
 
     def parts(self) -> list[str]:
         """Returns a JSON string with the path and the split of each COCO file. Raises `UserError` if there are no files,
@@ -138,143 +123,159 @@ class Coco(Source):
         if self._is_file and self._config.split_folders:
             raise no_split_folders(self._config.input, "is one JSON file")
         if self._is_file:
-            return [json.dumps(_Part(_absolute(self._config.input), None))]
-        names = find_files(self._root, FileListing(self._root, self._config.ignore), CAPTIONS if self._kind == CAPTIONS else "instances")
+            return [json.dumps([absolute(self._config.input), None])]
+        names = find_files(self._root, FileListing(self._root, self._config.ignore), CAPTIONS if self._has_captions else INSTANCES)
         splits = name_splits(self.root, sorted(set(names.values())), self._config.split_folders)
-        return [json.dumps(_Part(f"{self.root}/{path}", splits[name])) for path, name in names.items()]
+        return [json.dumps([f"{self.root}/{path}", splits[name]]) for path, name in names.items()]
 
     def memory_bytes(self, part: str) -> int:
-        path = _Part(*json.loads(part)).path
-        try:
-            num_bytes = files_at(path).size(path)
-        except OSError as error:
-            raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
-        return num_bytes if self._config.source.has_masks else num_bytes // 2
+        path, _ = json.loads(part)
+        return file_bytes(path) // (1 if self._config.source.has_masks else 2)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        path, split = _Part(*json.loads(part))
-        below = f"{self._root.path}/"
-        relative = path[len(below) :] if path.startswith(below) else posixpath.basename(path)
-        source = self._config.source
-        file = CocoFile(path, relative, source.has_masks, self._kind)
-        self._category_names = file.category_names()
-        if self._kind == OBJECTS:
-            self.found_features = frozenset(filter(None, [file.keypoints.feature()]))
-            self.group_names = frozenset() if source.names_of(_LABEL) else file.group_names()
-        if self._kind:  # annotation ids are never reported as unused, because nothing refers to them
-            self.unused_fields.add(file.unused_fields.names - {"id"})
+        path, split = json.loads(part)
+        below = f"{self.root}/"
+        relative = path.removeprefix(below) if path.startswith(below) else posixpath.basename(path)
+        self._file = file = CocoFile(path, printable(relative), *self._fields())
+        if self._has_objects:
+            self._category_names = file.categories.names()
+            self._keypoints = file.keypoints
+            self.found_features = frozenset(filter(None, [self._keypoints]))
+            self.group_names = frozenset() if self._label_names else file.categories.group_names()
+        if self.features:
+            self.unused_fields.add(file.unused_fields.names)
         yield from file.dead_letters
-        place = self._find_place(relative, file)
-        segments = self._find_segments(path, relative, file) if file.segment_files else ""
-        sizes = find_sizes(self.root, self._paths(file, place)) if self._with_sizes else {}
-        for image_or_dead_letter in file.inputs():
-            if isinstance(image_or_dead_letter, DeadLetter):
-                yield image_or_dead_letter
+        self._num_objects, self._num_classes, self._num_empty_outlines, self._are_relative = 0, 0, 0, True
+        place = self._find_place(relative)
+        segments = self._find_segments(path) if file.segment_files else ""
+        sizes = find_sizes(self.root, self._paths(place)) if self._with_sizes else {}
+        for image_id, image in file.images.items():
+            try:
+                image_path = self._path(image, place)
+                if matches(image_path, self._config.ignore):
+                    self.num_ignored += 1
+                    continue
+                values = self._values(image_id, image, segments)
+            except InvalidInput as error:
+                yield image.reject(error)
                 continue
-            image, objects = image_or_dead_letter
-            listed = self._list_image(image, objects, place, segments, split)
-            if listed is None:
-                self.num_ignored += 1
-            elif isinstance(listed, DeadLetter):
-                yield listed
-            else:  # a missing image keeps the size 0 and fails later, when it is read
-                yield listed._replace(num_bytes=sizes.get(listed.path, 0))
+            # A missing image keeps the size 0 and fails later, when it is read.
+            yield InputRecord(nfc(image_path), image_path, "", split, sizes.get(image_path, 0), values=values)
+        if self._has_objects:
+            self._check_objects(file)
 
-    def _find_place(self, path: str, file: CocoFile) -> ImagePlace:
-        """Returns the first possible image folder that contains one of the first five images in the file. Raises
-        `UserError` if there is no such folder and the entries have links to images, which are not downloaded."""
-        folders = [""] if self._config.source.image_root else image_folders(path)
-        first = [image.file_name for image in itertools.islice(file.images(), NUM_PROBED)]
-        if place := find_images(self._root, folders, first):
+    def _fields(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the fields of annotations to keep, and the sections that may be missing."""
+        if not self._has_objects:
+            return (("caption",), ("categories",)) if self._has_captions else ((), ("annotations", "categories"))
+        outline = ("segmentation", "area", "segments_info", "file_name") if self._config.source.has_masks else ()
+        return ("category_id", "bbox", "iscrowd", "keypoints", "num_keypoints", *outline), ()
+
+    def _check_objects(self, file: CocoFile) -> None:
+        """Raises `UserError` if the annotations of all images are not objects with the requested values."""
+        problem = ""
+        unused = file.unused_fields.names
+        if "segments_info" in unused:
+            problem = "is a panoptic file ('segments_info'). Pass --masks to read its masks."
+        elif self._num_objects:
+            if self._are_relative:
+                problem = "all coordinates of boxes are between 0 and 1, but COCO uses pixels. Multiply them by the width and height of their image."
+        elif "caption" in unused:
+            problem = "has captions instead of objects. Pass --label captions."
+        elif self._num_classes and "segmentation" not in unused:
+            problem = (
+                "its annotations have a 'category_id' but no 'bbox', so they are classes of entire images. Convert the file to a "
+                "table with the columns file_name and label, as docs/how_to/tables.md shows in 'Classes from a COCO file'."
+            )
+        elif self._num_empty_outlines and self._config.source.has_masks:
+            problem = "no annotation has an outline ('segmentation'). Omit --masks."
+        if problem:
+            raise UserError(f"{file.name}: {problem}")
+
+    def _find_place(self, path: str) -> ImagePlace:
+        """Returns the first possible image folder that contains one of the first images in the file. Raises `UserError`
+        if there is no such folder and the entries have links to images, which are not downloaded."""
+        has_root = self._config.source.image_root is not None
+        folders = [""] if has_root else image_folders(path)
+        first = [image.file_name for image in itertools.islice(self._file.images.values(), _NUM_SHOWN)]
+        if place := find_place(self._root, folders, first):
             if place.prefix:
-                fact = f"file names in {printable(path)} begin with {printable(place.prefix)!r}, which was left out, because the images are in {printable(place.folder) or 'the root'}"
-                self.noted[fact] = sum(portable(image.file_name).startswith(place.prefix) for image in file.images())
+                begin = f"file names in {printable(path)} begin with {printable(place.prefix)!r}, which was left out"
+                num = sum(portable(image.file_name).startswith(place.prefix) for image in self._file.images.values())
+                self._note(f"{begin}, because the images are in {printable(place.folder) or 'the root'}", num)
             return place
-        if file.link and first and not self._config.source.image_root:
+        if self._file.link and first and not has_root:
             raise UserError(
                 f"{printable(path)}: none of its first {len(first)} images, such as {printable(first[0])!r}, is "
-                f"beside it or in {', '.join(filter(None, folders))}. Links such as {printable(file.link[:200])} "
+                f"beside it or in {', '.join(filter(None, folders))}. Links such as {printable(self._file.link[:200])} "
                 "are not followed: download the images, and pass their folder with --image_root."
             )
-        return ImagePlace("" if self._config.source.image_root else folder_around(path))
+        return ImagePlace("" if has_root else folder_around(path))
 
-    def _find_segments(self, path: str, relative: str, file: CocoFile) -> str:
+    def _find_segments(self, path: str) -> str:
         """Returns the folder with the PNGs of a panoptic file, relative to the root. Raises `UserError` if they are in
         none of the usual folders."""
         stem, own = posixpath.basename(path).removesuffix(".json"), posixpath.dirname(path)
         below = f"{self.root}/"
         folders = [f"{folder}/{name}" for folder in (own, posixpath.dirname(own)) for name in (stem, f"annotations/{stem}")]
         inside = [folder.removeprefix(below) for folder in folders if folder.startswith(below)]
-        place = find_images(self._root, inside, file.segment_files)
-        if place is None or place.prefix:
+        place = find_place(self._root, inside, self._file.segment_files, may_shorten=False)
+        if place is None:
             raise UserError(
-                f"{printable(relative)}: the masks of its images, such as {printable(file.segment_files[0])!r}, are not in {printable(stem)}/ "
-                f"beside the file, below {printable(self.root)}. Unpack them to this folder."
+                f"{self._file.name}: the masks of its images, such as {printable(self._file.segment_files[0])!r}, are not in "
+                f"{printable(stem)}/ beside the file, below {printable(self.root)}. Unpack them to this folder."
             )
         return place.folder
 
-    def _list_image(
-        self, image: CocoImage, objects: ImageObjects | tuple[str, ...], place: ImagePlace, segments: str, split: str | None
-    ) -> InputRecord | DeadLetter | None:
-        """Returns the input for an image, a dead letter if the image is rejected, or None if it is ignored."""
-        try:
-            path = self._path(image, place)
-            if matches(path, self._config.ignore):
-                return None
-            values = {CAPTIONS: objects} if self._kind == CAPTIONS else self._values(image, objects, segments) if self._kind else None
-        except InvalidInput as error:
-            return image.reject(InvalidInput(error.reason, f"entry {image.position} of 'images' {error}"))
-        return InputRecord(nfc(path), path, "", split, values=values)
-
-    def _values(self, image: CocoImage, objects: ImageObjects, segments: str) -> dict[str, Any]:
-        labels = tuple([known(label, self._config.source.names_of(_LABEL)) for label in objects.labels])
-        points = {NAME: objects.keypoints} if objects.keypoints else {}
-        values = {OBJECTS: Objects(objects.boxes, labels, {"is_crowd": objects.is_crowd}, image.size, points=points)}
-        if objects.segment_file:
-            ids = tuple(outline[0] for outline in objects.outlines)
-            values[MASK] = Segments(read_path(join(segments, objects.segment_file), self._root), ids, labels)
-        elif self._config.source.has_masks:
-            if image.size is None:
-                raise InvalidInput("bad_mask", "has no height and width, which --masks needs")
-            order = sorted(range(len(labels)), key=lambda index: (-objects.areas[index], index))
-            regions = tuple(objects.outlines[index] for index in order)
-            values[MASK] = Regions(tuple(labels[index] for index in order), regions, image.size)
+    def _values(self, image_id: int | str, image: CocoImage, segments: str) -> dict[str, Any] | None:
+        """Returns the values of an image. Raises `InvalidInput` if an annotation of the image is invalid."""
+        texts: list[str] = []
+        shapes: list[Shape] = []
+        segment_file = ""
+        for position, entry in self._file.annotations(image_id) if self.features else ():
+            try:
+                if self._has_captions:
+                    texts.append(coco_annotations.read_caption(entry))
+                elif "segments_info" not in entry:
+                    shapes.append(self._read_object(entry))
+                elif segment_file:
+                    raise InvalidInput("duplicate", "its image has another annotation with 'segments_info'")
+                else:
+                    shapes += map(self._read_object, coco_annotations.read_segments(entry))
+                    segment_file = entry["file_name"]
+            except InvalidInput as error:
+                raise InvalidInput(error.reason, f"annotation {printable(position[:80])}: {error}") from None
+        if self._has_captions:
+            return {CAPTIONS: tuple(texts)}
+        if self._config.source.has_masks and not segment_file and image.size is None:
+            raise InvalidInput("bad_mask", "has no height and width, which --masks needs")
+        values = self._make_annotation("", shapes, image.size).values
+        if segment_file:
+            ids = tuple(shape.outline.region[0] for shape in shapes)
+            labels = tuple(shape.label for shape in shapes)
+            values = {**values, MASK: Segments(read_path(join(segments, segment_file), self._root), ids, labels)}
         return values
 
+    def _read_object(self, entry: dict[str, Any]) -> Shape:
+        category_id, is_crowd = coco_annotations.read_category(entry), coco_annotations.read_crowd(entry)
+        self._num_classes += "bbox" not in entry and "segmentation" not in entry
+        self._num_empty_outlines += not entry.get("segmentation")
+        outline = coco_annotations.read_outline(entry, self._config.source.has_masks)
+        points = coco_annotations.read_keypoints(entry, self._keypoints)
+        label = known(self._file.categories.name_of(category_id), self._label_names)
+        self._num_objects += 1
+        self._are_relative = self._are_relative and min(outline.box) >= 0 and max(outline.box) <= _MAX_RELATIVE
+        return Shape(label, outline, {"is_crowd": is_crowd}, points)
+
     def _path(self, image: CocoImage, place: ImagePlace) -> str:
-        """Returns the path of an image, relative to the root.
+        """Returns the path of an image, relative to the root. Raises `InvalidInput` if it is outside the root."""
+        try:
+            return read_path(place.path(image.file_name), self._root)
+        except InvalidInput as error:
+            raise InvalidInput(error.reason, f"entry {printable(image.position[:80])} of 'images' {error}") from None
 
-        Raises InvalidInput if the image is a link or is outside the root.
-        """
-        is_link = is_remote(image.file_name)
-        if is_link and not image.file_name.startswith(f"{self.root}/"):
-            is_web = image.file_name.lower().startswith(("http://", "https://", "ftp://"))
-            advice = (
-                "Download the images, and replace the links with their file names"
-                if is_web
-                else "Pass the images' folder as --image_root"
-            )
-            problem = f"has the link {printable(image.file_name[:200])}, which is not below {printable(self.root)}"
-            raise InvalidInput("outside", f"{problem}. {advice}")
-        if is_link:
-            return read_path(image.file_name, self._root)
-        name = portable(image.file_name)
-        if not name.startswith(place.prefix):
-            raise InvalidInput("outside", f"has the file name {printable(name[:200])!r}, but others begin with {printable(place.prefix)!r}")
-        name = name.removeprefix(place.prefix)
-        return read_path(name if name.startswith("/") else join(place.folder, name), self._root)
-
-    def _paths(self, file: CocoFile, place: ImagePlace) -> Iterator[str]:
+    def _paths(self, place: ImagePlace) -> Iterator[str]:
         """Yields the image paths of a file. Skips images with invalid paths."""
-        for image in file.images():
+        for image in self._file.images.values():
             with contextlib.suppress(InvalidInput):
                 yield self._path(image, place)
-
-
-def _absolute(path: str) -> str:
-    """Returns the absolute path of a file. Resolves links in the path of its folder, but not a link in place of the
-    file."""
-    if is_remote(path):
-        return path
-    folder, name = os.path.split(os.path.abspath(path))
-    return os.path.join(os.path.realpath(folder), name)
