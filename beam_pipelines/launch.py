@@ -197,7 +197,7 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
     """
     source = config.source
     if source.kind is None:
-        guess = guess_source(config.input)
+        guess = guess_source(config.input, source)
         source = dataclasses.replace(source, kind=guess.kind)
         print_message(f"--source={guess.kind.name}, detected from {guess.evidence}")
     if source.image_root is not None:

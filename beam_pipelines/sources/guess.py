@@ -2,10 +2,13 @@
 
 from typing import NamedTuple
 
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.run_options import OPTION_OF
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.files.label_files import reject_other_format
+from beam_pipelines.sources.files.layouts import applies, given_options
 from beam_pipelines.sources.input_names import InputNames
 from beam_pipelines.sources.registry import find_kind, source_classes
 
@@ -17,26 +20,32 @@ class Guess(NamedTuple):
 
     Attributes:
         kind: The declaration of the format.
-        evidence: The names that show the format, and the folder that contains them.
+        evidence: The names that show the format, and the folder that contains them, or the option that shows it.
     """
 
     kind: SourceKind
     evidence: str
 
 
-def guess_source(path: str) -> Guess:
-    """Detects the format of an input. Raises `UserError` if the format is unknown or is not supported, or several
-    formats are equally likely."""
-    names = InputNames(path)
-    recognised = {source.kind: result for source in source_classes().values() if (result := source.recognise(names))}
+def guess_source(path: str, source: SourceConfig = SourceConfig()) -> Guess:
+    """Detects the format of an input from its names, or from an option in `source` that only one format has. Raises
+    `UserError` if the format is unknown or is not supported, or several formats are equally likely."""
+    names, kinds = InputNames(path), [item.kind for item in source_classes().values()]
+    for field in given_options(source):
+        if len(fitting := [kind for kind in kinds if applies(field, source, kind)]) == 1:
+            return Guess(fitting[0], f"--{OPTION_OF.get(f'source.{field}', field)}")
+    recognised = {item.kind: result for item in source_classes().values() if (result := item.recognise(names))}
     if not recognised:
         return _guess_folder(names) if names.is_folder else _reject_file(names)
     certainty = max(result.certainty for result in recognised.values())
-    kinds = {kind: result for kind, result in recognised.items() if result.certainty == certainty}
-    if len(kinds) > 1:
-        readings = " or ".join(f"--source={kind.name}{' ' * bool(result.options)}{result.options} ({printable(result.evidence)})" for kind, result in kinds.items())
-        raise UserError(f"--input={printable(path)}: can be read in several ways. Pass {readings}.")
-    ((kind, result),) = kinds.items()
+    likely = {kind: result for kind, result in recognised.items() if result.certainty == certainty}
+    if len(likely) > 1:
+        readings = [
+            f"--source={kind.name}{' ' * bool(result.options)}{result.options} ({printable(result.evidence)})"
+            for kind, result in likely.items()
+        ]
+        raise UserError(f"--input={printable(path)}: can be read in several ways. Pass {' or '.join(readings)}.")
+    ((kind, result),) = likely.items()
     return Guess(kind, printable(f"{result.evidence} in {path}" if names.is_folder else result.evidence))
 
 

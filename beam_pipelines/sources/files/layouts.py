@@ -76,25 +76,32 @@ def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterabl
     )
 
 
-_WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
-
-
 # Options for columns with positions in the image, such as keypoints.
 _OF_POSITIONS = ("bad_boxes", "drawn_on", "box_unit")
 _OF_MASKS = ("mask_colors", "mask_values")
 
 
+def given_options(source: SourceConfig) -> list[str]:
+    """Returns the fields of options that differ from their defaults, without those that apply to all formats."""
+    plain = SourceConfig()
+    fields = ("records", *vars(plain))  # --records implies --image=none, so it is named first
+    return [name for name in fields if name not in ("kind", "divide") and getattr(source, name) != getattr(plain, name)]
+
+
+def applies(field: str, source: SourceConfig, kind: SourceKind) -> bool:
+    """Returns whether an option, given its field of `SourceConfig`, applies to a source format."""
+    if field in ("label_names_of", "first_label_names"):
+        return "label_names" in kind.options
+    has_positions = any(column.kind in KINDS for column in (*(source.labels or ()), *source.features))
+    of_columns = (*_OF_MASKS, *(_OF_POSITIONS if has_positions else ()))
+    return field in kind.options or ("features" in kind.options and field in of_columns)
+
+
 def reject_options(source: SourceConfig, kind: SourceKind) -> None:
     """Raises `UserError` if an option is set that does not apply to a source format, or if `--label` names columns in a
     format without columns."""
-    plain = SourceConfig()
-    used = (*kind.options, *(_WITH_LABEL_NAMES if "label_names" in kind.options else ()))
-    if "features" in kind.options and any(column.kind in KINDS for column in (*(source.labels or ()), *source.features)):
-        used += _OF_POSITIONS
-    if "features" in kind.options:
-        used += _OF_MASKS
-    for field in ("records", *vars(plain)):  # --records implies --image=none, so it is named first
-        if field not in ("kind", "divide", *used) and getattr(source, field) != getattr(plain, field):
+    for field in given_options(source):
+        if not applies(field, source, kind):
             option = OPTION_OF.get(f"source.{field}", field)
             instead = "Use --group_pattern, which finds groups in the keys." if field == "group" else "Omit it."
             raise UserError(f"--{option}: does not apply to --source={kind.name}. {instead}")
