@@ -1,17 +1,13 @@
 """Recognises label files by their first bytes and extension, and suggests how to read or convert them."""
 
-import csv
-import itertools
 import os
-import posixpath
 import re
 from typing import NamedTuple
 
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.foreign_formats import recognise_foreign
 from beam_pipelines.images.image_headers import identify
-from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
-from beam_pipelines.sources.files.archives import UNPACKERS, unpack_advice
+from beam_pipelines.sources.files.read_advice import UNPACKERS, coco_options, list_root, table_advice, unpack_advice
 from beam_pipelines.storage.files import files_at, is_remote
 
 _HEAD_BYTES = 1 << 16
@@ -19,8 +15,6 @@ _NOT_READ = "This format is not supported."
 _READ_COCO = "pass --input=FILE.json --source=coco --image_root=FOLDER"
 _CONVERT = f"{_NOT_READ} Convert them to COCO JSON, and {_READ_COCO}."
 _TO_PNG = f"{_NOT_READ} Convert them to PNG."
-_MAX_CHECKS = 60  # maximum number of paths to check in the search for the images that a table names
-
 _ARRAYS = "Save its arrays with numpy.savez, and read the .npz file with --source=arrays."
 # First bytes, their offset, name, advice.
 _MAGIC = [
@@ -39,6 +33,10 @@ _ENDS = {
     (".tar", ".tar.gz", ".tgz"): (
         "a tar archive",
         "Read it as a WebDataset with --input={path} --source=webdataset. If it contains class folders, unpack it.",
+    ),
+    ("class_dict.csv", "class_dict_seg.csv", "label_colors.txt", "labelmap.txt"): (
+        "the classes of the colors of masks",
+        "Read the images and masks with --source=masks --mask_colors={path}.",
     ),
     (".tfrecord", ".tfrecords", ".tfrec", ".record", ".tfrecord.gz", ".array_record"): _RECORDS,
     (".h5", ".hdf5"): _MAGIC[0][2:],
@@ -96,17 +94,20 @@ class Format(NamedTuple):
         return self.advice.startswith("Read ")
 
 
-def recognise(path: str) -> Format | None:
-    """Returns the format of a file, or None if the format is unknown or the file cannot be read."""
+def recognise(path: str, pattern: str = "") -> Format | None:
+    """Returns the format of a file, or None if the format is unknown or the file cannot be read.
+
+    Args:
+        path: The path of the file.
+        pattern: A pattern of the paths of all files like this file, if there are several. The advice for tables uses it.
+    """
     head, name = read_head(path), path.lower()
     by_name = next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
-    format_and_advice = _by_content(name, head) or by_name or _foreign_image(head)
-    if format_and_advice:
-        advice = format_and_advice[1].replace("{path}", printable(path)).replace("{coco}", _coco_options(path))
-        if "{root}" in advice:
-            advice = advice.replace("{root}", _list_options(path, head))
-        return Format(format_and_advice[0], advice.replace("{unpack}", unpack_advice(path)))
-    return Format("a table", _table_advice(path, head)) if name.endswith(TABLE_ENDINGS) else None
+    if known := _by_content(name, head) or by_name or _foreign_image(head):
+        advice = known[1].replace("{path}", printable(path)).replace("{coco}", coco_options(path))
+        advice = advice.replace("{root}", list_root(path, head)) if "{root}" in advice else advice
+        return Format(known[0], advice.replace("{unpack}", unpack_advice(path)))
+    return Format("a table", table_advice(path, head, pattern)) if name.endswith(TABLE_ENDINGS) else None
 
 
 def format_of_content(name: str, head: bytes) -> str:
@@ -180,62 +181,3 @@ def _text_format(text: str) -> tuple[str, str] | None:
         if lines and all(map(pattern.fullmatch, lines[:-1] or lines)):
             return tuple(known)
     return None
-
-
-def _coco_options(path: str) -> str:
-    """Returns the options for reading a COCO file. If the path has a usual form, the options select the folder of all
-    splits."""
-    folder, _, name = path.rpartition("/")
-    above, _, own = folder.rpartition("/")
-    is_instances = re.fullmatch(r"instances_.+\.json", name)
-    if not is_instances and name != "_annotations.coco.json":
-        return f"--input={printable(path)} --source=coco --image_root=FOLDER"
-    has_root_above = own == "annotations" if is_instances else own.lower() in SPLIT_FOLDERS
-    return f"--input={printable((above if has_root_above else folder) or '.')} --source=coco"
-
-
-def _table_advice(path: str, head: bytes) -> str:
-    """Returns a command that reads a table, including options for the image column and the image folder."""
-    try:
-        images = _find_images(path, head.decode())
-    except (OSError, ValueError, StopIteration, csv.Error):  # not a CSV file, or a head that ends within a character
-        images = None
-    options = images or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN"
-    return f"Read it with --input={printable(path)} {options}."
-
-
-def _list_options(path: str, head: bytes) -> str:
-    """Returns the option for the folder of the images that a text file lists."""
-    name = head.decode("utf-8", "replace").lstrip("\ufeff").split(maxsplit=1)[0]
-    folder = posixpath.dirname(path) or "."
-    roots = [folder, *(f"{folder}/{inner}" for inner in _folders_in(folder)[:_MAX_CHECKS])]
-    root = next((root for root in roots if files_at(root).exists(f"{root}/{name}")), "FOLDER")
-    return f"--image_root={printable(root)}"
-
-
-def _find_images(path: str, text: str) -> str | None:
-    lines = text.splitlines()[:2]
-    if len(lines) < 2:
-        return None
-    separator = max(",;\t", key=lines[0].count)
-    header, row = (next(csv.reader([line], delimiter=separator)) for line in lines)
-    folder = posixpath.dirname(path) or "."
-    folders = [folder, *(f"{folder}/{name}" for name in _folders_in(folder))]
-    checks = itertools.islice(itertools.product(folders, zip(header, row), ("", ".jpg", ".png")), _MAX_CHECKS)
-    for image_root, (column, value), suffix in checks:
-        is_name = value and not value.startswith("/") and (suffix or "." in value)
-        if is_name and files_at(image_root).exists(f"{image_root}/{value}{suffix}"):
-            options = f"--image_root={printable(image_root)} --image_column={printable(column)}"
-            options += f" --image_suffix={suffix}" if suffix else ""
-            others = [name for name in header if name != column]
-            if len(others) == 1:
-                return f"{options} --label={printable(others[0])}"
-            return f"{options} (and --label, if no column is called label or class)"
-    return None
-
-
-def _folders_in(folder: str) -> list[str]:
-    if is_remote(folder):
-        return files_at(folder).top_level(folder)[0]
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))

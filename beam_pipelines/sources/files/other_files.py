@@ -160,7 +160,10 @@ class UnexpectedFiles(Mergeable):
         kinds = [printable(pattern.removeprefix("*")) for pattern in patterns]
         paths = sorted(printable(files.first[0]) for files in self.unknown.values())
         more = " and others" if len(patterns) == _MAX_KINDS else ""
-        formats = {pattern: recognise(f"{root}/{self.unknown[pattern].first[0]}") for pattern in patterns[:_NUM_SHOWN]}
+        formats = {
+            pattern: recognise(f"{root}/{self.unknown[pattern].first[0]}", _path_pattern(root, pattern, self.unknown[pattern]))
+            for pattern in patterns[:_NUM_SHOWN]
+        }
         first = {known.name: pattern for pattern, known in reversed(formats.items()) if known}
         advice = [
             f"{printable(self.unknown[pattern].first[0])} looks like {name}. {formats[pattern].advice}"
@@ -180,6 +183,12 @@ class UnexpectedFiles(Mergeable):
         return (
             f"files with unknown extensions ({_shown(kinds, len(kinds))}{more}): {_shown(paths, self.num_unknown)}. {' '.join(advice)}"
         )
+
+
+def _path_pattern(root: str, pattern: str, files: FirstKeys) -> str:
+    """Returns a pattern of the paths of several files, or "" for one file."""
+    names = {path.rpartition("/")[2] for path in files.first}
+    return f"{root}/**/{names.pop() if len(names) == 1 else pattern}" if files.num > 1 else ""
 
 
 def _shown(texts: list[str], num: int) -> str:

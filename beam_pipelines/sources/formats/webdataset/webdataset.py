@@ -17,7 +17,7 @@ from beam_pipelines.sources.cells.array_cells import holds_array, resolve_array
 from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.objects import ObjectsColumn
-from beam_pipelines.sources.files.archives import unpack_advice
+from beam_pipelines.sources.files.read_advice import unpack_advice
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.input_names import InputNames, Recognition

@@ -1,0 +1,134 @@
+"""Suggests commands that read or unpack a file."""
+
+import csv
+import itertools
+import os
+import posixpath
+import re
+import shlex
+from typing import Sequence
+
+from beam_pipelines.errors import printable
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+from beam_pipelines.storage.files import files_at, is_remote
+
+# Ending of an archive -> the command that unpacks it into a folder.
+UNPACKERS = {
+    ".zip": "unzip -q {path} -d {folder}",
+    ".7z": "7z x {path} -o{folder}",
+    ".rar": "unrar x {path} {folder}/",
+    ".tar.bz2": "mkdir -p {folder} && tar -xjf {path} -C {folder}",
+    ".tar.xz": "mkdir -p {folder} && tar -xJf {path} -C {folder}",
+    ".tar.zst": "mkdir -p {folder} && tar --zstd -xf {path} -C {folder}",
+}
+_TARS = {
+    ".tar": "mkdir -p {folder} && tar -xf {path} -C {folder}",
+    **dict.fromkeys((".tar.gz", ".tgz"), "mkdir -p {folder} && tar -xzf {path} -C {folder}"),
+}
+_MAX_CHECKS = 60  # maximum number of paths to check in the search for the images that a table names
+_MAX_ROWS = 1000
+_LABEL_COLUMNS = {"label", "labels", "class", "category", "objects"}  # columns that need no --label
+_LABEL_WORD = re.compile("class|label|categor|target", re.IGNORECASE)
+_FLAGS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
+
+
+def unpack_advice(path: str, inner_folder: str = "") -> str:
+    """Returns advice to unpack an archive with a command that depends on the ending of its name.
+
+    Args:
+        path: The path of the archive.
+        inner_folder: The folder in the archive that contains the class folders; empty if this is unknown.
+    """
+    commands = UNPACKERS | _TARS
+    end = next((end for end in sorted(commands, key=len, reverse=True) if path.lower().endswith(end)), "")
+    if not end:
+        return "Unpack it into a folder, and pass the folder as --input."
+    name = path.rpartition("/")[2] if is_remote(path) else path
+    folder = name[: -len(end)].rstrip("/") or "images"
+    command = commands[end].format(path=_quote(name), folder=_quote(folder))
+    first = "Copy it to a local disk, unpack it" if is_remote(path) else "Unpack it"
+    unpacked = _quote(f"{folder}/{inner_folder}".rstrip("/"))
+    return f"{first} with `{command}`, and pass --input={unpacked}{'' if inner_folder else ', or the only folder in it'}."
+
+
+def coco_options(path: str) -> str:
+    """Returns the options for reading a COCO file. If the path has a usual form, the options select the folder of all
+    splits."""
+    folder, _, name = path.rpartition("/")
+    above, _, own = folder.rpartition("/")
+    is_instances = re.fullmatch(r"instances_.+\.json", name)
+    if not is_instances and name != "_annotations.coco.json":
+        return f"--input={printable(path)} --source=coco --image_root=FOLDER"
+    has_root_above = own == "annotations" if is_instances else own.lower() in SPLIT_FOLDERS
+    return f"--input={printable((above if has_root_above else folder) or '.')} --source=coco"
+
+
+def list_root(path: str, head: bytes) -> str:
+    """Returns the option for the folder of the images that a text file lists, given its first bytes."""
+    name = head.decode("utf-8", "replace").lstrip("\ufeff").split(maxsplit=1)[0]
+    folders = _with_subfolders(posixpath.dirname(path) or ".")[: _MAX_CHECKS + 1]
+    return f"--image_root={printable(next((root for root in folders if files_at(root).exists(f'{root}/{name}')), 'FOLDER'))}"
+
+
+def table_advice(path: str, head: bytes, pattern: str = "") -> str:
+    """Returns a command that reads a table.
+
+    Args:
+        path: The path of the table.
+        head: The first bytes of the table.
+        pattern: A pattern of the paths of all such tables, if there are several, each beside its images.
+    """
+    read = f"Read them with --input={_quote(pattern)} --source=table" if pattern else f"Read it with --input={_quote(path)}"
+    try:
+        lines = head.decode().splitlines()[:_MAX_ROWS]
+        separator = max(",;\t", key=lines[0].count)
+        header, *rows = ([cell.strip() for cell in row] for row in csv.reader(lines, delimiter=separator))
+        found = _find_images(posixpath.dirname(path) or ".", header, rows[0])
+    except (OSError, ValueError, IndexError, csv.Error):  # not a CSV file, or a head that ends within a character
+        found = None
+    if not found:
+        return f"{read}{'' if pattern else ' --image_root=FOLDER'} --image_column=COLUMN --label=COLUMN."
+    root, column, suffix = found
+    options = [f"--image_column={_quote(column)}", *([f"--image_suffix={suffix}"] if suffix else [])]
+    if not pattern:  # the images of HAM10000 are in the folders images_part_1 and images_part_2
+        like = re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", root))))
+        roots = [root, *(other for other in _with_subfolders(posixpath.dirname(root)) if other != root and like.fullmatch(other))]
+        options = [*(f"--image_root={_quote(other)}" for other in roots), *options]
+    return f"{read} {' '.join([*options, *_label_option(header, rows[:-1] or rows, column)])}."
+
+
+def _find_images(folder: str, header: Sequence[str], row: Sequence[str]) -> tuple[str, str, str] | None:
+    """Returns the folder of the image that a row names, the column of its name, and the extension that the name lacks."""
+    checks = itertools.product(_with_subfolders(folder), zip(header, row), ("", ".jpg", ".png"))
+    for root, (column, value), suffix in itertools.islice(checks, _MAX_CHECKS):
+        is_name = value and not value.startswith("/") and (suffix or "." in value)
+        if is_name and files_at(root).exists(f"{root}/{value}{suffix}"):
+            return root, column, suffix
+    return None
+
+
+def _label_option(header: Sequence[str], rows: Sequence[Sequence[str]], image_column: str) -> list[str]:
+    """Returns the option for the columns that are probably labels, or [] if the table needs none."""
+    others = [index for index, name in enumerate(header) if name != image_column]
+    if any(header[index].lower() in _LABEL_COLUMNS for index in others) or not others:
+        return []
+    rows = [row for row in rows if len(row) == len(header)]
+    flags = [[_FLAGS.get(row[index]) for index in others] for row in rows]
+    if len(others) > 1 and not any(None in row for row in flags):
+        kind = "one_hot" if all(sum(row) == 1 for row in flags) else "multi_label"
+        return [f"--label={_quote(','.join(header[index] for index in others))}:{kind}"]
+    repeated = [index for index in others if 1 < len({row[index] for row in rows}) <= len(rows) / 2]
+    named = [index for index in others if _LABEL_WORD.search(header[index])]
+    return [f"--label={_quote(header[(named or repeated or others)[0]])}"]
+
+
+def _with_subfolders(folder: str) -> list[str]:
+    if is_remote(folder):
+        names, _ = files_at(folder).top_level(folder)
+    else:
+        names = [name for name in os.listdir(folder) if os.path.isdir(f"{folder}/{name}")]
+    return [folder, *(f"{folder}/{name}" for name in sorted(names) if not name.startswith("."))]
+
+
+def _quote(text: str) -> str:
+    return shlex.quote(printable(text))
