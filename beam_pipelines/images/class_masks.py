@@ -115,6 +115,8 @@ def _read_ids(data: bytes) -> np.ndarray:
             check_gif_header(data)
         elif image_format is None:
             raise InvalidInput("bad_image", f"{describe_bytes(data)}; {_EXPECTED}")
+        elif image_format == "ppm":  # Pillow scales the values of most PGMs.
+            raise InvalidInput("bad_image", f"PPM: {_EXPECTED}")
         elif image_format != "bmp":
             raise InvalidInput("bad_image", f"{image_format.upper()}: lossy compression changes the values; {_EXPECTED}")
         image = decode_with_pillow(image_format, data)

@@ -147,7 +147,7 @@ def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
 
 def _opener(image_format: str) -> Callable[[io.BytesIO], "ImageFile.ImageFile"]:
     """Returns the class that opens images in a format. Raises `InvalidInput` if an optional package is missing."""
-    from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+    from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, PpmImagePlugin, WebPImagePlugin
 
     if image_format in OPTIONAL_FORMATS:
         return optional_opener(image_format)
@@ -157,6 +157,7 @@ def _opener(image_format: str) -> Callable[[io.BytesIO], "ImageFile.ImageFile"]:
         "gif": GifImagePlugin.GifImageFile,
         "bmp": BmpImagePlugin.BmpImageFile,
         "webp": WebPImagePlugin.WebPImageFile,
+        "ppm": PpmImagePlugin.PpmImageFile,
     }[image_format]
 
 

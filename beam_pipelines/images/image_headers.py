@@ -27,10 +27,11 @@ _END_OF_IMAGE = b"\xff\xd9"  # Never occurs in coded pixels, in which a 0 follow
 _START_OF_SCAN, _MAX_SCANS = b"\xff\xda", 100  # Encoders write 10 to 20 scans. Decoding time grows with each scan.
 _TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # The last two are BigTIFF.
 _JP2_MAGIC = (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")
+_PPM_MAGIC = re.compile(rb"P[56][\s#]")  # binary PGM and PPM
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"})
 _AVIF_BRANDS = frozenset({b"avif", b"avis"})
 # Formats that TensorFlow does not decode, so that images in these formats are always re-encoded.
-NEVER_STORED = frozenset({"tiff", "heic", "avif", "jp2"})
+NEVER_STORED = frozenset({"tiff", "heic", "avif", "jp2", "ppm"})
 
 
 class JpegHeader(NamedTuple):
@@ -73,6 +74,8 @@ def identify(data: bytes) -> str | None:
         return "tiff"
     if data.startswith(_JP2_MAGIC):
         return "jp2"
+    if _PPM_MAGIC.match(data):
+        return "ppm"
     return _iso_media_format(data) if data[4:8] == b"ftyp" else None
 
 

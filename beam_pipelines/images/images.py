@@ -7,6 +7,7 @@ Images are stored as JPEG or PNG, which all readers (tf.io, TensorFlow Datasets)
     JPEG or PNG with an EXIF orientation other than 1  upright, same format   "exif_orientation"
     JPEG in CMYK or YCCK                               RGB JPEG               "cmyk", unless it is rotated
     GIF, BMP, WebP, HEIC, AVIF, JPEG 2000              PNG                    "gif", "bmp", "webp", "heic", "avif", "jp2"
+    PPM, PGM                                           PNG of 8 or 16 bits    "ppm"
     TIFF with pixels (see `tiff_header`)               PNG of 8 or 16 bits    "tiff"
     raw pixels                                         PNG                    "raw"
     pixels in a `.npy` file                            PNG                    "npy"
@@ -82,7 +83,7 @@ IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif"), "jpeg"),
         **{".png": "png", ".gif": "gif", ".bmp": "bmp", ".webp": "webp", ".tif": "tiff", ".tiff": "tiff"},
-        **{".avif": "avif", ".jp2": "jp2", ".npy": "npy"},
+        **{".avif": "avif", ".jp2": "jp2", ".ppm": "ppm", ".pgm": "ppm", ".pnm": "ppm", ".npy": "npy"},
     }
 )
 
@@ -92,7 +93,7 @@ class CheckedImage(NamedTuple):
 
     Attributes:
         format: The actual format of the source: `jpeg`, `png`, `tiff`, `gif`, `bmp`, `webp`, `heic`, `avif`, `jp2`,
-            `npy` or `raw`.
+            `ppm` (also PGM), `npy` or `raw`.
         height: The height of the stored image, in pixels.
         width: The width of the stored image, in pixels.
         encoded: The bytes to store; None if the original bytes are stored.
@@ -103,7 +104,7 @@ class CheckedImage(NamedTuple):
         geometry: The rotation and resizing of the image.
         num_channels: The number of channels of the stored image: 1 for gray or 3 for color, plus 1 for alpha. 0 for a
             tensor.
-        is_deep: Whether the source is a PNG or TIFF with 16 bits per channel.
+        is_deep: Whether the source is a PNG, TIFF or PGM with 16 bits per channel.
         is_odd: Whether libjpeg warns about the source although no pixel is missing or corrupt. False if not decoded.
         has_more_pages: Whether the source is a TIFF with several pages, or a HEIC with several images. Only the first
             page or the primary image is stored.
@@ -142,7 +143,7 @@ def check_image(
     decodes = check != "header" and (full_scale or not is_checked)
     image_format = identify(data)
     if image_format is None:
-        raise InvalidInput("bad_image", f"{describe_bytes(data)}. It must be a JPEG, PNG, TIFF, GIF, BMP, WebP, HEIC, AVIF or JPEG 2000")
+        raise InvalidInput("bad_image", f"{describe_bytes(data)}. It must be a JPEG, PNG, TIFF, GIF, BMP, WebP, PPM, HEIC, AVIF or JPEG 2000")
     with bad_data_refused(image_format):
         if image_format == "jpeg":
             return _check_jpeg(data, check, decodes, full_scale, images)
@@ -271,7 +272,7 @@ def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConf
 
 
 def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """Checks a GIF, BMP, WebP, HEIC, AVIF or JPEG 2000. Re-encodes it, unless it is a WebP and WebP is requested."""
+    """Checks a GIF, BMP, WebP, PPM, HEIC, AVIF or JPEG 2000. Re-encodes it, unless it is a WebP and WebP is requested."""
     if image_format == "gif":
         check_gif_header(data)
     image = open_with_pillow(image_format, data)
@@ -286,8 +287,10 @@ def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full
             pixels = rgb(image) if wants_pixels else None
             return CheckedImage(image_format, *geometry.stored, None, "", pixels, geometry, _num_channels(image))
         reason = "exif_orientation" if image_format == images.format else image_format
-        stored = _store(image_format, expand(image), geometry, reason, images, wants_pixels)
-        return stored._replace(has_more_pages=image_format == "heic" and image.n_frames > 1)
+        is_deep = image.mode[0] == "I"  # a PGM with more than 8 bits, which Pillow reads as int32
+        shown = to_image(np.asarray(image, np.uint16)[..., np.newaxis]) if is_deep else expand(image)
+        stored = _store(image_format, shown, geometry, reason, images, wants_pixels)
+        return stored._replace(is_deep=is_deep, has_more_pages=image_format == "heic" and image.n_frames > 1)
 
 
 def _check_tiff(data: bytes, wants_pixels: bool, images: ImageConfig) -> CheckedImage:

@@ -209,6 +209,9 @@ REJECTED = {
     "HEIC, empty": (b"\0\0\0\x18ftypheic" + bytes(16), "HEIC: "),
     "AVIF, empty": (b"\0\0\0\x18ftypmif1\0\0\0\0avifmif1", "AVIF: "),
     "JPEG 2000, empty": (b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(100), "JP2: "),
+    "PPM, no header": (b"P6 x", "PPM: "),
+    "PGM, huge number": (b"P5 99999999999999999999 2 255\n", "PPM: "),
+    "PGM, truncated": (b"P5 2 2 255\n\0", "PPM: "),
     "text": (b"hello", "starts with b'hello'"),
     "zeros": (bytes(1000), r"starts with b'\x00\x00"),
     "text that starts like a BMP": (b"BMW", "BMP: "),
@@ -259,6 +262,7 @@ BOMBS = {
         b"GIF89a\1\0\1\0\0\0\0," + struct.pack("<4H", 0, 0, 10_000, 10_000) + b"\0\2\2\x44\1\0;",
         "10000 x 10000",
     ),
+    "PPM": (b"P6 60000 60000 255\n", "60000 x 60000"),
     "WebP": (
         animate("WEBP", 2).replace(b"\x3c\0\0\x2c\0\0", b"\xfe\x3f\0\xfe\x3f\0", 1),  # the canvas instead of a frame
         "16383 x 16383",
@@ -888,6 +892,24 @@ def test_modern_formats_are_stored_as_png(image_format):
             check_image(data[:position] + bytes((data[position] ^ 0x55,)) + data[position + 1 :], "strict")
         except InvalidInput as error:
             assert error.reason == "bad_image"
+
+
+@pytest.mark.parametrize(
+    "data, stored, is_deep",
+    [
+        (b"P6\n# made\n2 1\n255\n" + bytes(range(6)), [[[0, 1, 2], [3, 4, 5]]], False),
+        (b"P6 1 1 65535\n\1\0\2\0\3\0", [[[1, 2, 3]]], False),
+        (b"P5 2 1 255\n\0\xff", [[0, 255]], False),
+        (b"P5 2 1 15\n\1\x0f", [[17, 255]], False),
+        (b"P5 2 1 65535\n\1\0\xff\xff", [[256, 65535]], True),
+    ],
+)
+def test_ppm_and_pgm_are_stored_as_png(data, stored, is_deep):
+    checked = check_image(data, "strict", full_scale=True)
+    assert (checked.format, checked.reencoded, checked.is_deep) == ("ppm", "ppm", is_deep)
+    image = Image.open(io.BytesIO(checked.encoded))
+    assert image.format == "PNG" and np.asarray(image).tolist() == stored
+    assert check_image(data, "header").encoded == checked.encoded
 
 
 def test_avif_is_rotated_upright_and_animations_are_rejected():

@@ -435,7 +435,7 @@ def test_files_that_match_ignore_are_ignored_and_counted(tmp_path):
 def test_accepts_every_known_extension_in_any_case(tmp_path):
     names = [f"{i}{extension}" for i, e in enumerate(IMAGE_EXTENSIONS) for extension in (e, e.upper(), e.title()) if e != ".npy"]
     assert set(IMAGE_EXTENSIONS) == {".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif", ".png", ".gif", ".bmp", ".webp", ".npy"} | {
-        *(".tif", ".tiff", ".avif", ".jp2")
+        *(".tif", ".tiff", ".avif", ".jp2", ".ppm", ".pgm", ".pnm")
     }
     make_folder(tmp_path, [f"cat/{name}" for name in [*names, "a.b.jpg", "x..jpg", "1.png.jpg"]])
     assert len(Listing(tmp_path).images) == len(names) + 3

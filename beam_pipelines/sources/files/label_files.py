@@ -43,7 +43,6 @@ _ENDS = {
     (".mat",): _MAGIC[1][2:],
     (".dcm",): _MAGIC[2][2:],
     (".pkl", ".pickle"): ("pickles", f"Pickles are never opened. {_ARRAYS}"),
-    (".ppm", ".pgm", ".pnm"): ("PPM images", _TO_PNG),
 }
 TABLE_ENDINGS = tuple(f"{end}{more}" for end in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet") for more in ("", ".gz"))
 _COCO = "Read them with {coco}."
@@ -74,7 +73,7 @@ YOLO_LABELS = "YOLO labels"
 _YOLO = re.compile(r"\d+(?:\.0*)?(?:[ \t]+(?:0?\.\d+|[01](?:\.\d*)?|\d(?:\.\d+)?e-\d+)){4,}[ \t]*")
 _KITTI = re.compile(rf"[A-Za-z][\w-]*(?: {_NUMBER}){{14,15}}")
 _DOTA = re.compile(rf"(?:{_NUMBER} ){{8}}\S+(?: \d+)?")
-_LIST = re.compile(r"\S.*\.(?:jpe?g|png|bmp|gif|webp|tiff?|hei[cf]|avif|jp2)\b.*", re.IGNORECASE)
+_LIST = re.compile(r"\S.*\.(?:jpe?g|png|bmp|gif|webp|tiff?|hei[cf]|avif|jp2|p[pgn]m)\b.*", re.IGNORECASE)
 
 
 class Format(NamedTuple):
@@ -136,7 +135,7 @@ def _by_content(name: str, head: bytes) -> tuple[str, str] | None:
             return tuple(known)
     if _PICKLE.match(head) and not name.endswith(TABLE_ENDINGS):
         return next(known for ends, known in _ENDS.items() if ".pkl" in ends)
-    if (image_format := identify(head)) not in (None, "bmp"):  # A BMP starts with only two letters, which is not enough evidence.
+    if (image_format := identify(head)) not in (None, "bmp", "ppm"):  # two letters are not enough evidence
         return f"{image_format.upper()} images", f"Rename them to .{_IMAGE_ENDS.get(image_format, image_format)}."
     text = head.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
     if text.startswith("<?xml") or name.endswith(".xml"):

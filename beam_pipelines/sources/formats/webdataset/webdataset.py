@@ -30,7 +30,7 @@ from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_sp
 from beam_pipelines.tfrecord.record_reader import inflate
 from tf_input.dataset_format import LABEL, OBJECTS
 
-_IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif", "tif", "tiff", "avif", "jp2")
+_IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif", "tif", "tiff", "avif", "jp2", "ppm", "pgm", "pnm")
 _ARRAY = "npy"
 _NO_IMAGES = frozenset({"cls", "txt", "json"})  # extensions of members that are never images
 _NUM_FIRST = 100  # number of samples to search for images and for fields of objects
