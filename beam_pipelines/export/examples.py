@@ -6,9 +6,9 @@ from typing import Any, Iterator, NamedTuple, Sequence
 import numpy as np
 
 from beam_pipelines.images.image_headers import identify
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.shard_records import shard_records
 from tf_input.dataset_format import IMAGE, KEY, Feature, Manifest
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "gif": "gif", "bmp": "bmp"}
 _SUFFIXES = {"jpeg": (".jpg", ".jpeg", ".jpe", ".jfif")}
@@ -28,7 +28,7 @@ class ExportedExample(NamedTuple):
     number: int
     key: str
     data: bytes
-    reader: ExampleReader
+    reader: SerializedExample
 
     def value(self, feature: Feature) -> Any:
         """Returns the value of a feature: the bytes of a file, a string, a list of strings, or an array.
@@ -58,7 +58,7 @@ def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -
     has_key = key is not None and key.is_text and not key.shape
     for number, record in enumerate(shard_records(path, manifest.splits[split][shard_index].num_examples)):
         try:
-            reader = ExampleReader(record.data)
+            reader = SerializedExample(record.data)
             text = read_value(reader, key) if has_key else f"{split}-{shard_index:05d}-{number:08d}"
         except BadExampleError as error:
             raise BadExampleError(f"record {number}: {error}") from None
@@ -70,7 +70,7 @@ def dtype_of(feature: Feature) -> np.dtype:
     return np.dtype(feature.value_dtype).newbyteorder("<")
 
 
-def read_value(reader: ExampleReader, feature: Feature) -> Any:
+def read_value(reader: SerializedExample, feature: Feature) -> Any:
     """Reads the value of a feature from an example. See `ExportedExample.value`."""
     if feature.is_file:
         data = _one(reader, feature.name)
@@ -88,14 +88,14 @@ def read_value(reader: ExampleReader, feature: Feature) -> Any:
     return _in_shape(numbers, feature.shape, feature)
 
 
-def _one(reader: ExampleReader, name: str) -> bytes:
+def _one(reader: SerializedExample, name: str) -> bytes:
     values = reader.values(name)
     if len(values) != 1 or not isinstance(values[0], bytes):
         raise BadExampleError(f"feature {name!r} has {len(values)} values instead of one value of bytes")
     return values[0]
 
 
-def _read_texts(reader: ExampleReader, feature: Feature) -> list[str]:
+def _read_texts(reader: SerializedExample, feature: Feature) -> list[str]:
     try:
         texts = [value.decode() for value in reader.values(feature.name)]
     except (UnicodeDecodeError, AttributeError):
@@ -105,7 +105,7 @@ def _read_texts(reader: ExampleReader, feature: Feature) -> list[str]:
     return texts
 
 
-def _read_tensor(reader: ExampleReader, feature: Feature) -> np.ndarray:
+def _read_tensor(reader: SerializedExample, feature: Feature) -> np.ndarray:
     """Reads a tensor."""
     shape, name = feature.shape, feature.name
     if shape.count(None) > 1:

@@ -15,8 +15,8 @@ from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.export.examples import ExportedExample
 from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.images import check_image
-from beam_pipelines.tfrecord.example_reader import BadExampleError
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, Manifest
+from tf_input.serialized_example import BadExampleError
 
 BBOX = f"{OBJECTS}/bbox"
 _MAX_DECIMALS = 6

@@ -11,7 +11,7 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.storage.files import is_remote, make_parent_folders, write_file, write_chunks
 from beam_pipelines.storage.lease import check_lease
-from beam_pipelines.tfrecord.example_reader import BadExampleError
+from tf_input.serialized_example import BadExampleError
 
 _COUNTED_EXAMPLES = 256
 

@@ -16,9 +16,9 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader
 from beam_pipelines.tfrecord.example_encoder import stored_image
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record
 from tf_input.dataset_format import IMAGE, KEY, Feature
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 # Limits the decoded images in memory, and the interval between progress updates.
 _HASHED_TOGETHER = 256
@@ -73,7 +73,7 @@ def hash_records(
             for record in RecordFileReader().read(path, file):
                 if not isinstance(record, Record):
                     raise UserError(f"{printable(path)}: {record.message}. Remove or repair the corrupt file.")
-                example = ExampleReader(record.data)
+                example = SerializedExample(record.data)
                 image_name = image_name or _find_image(example, path)
                 values = example.values(image_name)
                 if len(values) != 1 or not isinstance(values[0], bytes):
@@ -100,7 +100,7 @@ def hash_records(
     return HashedRecords(keys, labels, all_rows)
 
 
-def _find_image(example: ExampleReader, path: str) -> str:
+def _find_image(example: SerializedExample, path: str) -> str:
     for name, feature in sorted(example.features.items()):
         if feature.storage == "bytes" and any(identify(value) for value in example.values(name)):
             return name
@@ -111,19 +111,19 @@ def _find_image(example: ExampleReader, path: str) -> str:
     )
 
 
-def _key(example: ExampleReader, is_ours: bool) -> str:
+def _key(example: SerializedExample, is_ours: bool) -> str:
     values = example.values(KEY) if is_ours else []
     return values[0].decode(errors="replace") if values else ""
 
 
-def _label(example: ExampleReader, feature: Feature) -> Label | None:
+def _label(example: SerializedExample, feature: Feature) -> Label | None:
     names = [feature.label_names[label] for label in example.values(feature.name) if 0 <= label < len(feature.label_names)]
     if feature.shape:
         return as_label(names)
     return names[0] if names else None
 
 
-def _foreign_label(example: ExampleReader, feature: LabelFeature) -> Label | None:
+def _foreign_label(example: SerializedExample, feature: LabelFeature) -> Label | None:
     """Returns the label of an example from another tool, or None if it is missing or a float."""
     values = example.values(feature.name)
     if not values or any(isinstance(value, float) for value in values):

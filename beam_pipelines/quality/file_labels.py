@@ -22,8 +22,8 @@ from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.quality.measures import LabelOrder
 from beam_pipelines.quality.split_labels import NOTHING, NUM_PARTS, Codes, SplitLabels, label_of_set, parts_of, shards_of
 from beam_pipelines.sources.formats.tfrecord.foreign_files import ForeignFiles
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import BadRecord, Record
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 _RECORDS_OF_CLASS = 4  # If there are fewer records per distinct value, the values are treated as numbers, not classes.
 _COUNTED_RECORDS = 1024
@@ -117,7 +117,7 @@ class _LabelCollector:
     def _label_of(self, data: bytes, label: LabelFeature) -> int:
         """Returns an integer that represents the label of an example, or `NOTHING` without a label."""
         try:
-            values = ExampleReader(data).values(label.name)
+            values = SerializedExample(data).values(label.name)
         except BadExampleError:
             values = []
         if not values and not label.is_flags:

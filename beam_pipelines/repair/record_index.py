@@ -3,10 +3,10 @@
 from typing import Iterator, Sequence
 
 from beam_pipelines.storage.files import open_file
-from beam_pipelines.tfrecord.example_reader import read_example
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from tf_input.dataset_format import Feature, Fingerprint, encode_index
+from tf_input.serialized_example import read_example
 
 
 def index_of_records(path: str, schema: Sequence[Feature], fingerprint: Fingerprint) -> bytes:

@@ -13,9 +13,9 @@ from beam_pipelines.shards.shard_writer import list_again
 from beam_pipelines.sources.source import Source, class_name_readers
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.spool import SpoolReader
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
 from tf_input.dataset_format import Feature
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 # Catalog columns that depend on the image's bytes, and columns that depend on the location of the record.
 _IMAGE_FIELDS = ("num_bytes", "crc32c", "height", "width", "format", "reencoded")
@@ -131,13 +131,13 @@ def _read_digests(path: str) -> Iterator[tuple[bytes, dict[str, int]]]:
 
 
 def _digests(data: bytes) -> dict[str, int]:
-    chunks = {name: b"".join([data[begin:end] for begin, end in of.lists]) for name, of in ExampleReader(data).features.items()}
+    chunks = {name: b"".join([data[begin:end] for begin, end in of.lists]) for name, of in SerializedExample(data).features.items()}
     return {name: google_crc32c.value(item) for name, item in chunks.items()}
 
 
 def record_key(data: bytes) -> bytes:
     """Returns the key of a serialized example. Raises `BadExampleError` if the example has no key."""
-    values = ExampleReader(data).values("key")
+    values = SerializedExample(data).values("key")
     if len(values) != 1 or not isinstance(values[0], bytes):
         raise BadExampleError("the example has no key")
     return values[0]

@@ -5,8 +5,8 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from beam_pipelines.config.run_options import given_options
 from beam_pipelines.report.contents import Contents
 from beam_pipelines.report.sample import Sample, read_examples
-from beam_pipelines.tfrecord.example_reader import ExampleReader
 from tf_input.dataset_format import FORMAT_VERSION, IMAGE, KEY, Feature
+from tf_input.serialized_example import SerializedExample
 
 _MAX_IMAGES, _MAX_FEATURES, _MAX_NAME, _MAX_TEXT = 12, 100, 300, 500
 _NUM_VALUES, _MAX_VALUES, _MAX_VALUE = 3, 6, 120
@@ -60,7 +60,7 @@ def describe_features(sample: Sample) -> dict[str, Any]:
     return {"features": rows, "value_keys": keys}
 
 
-def _value(feature: Feature, example: ExampleReader) -> str:
+def _value(feature: Feature, example: SerializedExample) -> str:
     """Returns the values of a feature in an example as a string."""
     name = feature.name if feature.name in example.features else f"{feature.name}/value"
     if name not in example.features:

@@ -14,8 +14,8 @@ from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.images.thumbnails import SIDE, make_thumbnail
 from beam_pipelines.report.colours import hue, rgb_of
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 # In pixels. Images with boxes or masks are larger.
 _SIDE_WITH_DRAWINGS = 2 * SIDE
@@ -142,7 +142,7 @@ class Pictures:
         """Whether pictures have masks."""
         return self.has_any and bool(self._mask)
 
-    def of(self, example: ExampleReader) -> list[Picture]:
+    def of(self, example: SerializedExample) -> list[Picture]:
         """Returns the pictures of an example. Images that cannot be decoded are omitted."""
         pictures = []
         for feature in self._images:
@@ -163,14 +163,14 @@ class Pictures:
         except InvalidInput:
             return []
 
-    def _thumbnail(self, feature: Feature, example: ExampleReader) -> Picture:
+    def _thumbnail(self, feature: Feature, example: SerializedExample) -> Picture:
         data = example.values(feature.name)[0]
         raw = None if feature.is_file else _layout(feature)
         if feature.is_tensor:
             data = _as_pixels(data, feature)
         return Picture(*make_thumbnail(data, raw, self._side), shown_side=self._shown_side)
 
-    def _boxes(self, example: ExampleReader, picture: Picture) -> tuple[Box, ...]:
+    def _boxes(self, example: SerializedExample, picture: Picture) -> tuple[Box, ...]:
         if not self._has_boxes:
             return ()
         values = example.values(f"{OBJECTS}/bbox")[: 4 * _MAX_BOXES]
@@ -184,7 +184,7 @@ class Pictures:
                 boxes.append(Box(*(round(side, 1) for side in pixel_box), name, hue(label)))
         return tuple(boxes)
 
-    def _marks(self, example: ExampleReader, picture: Picture) -> Iterator[ShownMark]:
+    def _marks(self, example: SerializedExample, picture: Picture) -> Iterator[ShownMark]:
         """Yields the points and lines of features with positions."""
         for feature in self._positions:
             numbers = np.array(example.values(feature.name), np.float64)
@@ -192,7 +192,7 @@ class Pictures:
                 ends = (mark.x * picture.width, mark.y * picture.height, mark.end_x * picture.width, mark.end_y * picture.height)
                 yield ShownMark(*(round(end, 1) for end in ends), mark.name[:_MAX_NAME], hue(mark.color_index))
 
-    def _draw_mask(self, example: ExampleReader, picture: Picture) -> str:
+    def _draw_mask(self, example: SerializedExample, picture: Picture) -> str:
         """Draws each class of the mask in its color. Class 0, usually the background, is transparent."""
         if not self._mask:
             return ""

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.storage.files import files_at, is_remote
-from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, read_index_header
+from tf_input.serialized_example import SerializedExample
 
 MAX_ROWS = 20_000  # Maximum for all splits together. Reading the rows takes 0.02 s and a few megabytes.
 _MIN_ROWS = 2_000  # Minimum for each split, if the split has that many rows.
@@ -116,7 +116,7 @@ class Sample:
         return ExampleLocation(int(self.splits[row]), int(self.shards[row]), int(self.records[row]))
 
 
-def read_examples(directory: str, manifest: Manifest, locations: Iterable[ExampleLocation]) -> Iterator[tuple[ExampleLocation, ExampleReader | None]]:
+def read_examples(directory: str, manifest: Manifest, locations: Iterable[ExampleLocation]) -> Iterator[tuple[ExampleLocation, SerializedExample | None]]:
     """Yields the examples at the given locations, in the order of their shards.
 
     An example that is too large for the report is replaced with None.
@@ -138,11 +138,11 @@ def read_examples(directory: str, manifest: Manifest, locations: Iterable[Exampl
     return read_ahead(_read_example, wanted) if is_remote(directory) else (_read_example(item) for item, _ in wanted)
 
 
-def _read_example(wanted: tuple[ExampleLocation, str, int, int]) -> tuple[ExampleLocation, ExampleReader | None]:
+def _read_example(wanted: tuple[ExampleLocation, str, int, int]) -> tuple[ExampleLocation, SerializedExample | None]:
     location, path, start, num_bytes = wanted
     if not 0 <= num_bytes <= _MAX_EXAMPLE_BYTES:
         return location, None
-    return location, ExampleReader(files_at(path).read_range(path, start, num_bytes))
+    return location, SerializedExample(files_at(path).read_range(path, start, num_bytes))
 
 
 def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:

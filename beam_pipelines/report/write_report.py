@@ -5,8 +5,8 @@ from beam_pipelines.report.contents import read_contents
 from beam_pipelines.report.page import render_page
 from beam_pipelines.report.sample import read_sample
 from beam_pipelines.storage.files import files_at, write_file
-from beam_pipelines.tfrecord.example_reader import BadExampleError
 from tf_input.dataset_format import REPORT, Manifest
+from tf_input.serialized_example import BadExampleError
 
 # A marker at the start of every report, and the number of bytes in which to search for it.
 _MARK, _MARK_WITHIN = b'<meta name="generator" content="recordmill">', 512

@@ -3,9 +3,9 @@
 from typing import Sequence
 
 from beam_pipelines.tfrecord.example_encoder import is_core, stored_image
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
 from tf_input.dataset_format import LABEL, NO_LABEL, Feature
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 
 class IndexRows:
@@ -19,7 +19,7 @@ class IndexRows:
         self._image = stored_image(schema)
         self._has_labels = any(item.name == LABEL and is_core(item) for item in schema)
 
-    def of(self, record: Record, example: ExampleReader) -> tuple[int, int, int, int]:
+    def of(self, record: Record, example: SerializedExample) -> tuple[int, int, int, int]:
         """Returns the values of a record's index row (see `dataset_format.IndexRow`).
 
         Raises:

@@ -11,8 +11,8 @@ from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.image_headers import NEVER_STORED, identify
 from beam_pipelines.images.images import CheckedImage, check_image
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input.dataset_format import IMAGE, Feature, stored_features
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 
 class ExampleCheck:
@@ -33,7 +33,7 @@ class ExampleCheck:
         self._decodes = decodes
         self.decoded: dict[str, CheckedImage | np.ndarray] = {}
 
-    def find(self, example: ExampleReader, is_sampled: bool = False) -> Iterator[str]:
+    def find(self, example: SerializedExample, is_sampled: bool = False) -> Iterator[str]:
         """Yields the reasons why an example does not match the schema.
 
         Args:
@@ -63,7 +63,7 @@ class ExampleCheck:
                 f"the features of objects have different numbers of objects: {', '.join(map(str, sorted(num_objects)))}"
             )
 
-    def _check(self, feature: Feature, stored: str, expected: int, is_multiple: bool, example: ExampleReader) -> int:
+    def _check(self, feature: Feature, stored: str, expected: int, is_multiple: bool, example: SerializedExample) -> int:
         """Checks the values of a feature and returns the number of values."""
         count, actual = example.count(feature.name), example.features[feature.name].storage
         if count and actual != stored:
@@ -87,7 +87,7 @@ class ExampleCheck:
             KINDS[feature.kind].check(feature, np.array(example.values(feature.name), np.float32))
         return count
 
-    def _check_image(self, feature: Feature, example: ExampleReader, full_scale: bool) -> None:
+    def _check_image(self, feature: Feature, example: SerializedExample, full_scale: bool) -> None:
         """Checks an image and compares its height and width with the record.
 
         If `prepare` did not check the image, the size in the record is 0 or missing.
@@ -107,7 +107,7 @@ class ExampleCheck:
         self.decoded[feature.name] = checked
 
 
-def _integers(example: ExampleReader, name: str) -> list[int]:
+def _integers(example: SerializedExample, name: str) -> list[int]:
     return list(example.values(name)) if name in example.features and example.features[name].storage == "int64" else []
 
 
@@ -118,7 +118,7 @@ def _expected_count(feature: Feature) -> tuple[int, bool]:
     return math.prod(feature.shape[1:] if feature.is_ragged else feature.shape), feature.is_ragged
 
 
-def _check_tensor(feature: Feature, example: ExampleReader) -> None:
+def _check_tensor(feature: Feature, example: SerializedExample) -> None:
     """Checks that the size of a tensor matches its shape."""
     ((_, num_bytes),) = example.spans(feature.name)
     shape, sides = feature.shape, f"{feature.name.removesuffix('/value')}/shape"

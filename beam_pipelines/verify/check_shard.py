@@ -15,7 +15,6 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.storage.direct_file import open_direct
 from beam_pipelines.storage.files import files_at
-from beam_pipelines.tfrecord.example_reader import BadExampleError, read_example
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.joined_crcs import joined_crc
 from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
@@ -25,6 +24,7 @@ from beam_pipelines.verify.corruption import MAX_PROBLEMS, Corruption, is_unrela
 from beam_pipelines.verify.recount import RecordCounter, ShardCounts
 from beam_pipelines.verify.valid_records import ValidRecords
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Manifest, ShardInfo, catalog_features, decode_index
+from tf_input.serialized_example import BadExampleError, read_example
 
 _COUNTED_RECORDS = 1024
 

@@ -15,8 +15,8 @@ from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.images import CheckedImage, check_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.publish.metadata import recorded_statistics
-from beam_pipelines.tfrecord.example_reader import ExampleReader
 from tf_input.dataset_format import IMAGE, KEY, LABEL, Feature, Manifest
+from tf_input.serialized_example import SerializedExample
 
 # The precision of pixel statistics. `prepare` sums the pixels of a re-encoded image before encoding it.
 EXACT, DECODED, REENCODED = range(3)
@@ -61,12 +61,12 @@ class RecordCounter:
         self._decoded: list[int] = []  # The indices of the lossy images whose pixels are summed.
         self.images: list[OtherImage] = []
 
-    def is_sampled(self, example: ExampleReader) -> bool:
+    def is_sampled(self, example: SerializedExample) -> bool:
         """Returns whether the pixels and tensors of an example are part of the statistics."""
         keys = example.values(KEY) if KEY in example.features else []
         return bool(is_sampled(shuffle_orders(self._manifest.seed, keys), self._manifest.num_inputs).any())
 
-    def add(self, example: ExampleReader, decoded: Mapping[str, CheckedImage | np.ndarray], is_sampled: bool) -> None:
+    def add(self, example: SerializedExample, decoded: Mapping[str, CheckedImage | np.ndarray], is_sampled: bool) -> None:
         """Adds a valid record.
 
         Args:
@@ -95,7 +95,7 @@ class RecordCounter:
         self._split.num_examples += 1
 
     def _add_image(
-        self, feature: Feature, example: ExampleReader, checked: CheckedImage | None, is_sampled: bool
+        self, feature: Feature, example: SerializedExample, checked: CheckedImage | None, is_sampled: bool
     ) -> None:
         image = _image_facts(feature, example, checked)
         if is_sampled and feature.is_tensor:
@@ -129,11 +129,11 @@ class RecordCounter:
         return ShardCounts(self._statistics, sequences, formats is not None, precision)
 
 
-def _numbers(feature: Feature, example: ExampleReader) -> np.ndarray:
+def _numbers(feature: Feature, example: SerializedExample) -> np.ndarray:
     return np.array(example.values(feature.name), np.float32)
 
 
-def _image_facts(feature: Feature, example: ExampleReader, checked: CheckedImage | None) -> OtherImage:
+def _image_facts(feature: Feature, example: SerializedExample, checked: CheckedImage | None) -> OtherImage:
     """Returns the properties of a stored image."""
     num_bytes = len(_data(feature, example))
     if checked is not None:
@@ -149,7 +149,7 @@ def _image_facts(feature: Feature, example: ExampleReader, checked: CheckedImage
     return OtherImage("", num_bytes, "raw", "", height, width, num_channels if feature.is_image else 0)
 
 
-def _pixels(feature: Feature, example: ExampleReader, checked: CheckedImage | None) -> np.ndarray | None:
+def _pixels(feature: Feature, example: SerializedExample, checked: CheckedImage | None) -> np.ndarray | None:
     """Returns the RGB pixels of a stored image, or None if their values depend on options of `prepare`."""
     if feature.is_file:
         return None if checked is None else checked.pixels
@@ -158,7 +158,7 @@ def _pixels(feature: Feature, example: ExampleReader, checked: CheckedImage | No
     return check_pixels(_data(feature, example), RawImage(*feature.shape), full_scale=True).pixels
 
 
-def _data(feature: Feature, example: ExampleReader) -> bytes:
+def _data(feature: Feature, example: SerializedExample) -> bytes:
     name = feature.name if feature.name in example.features else f"{feature.name}/value"
     return example.values(name)[0]
 

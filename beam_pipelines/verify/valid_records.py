@@ -6,9 +6,9 @@ from typing import Any, Sequence
 import google_crc32c
 import numpy as np
 
-from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.tfrecord.joined_crcs import inner_crcs
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
+from tf_input.serialized_example import SerializedExample
 
 
 class ValidRecords:
@@ -28,7 +28,7 @@ class ValidRecords:
         self.examples: list[dict[str, list[Any]]] = []
         self._chunks = array.array("q")
 
-    def add(self, index: int, row: tuple[int, int, int, int], record: Record, example: ExampleReader, in_catalog: Sequence[str]) -> None:
+    def add(self, index: int, row: tuple[int, int, int, int], record: Record, example: SerializedExample, in_catalog: Sequence[str]) -> None:
         start = row[1] - record.offset - HEADER_BYTES
         before, behind = record.data[:start], record.data[start + row[2] :]
         key = example.values("key")[0] if "key" in example.features else b""

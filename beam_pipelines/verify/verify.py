@@ -30,7 +30,6 @@ from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.jobs import choose_engine, explained_errors
 from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.storage.files import files_at, is_remote, open_file, write_file
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from beam_pipelines.verify.check_catalog import keys_of, open_catalog
 from beam_pipelines.verify.check_shard import CheckedShard, VerifyContext, check_shard
@@ -47,6 +46,7 @@ from beam_pipelines.verify.check_dataset import (
     find_spanning,
 )
 from tf_input.dataset_format import Manifest, ShardInfo
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 # The approximate number of hashes to compare in one bucket.
 _BUCKET_HASHES = 1 << 22
@@ -265,7 +265,7 @@ def _keys(context: VerifyContext, info: ShardInfo) -> list[bytes]:
     with open_file(f"{context.directory}/{info.name}") as file:
         for record in read_records(file):
             with contextlib.suppress(BadExampleError):
-                keys += ExampleReader(record.data).values("key") if isinstance(record, Record) else []
+                keys += SerializedExample(record.data).values("key") if isinstance(record, Record) else []
     return keys
 
 

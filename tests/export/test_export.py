@@ -26,7 +26,6 @@ from beam_pipelines.export.parquet import parquet_chunks
 from beam_pipelines.export.webdataset import tar_chunks
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.tfrecord.example_encoder import encode_chunks
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.shard_records import shard_records
 from engines import digest, has_go, prism
 from made_images import jpeg, png, write_files
@@ -36,6 +35,7 @@ from made_shards import write_shard
 from object_stores import connected_to, shared_server, upload_files
 from signed import update_checksums
 from tf_input.dataset_format import CARD, MANIFEST, Feature, Manifest, read_manifest, stored_features
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 # For each format that is also a source: the subdirectory to read, and the options that prepare the export again.
 PREPARE_AGAIN = {
@@ -126,7 +126,7 @@ def test_webdataset_reads_exported_tar_files(dataset: pathlib.Path, tmp_path: pa
     exported = export(dataset, tmp_path / "exported", "webdataset", "--split=train")
     assert sorted(path.name for path in exported.iterdir()) == [EXPORT, CARD, "label.labels.txt", *(f"train-{index:06d}.tar" for index in range(3))]
     samples = list(webdataset.WebDataset(f"{exported}/train-{{000000..000002}}.tar", shardshuffle=False))
-    examples = [ExampleReader(record) for record in records(dataset, "train")]
+    examples = [SerializedExample(record) for record in records(dataset, "train")]
     names = (exported / "label.labels.txt").read_text().split("\n")
     assert len({sample["__key__"] for sample in samples}) == len(samples) == len(examples)
     for sample, stored in zip(samples, examples):
@@ -166,7 +166,7 @@ def test_hugging_face_datasets_reads_parquet_export(dataset: pathlib.Path, tmp_p
     loaded = datasets.load_dataset(str(exported), cache_dir=str(tmp_path / "cache"))
     manifest = read_manifest(dataset)
     for split in ("train", "test"):
-        rows, examples = loaded[split], [ExampleReader(record) for record in records(dataset, split)]
+        rows, examples = loaded[split], [SerializedExample(record) for record in records(dataset, split)]
         assert tuple(rows.features["label"].names) == manifest.label_names and isinstance(rows.features["image"], datasets.Image)
         assert [key.encode() for key in rows["key"]] == [example.values("key")[0] for example in examples]
         assert list(rows["label"]) == [example.values("label")[0] for example in examples]
@@ -215,7 +215,7 @@ def test_boxes_masks_and_labels_survive_tfrecord_export(tmp_path: pathlib.Path, 
     options += [f"--label_names={head}={exported}/{name}.labels.txt" for head, name in (("objects", "objects-label"), ("colours", "colours"))]
     assert main(["prepare", "--input", str(exported), "--output", str(tmp_path / "again"), *options]) == 0
     names = ("key", "image", "mask", "objects/bbox", "objects/label", "colours", "weight")
-    item, other = ([[ExampleReader(record).values(name) for name in names] for record in records(directory, "train")] for directory in (rich, tmp_path / "again"))
+    item, other = ([[SerializedExample(record).values(name) for name in names] for record in records(directory, "train")] for directory in (rich, tmp_path / "again"))
     assert item == other and [0, 1] in [values[-2] for values in item]
     for name in ("objects/label", "colours"):
         assert read_manifest(rich).features[name] == read_manifest(tmp_path / "again").features[name]
@@ -250,7 +250,7 @@ def test_tensors_and_lists_keep_types_and_shapes() -> None:
                 **{"pose": np.float32([[1, 2], [3, number]]), "ids": np.arange(number), "tags": ["é", "b"][:number]},
             }
         )
-    examples = [ExportedExample(number, row["key"], data := _encode(schema, row), ExampleReader(data)) for number, row in enumerate(rows)]
+    examples = [ExportedExample(number, row["key"], data := _encode(schema, row), SerializedExample(data)) for number, row in enumerate(rows)]
     with tarfile.open(fileobj=io.BytesIO(b"".join(tar_chunks(manifest, examples)))) as tar:
         members = {member.name: tar.extractfile(member).read() for member in tar}
     table = pq.read_table(io.BytesIO(b"".join(parquet_chunks(manifest, examples))))
@@ -301,7 +301,7 @@ def _encode(schema: tuple[Feature, ...], row: dict) -> bytes:
 def test_value_that_does_not_match_the_schema_is_named(feature: Feature, values: dict, message: str) -> None:
     data = example(values)
     with pytest.raises(BadExampleError) as error:
-        ExportedExample(7, "key", data, ExampleReader(data)).value(feature)
+        ExportedExample(7, "key", data, SerializedExample(data)).value(feature)
     assert str(error.value).startswith(f"record 7: {message}")
 
 
@@ -321,12 +321,12 @@ def test_boxes_are_exported_in_pixels() -> None:
     boxes = {"objects/bbox": [0.25, 0.5, 0.75, 1.0]}
     for image, value in ((Feature("image", "image"), png(0, 8, 16)), (Feature("image", "pixels", (8, 16, 3)), bytes(8 * 16 * 3))):
         data = example({**boxes, "image": value})
-        exported = ExportedExample(0, "key", data, ExampleReader(data))
+        exported = ExportedExample(0, "key", data, SerializedExample(data))
         assert ExportedValues(Manifest("made", 0, (image, *BOXES), {}, 1, 0, ())).of(BOXES[0], exported).tolist() == [[8, 2, 8, 4]]
     data = example({**boxes, "image": jpeg()[:20]})
     values = ExportedValues(Manifest("made", 0, (Feature("image", "image"), *BOXES), {}, 1, 0, ()))
     with pytest.raises(BadExampleError, match="record 3: JPEG: truncated"):
-        values.of(BOXES[0], ExportedExample(3, "key", data, ExampleReader(data)))
+        values.of(BOXES[0], ExportedExample(3, "key", data, SerializedExample(data)))
     with pytest.raises(UserError, match="--to: boxes"):
         ExportedValues(Manifest("made", 0, BOXES, {}, 1, 0, ()))
 
@@ -344,7 +344,7 @@ def test_exported_boxes_equal_the_boxes_of_the_source(num_decimals: int) -> None
         data = example({"objects/bbox": stored.ravel().tolist(), "height": height, "width": width, "image": b""})
         schema = (*(Feature(name, "integer") for name in ("height", "width")), Feature("image", "image"), *BOXES)
         values = ExportedValues(Manifest("made", 0, schema, {}, 1, 0, ()))
-        boxes = values.of(BOXES[0], ExportedExample(0, "key", data, ExampleReader(data)))
+        boxes = values.of(BOXES[0], ExportedExample(0, "key", data, SerializedExample(data)))
         assert boxes.tolist() == source.tolist()
         x, y, box_width, box_height = boxes.T
         again = np.stack([y, x, y + box_height, x + box_width], axis=1) / [height, width, height, width]

@@ -25,10 +25,10 @@ from tfx_bsl.public import tfxio
 
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.transform.tft_modules import tft
 from made_sources import HEADS, NUM, write_coco, write_csv, write_npz
 from tf_input.dataset_format import read_manifest
+from tf_input.serialized_example import SerializedExample
 from tf_input.stored_kinds import FEATURE_KINDS
 from tf_input.decoding.schema import parse_examples
 
@@ -159,7 +159,7 @@ def test_croissant_loaders_select_each_split(prepared, tmp_path, caplog):
     mlcroissant = pytest.importorskip("mlcroissant")
     manifest, path = read_manifest(prepared), str(prepared / "croissant.json")
     expected = {
-        split: {key for record in records(prepared, split) for key in ExampleReader(record).values("key")}
+        split: {key for record in records(prepared, split) for key in SerializedExample(record).values("key")}
         for split in manifest.splits
     }
     builder = tfds.core.dataset_builders.CroissantBuilder(jsonld=path, data_dir=str(tmp_path))

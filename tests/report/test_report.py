@@ -21,11 +21,11 @@ from beam_pipelines.errors import StorageError
 from beam_pipelines.report import write_report
 from beam_pipelines.report.find_keys import find_keys
 from beam_pipelines.report.sample import read_examples
-from beam_pipelines.tfrecord.example_reader import BadExampleError
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
 from signed import update_checksums
 from tf_input.dataset_format import (
     DEAD_LETTER_THUMBNAILS,
+from tf_input.serialized_example import BadExampleError
     DEAD_LETTERS,
     LEAKS,
     MANIFEST,

@@ -24,7 +24,6 @@ from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.local_files import LocalFiles
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
-from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 from beam_pipelines.verify import check_shard as check_shard_module
 from beam_pipelines.verify.check_example import ExampleCheck
@@ -40,6 +39,7 @@ from made_shards import write_shard
 from object_stores import connected_to, fault_proxy, shared_server, upload_files
 from tf_input.dataset_format import (
     CROISSANT,
+from tf_input.serialized_example import SerializedExample
     DEAD_LETTER_THUMBNAILS,
     DEAD_LETTERS,
     LEAKS,
@@ -222,7 +222,7 @@ def test_image_size_in_a_record_is_compared_with_the_image() -> None:
     schema = [Feature("height", "integer"), Feature("image", "image"), Feature("width", "integer")]
     for size, num in (((16, 16), 0), ((16, 17), 1), ((0, 0), 0)):
         check = ExampleCheck(schema, decodes=False)
-        reasons = [*check.find(ExampleReader(example({"height": size[0], "image": jpeg(0), "width": size[1]})))]
+        reasons = [*check.find(SerializedExample(example({"height": size[0], "image": jpeg(0), "width": size[1]})))]
         assert len(reasons) == num and all("16 x 17" in reason for reason in reasons), size
 
 
@@ -455,16 +455,16 @@ def test_examples_that_do_not_match_the_schema_are_named(copied: pathlib.Path, c
     ],
 )
 def test_value_that_does_not_match_its_feature_is_reported(feature: Feature, values: dict, reason: str) -> None:
-    (actual,) = ExampleCheck([feature], decodes=False).find(ExampleReader(example(values)))
+    (actual,) = ExampleCheck([feature], decodes=False).find(SerializedExample(example(values)))
     assert actual.startswith(f"{next(iter(values))}: ") and reason in actual
 
 
 def test_features_with_different_numbers_of_objects_are_reported() -> None:
     schema = [Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/is_crowd", "integer", (None,))]
     check = ExampleCheck(schema, decodes=False)
-    actual = [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1, 0]})))]
+    actual = [*check.find(SerializedExample(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1, 0]})))]
     assert len(actual) == 1 and actual[0].endswith(": 2, 3")
-    assert not [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1]})))]
+    assert not [*check.find(SerializedExample(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1]})))]
 
 
 def check_changed_shard(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Corruption]:

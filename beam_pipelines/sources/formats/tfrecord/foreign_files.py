@@ -14,9 +14,9 @@ from beam_pipelines.sources.formats.tfrecord.record_files import find_record_fil
 from beam_pipelines.sources.formats.tfrecord.record_layouts import find_layout
 from beam_pipelines.storage.files import is_remote, open_file
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record
 from tf_input.first_records import MAX_RECORDS
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 
 class ForeignFiles:
@@ -70,11 +70,11 @@ class ForeignFiles:
                 raise StorageError(message, path) from error
             raise UserError(message) from None
 
-    def first_examples(self) -> list[ExampleReader]:
+    def first_examples(self) -> list[SerializedExample]:
         """Returns up to `MAX_RECORDS` examples from the start of the files."""
         return list(itertools.islice(self._examples(), MAX_RECORDS))
 
-    def find_label(self, first: list[ExampleReader]) -> LabelFeature:
+    def find_label(self, first: list[SerializedExample]) -> LabelFeature:
         """Returns the class feature of the records. Its name is empty if the layout of the records is unknown."""
         try:
             layout = self._layout or find_layout(iter(first), SourceConfig(), next(iter(self.splits)))
@@ -84,9 +84,9 @@ class ForeignFiles:
             return LabelFeature(layout.objects.label)
         return next((LabelFeature(column.names[0], column.kind == "multi_hot") for column in layout.labels or ()), LabelFeature(""))
 
-    def _examples(self) -> Iterator[ExampleReader]:
+    def _examples(self) -> Iterator[SerializedExample]:
         for name in self.splits:
             for record in self.records(name):
                 with contextlib.suppress(BadExampleError):
                     if isinstance(record, Record):
-                        yield ExampleReader(record.data)
+                        yield SerializedExample(record.data)

@@ -17,13 +17,13 @@ from beam_pipelines.sources.cells.class_cells import known, read_class
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input.dataset_format import OBJECTS, Feature
 from tf_input.first_records import as_pixels, stated_shape, wrong_size
 from tf_input.record_layouts import DTYPES
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 
-def add_image(image: InputRecord, example: ExampleReader, layout: Layout, start: int) -> InputRecord:
+def add_image(image: InputRecord, example: SerializedExample, layout: Layout, start: int) -> InputRecord:
     """Adds the location of the image in a record to an input, if the layout has images.
 
     Args:
@@ -49,7 +49,7 @@ def add_image(image: InputRecord, example: ExampleReader, layout: Layout, start:
     return image._replace(num_bytes=num_bytes, offset=start + offset, raw=raw)
 
 
-def _read_raw(example: ExampleReader, layout: Layout, num_bytes: int) -> RawImage | None:
+def _read_raw(example: SerializedExample, layout: Layout, num_bytes: int) -> RawImage | None:
     if layout.image not in layout.numbers:
         return None
     dtype, num_values, shape = _read_shape(example, layout, layout.image, num_bytes)
@@ -59,7 +59,7 @@ def _read_raw(example: ExampleReader, layout: Layout, num_bytes: int) -> RawImag
         raise BadExampleError(printable(str(error))) from None
 
 
-def _read_shape(example: ExampleReader, layout: Layout, name: str, num_bytes: int) -> tuple[str, int, tuple[int, ...]]:
+def _read_shape(example: SerializedExample, layout: Layout, name: str, num_bytes: int) -> tuple[str, int, tuple[int, ...]]:
     """Returns the dtype, the number and the shape of the numbers in a bytes value. Raises `BadExampleError` if the record
     states no valid shape."""
     item = layout.numbers[name]
@@ -90,7 +90,7 @@ class ObjectsReader:
     def read(self, row: Mapping[str, Any]) -> Objects:
         """Returns the objects of the record in the cell `objects`. Raises `InvalidInput` if a class or a box is invalid,
         and `BadExampleError` if the features have different numbers of values."""
-        example: ExampleReader = row[OBJECTS]
+        example: SerializedExample = row[OBJECTS]
         sides = [example.values(name) for name in self._boxes]
         if len(sides) == 1:
             sides = [sides[0][side::4] for side in range(4)]
@@ -126,7 +126,7 @@ def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list:
         raise InvalidInput("bad_value", f"feature {name!r} is not valid UTF-8") from None
 
 
-def read_key(example: ExampleReader, name: str) -> str:
+def read_key(example: SerializedExample, name: str) -> str:
     """Returns the key that a feature contains. Raises `InvalidInput` if the feature is not a single line of text."""
     values = example.values(name)
     text = values[0] if len(values) == 1 else b""
@@ -139,7 +139,7 @@ def read_key(example: ExampleReader, name: str) -> str:
     return key
 
 
-def resolve_by_record(example: ExampleReader, column: Column) -> Column:
+def resolve_by_record(example: SerializedExample, column: Column) -> Column:
     """Completes an array column with the shape and dtype of a `.npy` file that is stored in a bytes feature. Raises
     `InvalidInput` if the feature does not contain exactly one `.npy` file."""
     name = column.names[0]
@@ -150,7 +150,7 @@ def resolve_by_record(example: ExampleReader, column: Column) -> Column:
     return resolve_array(column, values[0])
 
 
-def read_part(path: str, start: int, example: ExampleReader, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
+def read_part(path: str, start: int, example: SerializedExample, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
     """Returns the position of a mask, image or array in the file `path`; or a list, for an array that is stored as a list of
     numbers. Returns None if the feature is missing. `start` is the offset of the record's data in the file. Raises
     `BadExampleError` if the number of bytes differs from the shape that the record states."""
@@ -175,20 +175,20 @@ def stored_dtype(dtype: str) -> str:
     return np.dtype(dtype).newbyteorder("<").str
 
 
-def has_numbers(example: ExampleReader, name: str) -> bool:
+def has_numbers(example: SerializedExample, name: str) -> bool:
     """Returns whether a feature is a list of numbers."""
     return name in example.features and example.features[name].storage in ("float", "int64")
 
 
 def resolve_shapes(
-    columns: tuple[Column, ...], example: ExampleReader, shapes: Mapping[str, tuple[int, ...]]
+    columns: tuple[Column, ...], example: SerializedExample, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Column, ...]:
     """Adds shapes from the metadata of the dataset to the columns. Raises `UserError` if a column has a single number, but
     the first record has several."""
     return tuple(_resolve_shape(column, example, shapes.get(column.names[0], ())) for column in columns)
 
 
-def _resolve_shape(column: Column, example: ExampleReader, known: tuple[int, ...]) -> Column:
+def _resolve_shape(column: Column, example: SerializedExample, known: tuple[int, ...]) -> Column:
     name = column.names[0]
     if column.shape or len(column.names) > 1 or column.kind not in ("float", "array") or not has_numbers(example, name):
         return column

@@ -11,11 +11,11 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.rows.field_names import search_names, unknown_name
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input import first_records, record_layouts
 from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT
 from tf_input.first_records import FieldValues
 from tf_input.record_layouts import Item
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 # Items of `--layout` that are not features.
 _ROLES = ("key", WEIGHT)
@@ -77,7 +77,7 @@ class Layout(NamedTuple):
     defaults: Mapping[str, str] = {}
 
 
-def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: str) -> Layout:
+def find_layout(examples: Iterable[SerializedExample], source: SourceConfig, path: str) -> Layout:
     """Returns the requested layout, or detects a layout from the first records.
 
     Args:
@@ -196,7 +196,7 @@ def _column_of(name: str, item: Item, seen: FieldValues, find_shape: Callable[[I
     return Column(name, (item.name,), "multi_label" if item.is_list or max(seen.counts) > 1 else "class")
 
 
-def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader]) -> Layout:
+def replace_image(layout: Layout, image: str, examples: Iterable[SerializedExample]) -> Layout:
     """Replaces the image feature of a layout by the feature in `--image_column`. Raises `UserError` if the first
     records do not have such a feature."""
     names, num_searched = search_names((example.features for example in examples), {image})

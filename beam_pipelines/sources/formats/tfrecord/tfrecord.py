@@ -28,9 +28,9 @@ from beam_pipelines.sources.formats.tfrecord.record_files import AnySpoolWriter,
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, choose_fields, find_layout, replace_image
 from beam_pipelines.sources.rows.field_names import map_fields
 from beam_pipelines.sources.source import Source
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
 from tf_input.dataset_format import OBJECTS
+from tf_input.serialized_example import BadExampleError, SerializedExample
 
 _VERBATIM = "To store records of any kind unchanged, pass --records=verbatim instead of options for their features."
 _Part = TypeVar("_Part", FilePart, ArrayPart, InputRecord)
@@ -101,7 +101,7 @@ class TfRecord(RecordFiles):
             raise error if config.source.layout else UserError(f"{error} {_VERBATIM}") from None
         return replace_image(layout, config.source.image_column, self._first_examples()) if config.source.image_column else layout
 
-    def _first_example(self) -> ExampleReader:
+    def _first_example(self) -> SerializedExample:
         """Returns the first record whose features can all be read."""
         for example in self._first_examples():
             try:
@@ -116,19 +116,19 @@ class TfRecord(RecordFiles):
             f"{self._files.names[0]!r}){reason}. Check that they are TFRecord files. {_VERBATIM}"
         )
 
-    def _first_examples(self) -> Iterator[ExampleReader]:
+    def _first_examples(self) -> Iterator[SerializedExample]:
         for name in self._files.names:
             with contextlib.suppress(OutsideError), self._open_file(name) as file:
                 for record in self._records(name, file):
                     try:
                         if isinstance(record, Record):
-                            yield ExampleReader(record.data)
+                            yield SerializedExample(record.data)
                     except BadExampleError as error:
                         self._first_problem = self._first_problem or printable(str(error))
 
     def list_record(self, part: str, path: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord | DeadLetter:
         try:
-            example = ExampleReader(record.data)
+            example = SerializedExample(record.data)
             image = self._read_fields(part, name, record, example)
             self.unused_fields.add(example.features.keys() - self._used)
         except BadExampleError as error:
@@ -137,7 +137,7 @@ class TfRecord(RecordFiles):
             return DeadLetter.of(path, error)
         return image if spool is None else _spool(image, record, spool)
 
-    def _read_fields(self, part: str, name: str, record: Record, example: ExampleReader) -> InputRecord:
+    def _read_fields(self, part: str, name: str, record: Record, example: SerializedExample) -> InputRecord:
         image = InputRecord(name, part, "", self._files.splits.get(part), offset=NO_IMAGE)
         start = record.offset + HEADER_BYTES
         image = add_image(image, example, self._layout, start)

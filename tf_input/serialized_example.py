@@ -47,7 +47,7 @@ class FeatureLists(NamedTuple):
 _NO_LIST = FeatureLists("", ())
 
 
-class ExampleReader:
+class SerializedExample:
     """Reads a serialized example.
 
     Args:
@@ -162,9 +162,9 @@ class ExampleReader:
                 yield from (field[1:] for field in _fields(self._data, start, end) if field[0] == 1)
 
 
-def read_example(data: bytes, schema: Sequence[Feature]) -> ExampleReader:
+def read_example(data: bytes, schema: Sequence[Feature]) -> SerializedExample:
     """Reads a record of a dataset. Without a schema, records may have any contents, and the example has no features."""
-    return ExampleReader(data if schema else b"")
+    return SerializedExample(data if schema else b"")
 
 
 def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, int] | None:

@@ -1,14 +1,14 @@
-"""Compares `ExampleReader` with the protocol buffers library."""
+"""Compares `SerializedExample` with the protocol buffers library."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.tfrecord import example_reader
+from tf_input import serialized_example
 from beam_pipelines.tfrecord.example_encoder import varint
-from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.record_reader import Record
+from tf_input.serialized_example import BadExampleError, SerializedExample
 from listings import make_schema
 
 tf = pytest.importorskip("tensorflow")
@@ -35,7 +35,7 @@ def serialize(features: dict) -> bytes:
 
 
 def read(data: bytes) -> dict:
-    reader = ExampleReader(data)
+    reader = SerializedExample(data)
     return {name: (feature.storage, list(reader.values(name))) for name, feature in reader.features.items()}
 
 
@@ -129,7 +129,7 @@ def test_reads_every_encoding_of_a_list(case, feature, expected):
 
 def test_spans_are_byte_ranges_of_values():
     data = serialize({"image": ("bytes", [b"abc", b"", b"d" * 200]), "label": ("int64", [7])})
-    example = ExampleReader(data)
+    example = SerializedExample(data)
     assert [data[offset : offset + num_bytes] for offset, num_bytes in example.spans("image")] == [
         b"abc",
         b"",
@@ -159,13 +159,13 @@ def test_invalid_example_is_rejected(case, data):
 
 
 def test_float_list_of_wrong_length_is_rejected_on_access():
-    example = ExampleReader(make_example(encode_field(2, encode_field(1, b"\0\0\0"))))
+    example = SerializedExample(make_example(encode_field(2, encode_field(1, b"\0\0\0"))))
     with pytest.raises(BadExampleError, match="3 bytes"):
         example.values("x")
 
 
 def test_integer_list_of_wrong_wire_type_is_rejected_on_access():
-    example = ExampleReader(make_example(encode_field(3, b"\x0d\0\0\x80\x3f")))
+    example = SerializedExample(make_example(encode_field(3, b"\x0d\0\0\x80\x3f")))
     with pytest.raises(BadExampleError, match="wire type 5 at byte "):
         example.values("x")
 
@@ -177,12 +177,12 @@ def test_integer_list_of_wrong_wire_type_is_rejected_on_access():
 def test_index_row_needs_one_image_and_one_label(values, message):
     rows, data = IndexRows(make_schema("ant", "bee")), serialize(values)
     with pytest.raises(BadExampleError, match=message):
-        rows.of(Record(0, data, b"", b""), ExampleReader(data))
+        rows.of(Record(0, data, b"", b""), SerializedExample(data))
 
 
 def test_too_many_values_features_or_lists_are_rejected(monkeypatch):
-    monkeypatch.setattr(example_reader, "MAX_VALUES", 10)
-    monkeypatch.setattr(example_reader, "MAX_FEATURES", 10)
+    monkeypatch.setattr(serialized_example, "MAX_VALUES", 10)
+    monkeypatch.setattr(serialized_example, "MAX_FEATURES", 10)
     for feature in (encode_field(3, encode_field(1, bytes(11))), encode_field(1, encode_field(1, b"") * 11), encode_field(2, encode_field(1, bytes(44)))):
         with pytest.raises(BadExampleError, match="more than 10"):
             read(make_example(feature))
