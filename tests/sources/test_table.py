@@ -29,7 +29,6 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.options.option_values import parse_splits
 from beam_pipelines.sources.formats.table import parquet_rows
-from beam_pipelines.sources.formats.table.parquet_sizes import MAX_LIST_BYTES
 from beam_pipelines.sources.formats.table.table import Table
 from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.spool import SpoolReader
@@ -883,16 +882,15 @@ def test_listing_needs_little_memory(tmp_path: pathlib.Path) -> None:
 
 
 def test_large_parquet_rows_are_converted_in_small_batches(tmp_path: pathlib.Path, monkeypatch) -> None:
-    read, batches = parquet_rows._read, []
-    monkeypatch.setattr(parquet_rows, "_read", lambda batch: batches.append(batch) or read(batch))
+    read, batches = parquet_rows._to_rows, []
+    monkeypatch.setattr(parquet_rows, "_to_rows", lambda batch: batches.append(batch) or read(batch))
     names = [f"{index}.jpg" for index in range(300)]
     maps = pa.array([*np.arange(300 * 5_000, dtype=np.float32).reshape(300, -1)])
     for case, column in (("maps", maps), ("labels", pa.array(range(300)))):
         batches.clear()
         table = pa.table({"image": names, "x": column})
         path = write_csv(tmp_path, table_bytes(table, row_group_size=200), "a.parquet")
-        with pq.ParquetFile(path) as file:
-            assert [*parquet_rows.parquet_rows(file, str(path), ["image", "x"])] == table.to_pylist(), case
+        assert [row for _, row in parquet_rows.parquet_rows(str(path), path.name, ["image", "x"])] == table.to_pylist(), case
         assert (len(batches) > 2) == (case == "maps") and max(batch.nbytes for batch in batches) <= 1 << 20, case
 
 
@@ -910,19 +908,18 @@ def test_highly_compressed_rows_are_decoded_in_small_batches(tmp_path: pathlib.P
     table = pa.table(BOMBS[case]("x" * (1 << 20)))
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30)
-    decoded = table.nbytes
+    decoded, names = table.nbytes, table.schema.names
     del table
     assert decoded >= 1 << 30 and path.stat().st_size < 1 << 18
     before = pa.total_allocated_bytes()
-    with parquet_rows.open_parquet(str(path), "a.parquet") as file:
-        rows, largest = parquet_rows.parquet_rows(file, str(path), file.schema_arrow.names), 0
-        for _ in itertools.islice(rows, 4):
-            largest = max(largest, pa.total_allocated_bytes() - before)
+    largest = 0
+    for _ in itertools.islice(parquet_rows.parquet_rows(str(path), path.name, names), 4):
+        largest = max(largest, pa.total_allocated_bytes() - before)
     assert largest < 400 << 20
 
 
 def test_row_with_too_many_numbers_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
-    short, long = [1.0], np.zeros(MAX_LIST_BYTES // 4 + 1, np.float32)
+    short, long = [1.0], np.zeros(parquet_rows.MAX_LIST_BYTES // 4 + 1, np.float32)
     for case, lists, num_bad in (("one of several", [short] * 5 + [long], 1), ("all", [long] * 2, 2)):
         names = [f"{index}.jpg" for index in range(len(lists))]
         pq.write_table(pa.table({"image": names, "x": pa.array(lists, pa.list_(pa.float32()))}), tmp_path / "a.parquet")

@@ -19,6 +19,7 @@ _BOXES = {
         for w, h in ("wh", ("width", "height"))
     ),
 }
+BOX_COLUMNS = "xmin, ymin, xmax, ymax, or to x, y, width, height, or one column to bbox"  # for messages
 _PREFIX = re.compile("(?:bounding_?box|bbox|bndbox|box)_?(?=.)")
 _ONE_COLUMN = ("bbox", "box", "bndbox", "boundingbox")
 _LABELS = (

@@ -246,6 +246,13 @@ def is_empty(cell: Any) -> bool:
     return cell is None or (isinstance(cell, list) and not cell) or (isinstance(cell, str) and not cell.strip())
 
 
+def is_missing(cell: Any) -> bool:
+    """Returns whether a cell is empty, blank, or NaN as pandas writes it for missing cells."""
+    if isinstance(cell, (str, bytes)):
+        return not cell.strip()
+    return cell is None or isinstance(cell, (float, np.floating)) and cell != cell
+
+
 def shown(cell: Any) -> str:
     """Formats a cell for a message, shortened and on a single line."""
     text = reprlib.repr(cell) if not isinstance(cell, (str, bytes)) else repr(cell[:80])

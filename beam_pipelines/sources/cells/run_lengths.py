@@ -6,10 +6,9 @@ from typing import Any, Callable, Collection, Mapping, Sequence
 from beam_pipelines.config.columns import Column
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Regions
-from beam_pipelines.sources.cells.cells import bad_cell, in_column, plain, read_integer
+from beam_pipelines.sources.cells.cells import bad_cell, in_column, is_missing, plain, read_integer
 from beam_pipelines.sources.cells.class_cells import known, read_class
 from beam_pipelines.sources.cells.json_text import read_json
-from beam_pipelines.sources.cells.missing_cells import is_missing
 
 _PAIRS = re.compile(r"\d+(?:\s+\d+)*")
 _MAX_VALUE = 0xFFFF

@@ -1,30 +1,22 @@
 """Source `text`: lists of images in text files, with one line `path label` per image."""
 
-import contextlib
-import functools
 import math
+import re
 import shlex
 from typing import Iterator, Mapping
 
 from beam_pipelines.config.columns import FLAG_KINDS, Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.source_kinds import SourceKind
-from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.features.kinds import KINDS
-from beam_pipelines.sources.cells.array_cells import describe_resolved, find_array_shapes, resolve_by_cell
-from beam_pipelines.sources.cells.cells import in_column, read_image_path
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
+from beam_pipelines.sources.cells.array_cells import describe_resolved
+from beam_pipelines.sources.cells.cells import without_caption_number
 from beam_pipelines.sources.files.label_files import reject_other_format
-from beam_pipelines.sources.files.roots import Root
-from beam_pipelines.sources.files.sizes import add_sizes
 from beam_pipelines.sources.input_names import InputNames, Recognition
-from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.rows.lines import read_lines
-from beam_pipelines.sources.rows.row_files import RowFiles
-from beam_pipelines.sources.rows.row_mapper import RowMapper
-from beam_pipelines.sources.rows.table_files import TableFile
+from beam_pipelines.sources.rows.row_files import Row, RowFiles, TableFile
 from tf_input.dataset_format import LABEL
 
 _FORMATS = {".txt": "text", ".lst": "text", ".list": "text", "": "text"}
@@ -44,23 +36,20 @@ class TextList(RowFiles):
         synonyms=("txt", "list"),
         rows_name_images=True,
     )
+    _image = _PATH
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        source = config.source
-        super().__init__(config, _FORMATS)
-        self._with_sizes = with_sizes
-        labels = (Column(LABEL, (LABEL,)),) if source.labels is None else source.labels
-        self._fields = _Fields((*labels, *source.features), source.separator)
-        self._labels, self._features = labels, source.features
-        for column in (*labels, *source.features):
+        super().__init__(config, _FORMATS, with_sizes=with_sizes)
+        labels = (Column(LABEL, (LABEL,)),) if config.source.labels is None else config.source.labels
+        for column in (*labels, *config.source.features):
+            if _PATH in column.names:
+                raise UserError(f"--label or --feature {_PATH}: this is the name of the first field. Choose another name.")
             if column.kind in KINDS and not column.is_resolved:
-                raise UserError(f"--label or --feature {printable(column.name)}: the number of fields is unknown. Use {describe_resolved(column)}.")
-        if any(not column.is_resolved for column in (*labels, *source.features)):
-            first = next(iter(self._files.values()))
-            resolve = functools.partial(resolve_by_cell, self._first_row(first), self._root_of(first))
-            self._labels, self._features = (find_array_shapes(some, resolve) for some in (labels, source.features))
-        self._mapper = self._make_mapper(Root(self.root, config.follow_links))
-        self.features, self.targets = self._mapper.features, self._mapper.targets
+                advice = f"Use {describe_resolved(column)}"
+                raise UserError(f"--label or --feature {printable(column.name)}: the number of fields is unknown. {advice}.")
+        self._fields = _Fields((*labels, *config.source.features), config.source.separator)
+        _reject_tables(next(iter(self._files)), self._first_row(()))
+        self._open_columns(labels, config.source.features)
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
@@ -71,29 +60,9 @@ class TextList(RowFiles):
         reject_other_format(names.path)
         return Recognition(names.name)
 
-    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        file = self._files[part]
-        root = self._root_of(file)
-        read = functools.partial(self._read, file, root, self._make_mapper(root))
-        listed = self._read_rows(file, read_lines(file.path, file.name, self._config.source), read)
-        return add_sizes(listed, self.root, other_images(self)) if self._with_sizes else listed
-
-    def _make_mapper(self, root: Root) -> RowMapper:
-        return RowMapper(self._labels, self._features, self._config.source, root)
-
-    def _first_row(self, file: TableFile) -> Mapping[str, str]:
-        with contextlib.closing(read_lines(file.path, file.name, self._config.source)) as lines:
-            for _, line in lines:
-                with contextlib.suppress(InvalidInput):  # becomes a dead letter during listing
-                    if isinstance(line, str):
-                        return self._fields.split(line)
-        return {}
-
-    def _read(self, file: TableFile, root: Root, mapper: RowMapper, number: int, line: str) -> InputRecord:
-        row = self._fields.split(line)
-        path = in_column(_PATH, read_image_path, row[_PATH], root, self._config.source.image_suffix)
-        record = InputRecord(nfc(path), path, "", file.split)
-        return record if self._is_ignored(record) else mapper.read(row, record)
+    def _rows(self, file: TableFile) -> Iterator[Row]:
+        for number, line in read_lines(file.path, file.name, self._source):
+            yield number, line if isinstance(line, InvalidInput) else self._fields.split(line)
 
 
 def _recognise_pets(names: InputNames) -> Recognition | None:
@@ -103,6 +72,22 @@ def _recognise_pets(names: InputNames) -> Recognition | None:
         return None
     paths = [shlex.quote(f"--{option}={path}") for option, path in (("input", f"{annotations.path}/list.txt"), ("image_root", images.path))]
     return Recognition("annotations/list.txt", options=f"{' '.join(paths)} --image_suffix=.jpg --comment='#' --label class --feature species --feature breed")
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _reject_tables(name: str, first: Mapping[str, str]) -> None:
+    """Raises `UserError` if the first line is not a path with labels, but has a number or captions beside the path."""
+    path, *others = first.values() or [""]
+    if without_caption_number(path) is not path:  # as in Flickr8k
+        problem, names, delimiter = "has captions, such as the caption of", "image,caption --label caption:text[]", "tab"
+    elif _NUMBER.fullmatch(path) and any(other.lower().endswith((*IMAGE_EXTENSIONS,)) for other in others):  # as in CUB
+        problem, names, delimiter = "has a number before the path of an image, as in", "id,image --label none", "space"
+    else:
+        return
+    advice = f"Pass --source table --delimiter {delimiter} --column_names {names}"
+    raise UserError(f"{printable(name)}: a line {problem} {printable(' '.join((path, *others))[:80])!r}. {advice}.")
 
 
 def _num_fields(column: Column) -> int:
@@ -121,37 +106,26 @@ class _Fields:
     """
 
     def __init__(self, columns: tuple[Column, ...], separator: str) -> None:
-        widths: dict[str, int] = {}
-        for column in columns:
-            for name in column.names:
-                widths[name] = _num_fields(column)
-        if _PATH in widths:
-            raise UserError(f"--label or --feature {_PATH}: this is the name of the first field. Choose another name.")
-        self._widths = tuple(widths.items())
-        self._num_fields = 1 + sum(widths.values())
+        self._widths = {name: _num_fields(column) for column in columns for name in column.names}
+        self._num_fields = 1 + sum(self._widths.values())
         last = columns[-1] if columns else None
         self._takes_rest = last is not None and len(last.names) == 1 and (last.kind == "multi_label" or last.shape == (None,))
         self._between = " " if last is not None and last.kind in ("float", "integer") else separator
 
-    def split(self, line: str) -> Mapping[str, str]:
-        """Returns the cells of a line, by name. Raises `InvalidInput` if the line has a wrong number of fields, or a NUL
-        byte."""
+    def split(self, line: str) -> Mapping[str, str] | InvalidInput:
+        """Returns the cells of a line, by name, or an error if the line has a wrong number of fields, or a NUL byte."""
         if "\0" in line:
-            raise InvalidInput("bad_row", "the line has a NUL byte")
+            return InvalidInput("bad_row", "the line has a NUL byte")
         if "\t" in line:
             fields = [field.strip() for field in line.split("\t")]
         else:  # the path may contain blanks if the number of fields is known
             fields = line.split() if self._takes_rest else line.strip().rsplit(None, self._num_fields - 1)
         if len(fields) != self._num_fields and not (self._takes_rest and len(fields) >= self._num_fields - 1):
-            names = " ".join([_PATH, *(name for name, width in self._widths for _ in range(width))])
-            raise InvalidInput(
-                "bad_row",
-                f"the line has {len(fields)} fields instead of {self._num_fields}: {names} (separate the fields by "
-                "tabs if they contain blanks)",
-            )
-        row = {_PATH: fields[0]}
-        start = 1
-        for name, width in self._widths:
+            names = " ".join([_PATH, *(name for name, width in self._widths.items() for _ in range(width))])
+            problem = f"the line has {len(fields)} fields instead of {self._num_fields}: {names}"
+            return InvalidInput("bad_row", f"{problem} (separate the fields by tabs if they contain blanks)")
+        row, start = {_PATH: fields[0]}, 1
+        for name, width in self._widths.items():
             row[name] = " ".join(fields[start : start + width])
             start += width
         if self._takes_rest:

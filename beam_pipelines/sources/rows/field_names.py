@@ -7,9 +7,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.array_cells import find_array_shapes
-from beam_pipelines.sources.cells.missing_cells import check_defaults
-from beam_pipelines.sources.cells.row_roles import RowRoles
-from beam_pipelines.sources.rows.row_mapper import ObjectsOfRow, RowMapper
+from beam_pipelines.sources.rows.row_mapper import ObjectsOfRow, RowMapper, RowRoles, check_defaults
 
 _ROLES = ("key", "split", "group", "weight")
 

@@ -4,7 +4,7 @@ import contextlib
 import gzip
 import io
 import zlib
-from typing import BinaryIO, ContextManager, Iterator
+from typing import Iterator
 
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import InvalidInput, printable
@@ -37,40 +37,37 @@ class Lines:
     def __init__(self, file: io.TextIOBase, config: SourceConfig) -> None:
         self._readline = file.readline
         self._comment = config.comment
-        self.number = 0
-        self.row_start = 0
+        self.number = self.row_start = 0
         self.is_row_start = True
-        while self.number < config.skip_lines and (line := self._readline(MAX_LINE)):
-            self._finish(line)
-            self.number += 1
+        while self.number < config.skip_lines and self._read():
+            pass
 
     def __iter__(self) -> "Lines":
         return self
 
     def __next__(self) -> str:
-        line = self._next()
+        line = self._read()
+        while self.is_row_start and self._comment and line.startswith(self._comment):
+            line = self._read()
+        if not line:
+            raise StopIteration
         if self.is_row_start:
-            while self._comment and line.startswith(self._comment):
-                line = self._next()
-            self.row_start = self.number
-            self.is_row_start = False
-        if len(line) == MAX_LINE and self._finish(line):
+            self.row_start, self.is_row_start = self.number, False
+        if _is_cut(line):
             raise LongLineError(f"a line of more than {MAX_LINE} characters")
         return line
 
-    def _next(self) -> str:
-        line = self._readline(MAX_LINE)
-        if not line:
-            raise StopIteration
-        self.number += 1
+    def _read(self) -> str:
+        """Reads the next line, or its first `MAX_LINE` characters. Returns "" at the end of the file."""
+        line = rest = self._readline(MAX_LINE)
+        while _is_cut(rest):
+            rest = self._readline(MAX_LINE)
+        self.number += bool(line)
         return line
 
-    def _finish(self, line: str) -> bool:
-        """Skips the rest of a line. Returns whether the line had a rest."""
-        rest = line
-        while len(rest) == MAX_LINE and rest[-1] not in "\r\n":
-            rest = self._readline(MAX_LINE)
-        return rest is not line
+
+def _is_cut(line: str) -> bool:
+    return len(line) == MAX_LINE and line[-1] not in "\r\n"
 
 
 @contextlib.contextmanager
@@ -78,7 +75,8 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
     """Opens a UTF-8 file, with or without a byte order mark. Bytes that are not UTF-8 become lone surrogates. Raises
     `UserError` if the file cannot be read, or ends in `.gz` but is not a gzip file."""
     try:
-        with open_file(path) as file, _decompressed(path, file) as data:
+        with open_file(path) as file:
+            data = gzip.GzipFile(fileobj=file) if path.lower().endswith(".gz") else file
             yield Lines(io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline=""), config)
     except (OSError, EOFError, zlib.error) as error:
         message = f"{printable(name)}: cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -86,28 +84,19 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
 
 
 def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int, str | InvalidInput]]:
-    """Yields the `full_lines` of the file at `path`."""
-    with open_lines(path, name, config) as lines:
-        yield from full_lines(lines)
-
-
-def full_lines(lines: Lines) -> Iterator[tuple[int, str | InvalidInput]]:
     """Yields (line number, line) for each line that is not blank. An `InvalidInput` replaces a line that is too long or
-    not UTF-8."""
-    while True:
-        lines.is_row_start = True
-        try:
-            line = next(lines)
-        except StopIteration:
-            return
-        except LongLineError as error:
-            yield lines.row_start, InvalidInput("bad_row", str(error))
-            continue
-        if not is_utf8(line):
-            yield lines.row_start, InvalidInput("not_utf8", "the line is not valid UTF-8")
-        elif not line.isspace():
-            yield lines.row_start, line
-
-
-def _decompressed(path: str, file: BinaryIO) -> ContextManager[BinaryIO]:
-    return gzip.GzipFile(fileobj=file) if path.lower().endswith(".gz") else contextlib.nullcontext(file)
+    not UTF-8. Raises `UserError` as `open_lines` does."""
+    with open_lines(path, name, config) as lines:
+        while True:
+            lines.is_row_start = True
+            try:
+                line = next(lines)
+            except StopIteration:
+                return
+            except LongLineError as error:
+                yield lines.row_start, InvalidInput("bad_row", str(error))
+                continue
+            if not is_utf8(line):
+                yield lines.row_start, InvalidInput("not_utf8", "the line is not valid UTF-8")
+            elif not line.isspace():
+                yield lines.row_start, line

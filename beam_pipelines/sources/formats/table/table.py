@@ -1,43 +1,37 @@
 """Source `table`: rows of CSV, TSV, JSON Lines or Parquet files. A row is an example, a box, or a value of an image.
 
-The memory use does not depend on the number of rows, unless rows are grouped by image.
+The memory use does not depend on the number of rows.
 """
 
 import dataclasses
-import functools
 import itertools
 import posixpath
-from typing import Any, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.input_record import NO_IMAGE, FilePart, InputRecord
+from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.box_forms import BoxForms
-from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path, without_caption_number
-from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
-from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.sources.cells.missing_cells import check_defaults
+from beam_pipelines.sources.cells.cells import embedded_bytes, without_caption_number
 from beam_pipelines.sources.cells.objects import ObjectsColumn, RowBoxes
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.file_listing import FileListing
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import given_already
 from beam_pipelines.sources.files.roots import Root
-from beam_pipelines.sources.files.sizes import add_sizes
+from beam_pipelines.sources.formats.table.image_rows import combine_rows
+from beam_pipelines.sources.formats.table.table_columns import Chooser, has_names, names_of_integers
+from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, read_first_rows, read_head, read_rows, show_columns
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
-from beam_pipelines.sources.source import other_images
-from beam_pipelines.sources.rows.row_files import RowFiles
+from beam_pipelines.sources.rows.row_files import METADATA, Row, RowFiles, TableFile
 from beam_pipelines.sources.rows.row_groups import GROUPING_BYTES
-from beam_pipelines.sources.rows.row_mapper import RowMapper
-from beam_pipelines.sources.formats.table.image_rows import ImageRows
-from beam_pipelines.sources.formats.table.table_columns import choose_columns, describe_rows, has_names, names_of_integers
-from beam_pipelines.sources.rows.table_files import METADATA, TableFile
-from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, first_cells, read_first_row, read_head, read_rows, show_columns
+from beam_pipelines.sources.rows.row_mapper import RowMapper, check_defaults
 from tf_input.dataset_format import IMAGE, OBJECTS
 
 _FILES = ("image", "mask")  # kinds of columns whose cells may contain the bytes of a file
@@ -69,72 +63,68 @@ class Table(RowFiles):
     )
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        source = config.source
-        named = {"": "csv"} if config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS) else {}
-        super().__init__(config, {**FORMATS, **named}, METADATA)
-        self._with_sizes = with_sizes
+        is_text = config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS)
+        super().__init__(config, {**FORMATS, **({"": "csv"} if is_text else {})}, METADATA, with_sizes)
         self._spool_directory = spool_directory
-        files = [*self._files.values()]
-        first, head = _first_with_rows(files, source)
-        _check_format(first, head, source)
-        columns = choose_columns(head, source, first)
+        files, source = [*self._files.values()], config.source
+        heads = ((file, read_head(file, source)) for file in files)
+        # JSON Lines files without lines have no columns.
+        self._first, head = next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
+        _check_format(self._first, head, source)
+        chooser = Chooser(head, source, self._first)
+        columns = chooser.columns()
         if columns.boxes:
-            box_format, box_unit = columns.boxes.box_format or None, columns.boxes.box_unit or None
-            source = dataclasses.replace(source, box_format=source.box_format or box_format, box_unit=source.box_unit or box_unit)
-        self.detected = describe_rows(columns, source, head, first)
+            box_format, box_unit = source.box_format or columns.boxes.box_format, source.box_unit or columns.boxes.box_unit
+            source = dataclasses.replace(source, box_format=box_format or None, box_unit=box_unit or None)
+        self.detected = chooser.describe(columns, source)
         if columns.pixels:
             source = dataclasses.replace(source, pixel_shape=columns.pixels.shape)
-        self.resolved = source = dataclasses.replace(source, rows=columns.rows if self.detected and not columns.pixels else source.rows)
-        roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
-        self._columns = columns = dataclasses.replace(columns, roles=roles)
-        self.has_images = columns.has_images
-        wanted = (*columns.labels, *source.features)
+        elif self.detected:
+            source = dataclasses.replace(source, rows=columns.rows)
+        self.resolved = self._source = source
+        columns = dataclasses.replace(columns, roles=columns.roles._replace(split=self._choose_split(columns.roles.split)))
+        self._columns, self._image = columns, columns.image
+        self.has_images = bool(columns.image or columns.pixels)
+        kept = (*columns.labels, *source.features)
         if source.has_images and not self.has_images:
-            said = {name for column in wanted for name in column.names}
-            rest = {name: cell for name, cell in read_first_row(first, source, head.columns).items() if name not in said}
-            _check_no_images(rest, first)
-        self._table_heads = {first.name: head}
-        self._file_columns = {columns.image, *(column.names[0] for column in wanted if column.kind in _FILES)}
-        self._name_classes(source, head)
-        self._objects = objects = self._open_objects(source, head, first)
+            _check_no_images(self._first_row(head.columns), {name for column in kept for name in column.names}, self._first)
+        if columns.are_grouped and columns.image in head.has_bytes:
+            raise UserError(f"{printable(self._first.name)}: --rows={columns.rows}: rows can be grouped only by the paths of images, not by bytes.")
+        self._table_heads = {self._first.name: head}
+        self._file_columns = {columns.image, *(column.names[0] for column in kept if column.kind in _FILES)}
+        objects = self._open_objects(head)
         self.unused_fields, self.boxes = (objects.unused_fields, objects.boxes) if objects else (UnusedFields(), BoxForms())
-        has_positions = any(column.kind in KINDS for column in wanted)
+        has_positions = any(column.kind in KINDS for column in kept)
         for option, is_used in (("box_format", objects), ("box_unit", objects or has_positions)):
             if getattr(source, option) and not is_used:
                 problem = f"--{option}: no boxes are read, neither from a column {OBJECTS!r} nor from rows of boxes"
-                raise UserError(f"{printable(first.name)}: {problem}. Omit --{option}, or pass --label {OBJECTS}.")
-        root = self._root_of(first)
-        self._labels, self._features = columns.labels, source.features
-        if arrays := tuple(column.names[0] for column in wanted if not column.is_resolved):
-            resolve = functools.partial(resolve_by_cell, read_first_row(first, source, arrays), root)
-            self._labels, self._features = (find_array_shapes(some, resolve) for some in (columns.labels, source.features))
-        self._mapper = self._make_mapper(root)
-        self.features, self.targets = self._mapper.features, self._mapper.targets
+                raise UserError(f"{printable(self._first.name)}: {problem}. Omit --{option}, or pass --label {OBJECTS}.")
+        names = self._name_classes(head)
+        self._open_columns(columns.labels, source.features, self._first, roles=columns.roles, objects=objects, class_names=names)
         self._other_files = tuple(feature.name for feature in self.features if feature.kind in _FILES)
-        if columns.are_grouped and columns.image in head.has_bytes:
-            raise UserError(f"{printable(first.name)}: --rows={columns.rows}: rows can be grouped only by the paths of images, not by bytes.")
         self._needed = tuple(dict.fromkeys((*columns.names, *self._mapper.value_names, *self._mapper.part_names)))
         check_defaults(source.defaults, self._needed)
 
-    def _name_classes(self, source: SourceConfig, head: TableHead) -> None:
-        """Reads the class names of integer columns from the first table. Later tables must have the same class names."""
-        columns = self._columns
+    def _name_classes(self, head: TableHead) -> dict[str, tuple[str, ...]]:
+        """Returns the class names of integer columns in the first table. Later tables must have the same class names."""
+        columns, source = self._columns, self._source
         unnamed = [label for label in columns.labels if not source.names_of(label.name)]
         names = [name for column in (*columns.labels, *source.features) for name in column.names]
-        features = [feature for feature in source.features if all(names.count(name) == 1 for name in feature.names)]
-        self._names = names_of_integers((*unnamed, *features), head.class_names)
-        classes = [column.names[0] for column in (*unnamed, *features) if has_names(column)]
+        named = [*unnamed, *(feature for feature in source.features if all(names.count(name) == 1 for name in feature.names))]
+        classes = [column.names[0] for column in named if has_names(column)]
         if not source.names_of(OBJECT_LABEL):
             classes += [f"{OBJECTS}/{field}" for field in head.object_fields] if columns.objects else []
             classes += [columns.boxes.label] if columns.boxes and columns.boxes.label else []
         self._known_names = {name: head.class_names.get(name, ()) for name in classes}
+        return names_of_integers(named, head.class_names)
 
-    def _open_objects(self, source: SourceConfig, head: TableHead, first: TableFile) -> ObjectsColumn | RowBoxes | None:
-        if self._columns.objects:
+    def _open_objects(self, head: TableHead) -> ObjectsColumn | RowBoxes | None:
+        columns, source = self._columns, self._source
+        if columns.objects:
             names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
-            return ObjectsColumn(head.object_fields, source, names, lambda: first_cells(first, source, OBJECTS))
-        boxes = self._columns.boxes
-        return RowBoxes(boxes, source, head.class_names.get(boxes.label or "", ())) if boxes else None
+            first_cells = lambda: (row.get(OBJECTS) for row in read_first_rows(self._first, source, (OBJECTS,)))
+            return ObjectsColumn(head.object_fields, source, names, first_cells)
+        return RowBoxes(columns.boxes, source, head.class_names.get(columns.boxes.label or "", ())) if columns.boxes else None
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
@@ -153,72 +143,56 @@ class Table(RowFiles):
 
     def list(self, part: str) -> Iterator[Listed]:
         file = self._files[part]
-        listed = self._read(file)
         if self._has_embedded(file):
-            return spool_images(listed, self._spool_directory)
-        return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
+            return spool_images(self._read_rows(file, self._rows(file)), self._spool_directory)
+        listed = super().list(part)
+        return itertools.chain(listed, self._note_unnamed_images(file)) if self._is_in_image_folder(file) else listed
+
+    def _first_row(self, columns: tuple[str, ...]) -> Mapping[str, Any]:
+        return next(read_first_rows(self._first, self._source, columns), {})
+
+    def _rows(self, file: TableFile) -> Iterator[Row]:
+        rows = read_rows(file, self._source, self._needed, self._known_names, self.unused_fields)
+        if not self._columns.are_grouped:
+            return rows
+        if self._is_in_image_folder(file):
+            self._named_images: set[str] = set()
+            rows = self._collect_names(rows)
+        return combine_rows(rows, self._columns, self._mapper.columns, self._needed, self._mapper.fill, self._spool_directory)
 
     def _has_embedded(self, file: TableFile) -> bool:
         """Returns whether a table file may contain image bytes."""
-        if self._columns.pixels:
-            return True
-        if file.format != "parquet":
-            return False
-        head = self._table_heads.get(file.name) or read_head(file, self._config.source)
+        if self._columns.pixels or file.format != "parquet":
+            return bool(self._columns.pixels)
+        head = self._table_heads.get(file.name) or read_head(file, self._source)
         return not head.has_bytes.isdisjoint(self._file_columns)
 
-    def _make_mapper(self, root: Root) -> RowMapper:
-        return RowMapper(
-            self._labels,
-            self._features,
-            self._config.source,
-            root,
-            roles=self._columns.roles,
-            objects=self._objects,
-            class_names=self._names,
-        )
-
-    def _choose_split(self, column: str | None, files: Iterable[TableFile]) -> str | None:
+    def _choose_split(self, column: str | None) -> str | None:
         """Returns the column that contains splits, or None if folders or file names define the splits."""
-        if column is None or (self._config.source.split_column is None and any(file.split for file in files)):
+        if column is None or (self._source.split_column is None and any(file.split for file in self._files.values())):
             return None
-        if self._config.asks_for_shares and not self._config.source.divide:
+        if self._config.asks_for_shares and not self._source.divide:
             raise given_already(self._config, f"the table, in its column {printable(column)!r},", "--split_column=")
         return column
 
-    def _read(self, file: TableFile) -> Iterator[Listed | Embedded]:
-        root = self._root_of(file)
-        read = functools.partial(self._read_row, file, root, self._make_mapper(root))
-        rows = read_rows(file, self._config.source, self._needed, self._known_names, self.unused_fields)
-        if not self._columns.are_grouped:
-            return self._read_rows(file, rows, read)
-        names: set[str] = set()
-        if self._is_in_image_folder(file):
-            rows = self._collect_names(rows, names)
-        of_images = ImageRows(self._columns, (*self._labels, *self._features), self._needed, self._config.source.defaults)
-        grouped = of_images.group(rows, self._spool_directory)
-        listed = self._read_rows(file, grouped, lambda number, some: read(number, of_images.combine(some)))
-        return itertools.chain(listed, self._note_unnamed_images(file, names)) if self._is_in_image_folder(file) else listed
-
     def _is_in_image_folder(self, file: TableFile) -> bool:
         """Returns whether a file is a table of boxes that Roboflow writes to the folder of the images."""
-        source = self._config.source
+        source = self._source
         is_beside = not (source.image_root or source.image_folders or source.search_images or source.image_suffix)
         return self._columns.boxes is not None and is_beside and posixpath.basename(file.name) == _ROBOFLOW
 
-    def _collect_names(self, rows: Iterable[tuple[int, Any]], names: set[str]) -> Iterator[tuple[int, Any]]:
-        """Yields the rows unchanged, and adds the file name of the image in each row to `names`."""
+    def _collect_names(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yields the rows unchanged, and collects the file names of their images."""
         for number, row in rows:
-            cell = row.get(self._columns.image) if isinstance(row, Mapping) else None
-            if isinstance(cell, str):
-                names.add(nfc(posixpath.basename(cell.strip())))
+            if isinstance(row, Mapping) and isinstance(cell := row.get(self._image), str):
+                self._named_images.add(nfc(posixpath.basename(cell.strip())))
             yield number, row
 
-    def _note_unnamed_images(self, file: TableFile, names: Collection[str]) -> Iterator[Listed]:
+    def _note_unnamed_images(self, file: TableFile) -> Iterator[Listed]:
         """Counts the images in the folder of a table that no row names, for a warning. Yields nothing."""
         _, found = FileListing(Root(self.root, self._config.follow_links), self._config.ignore).top_level(file.folder.rstrip("/"))
         images = [name for name in found if posixpath.splitext(name)[1].lower() in IMAGE_EXTENSIONS]
-        if num := sum(nfc(name) not in names for name in images):
+        if num := sum(nfc(name) not in self._named_images for name in images):
             self.noted[f"images in the folder of {printable(file.name)} are in no row of this table, and are left out."] = num
         yield from ()
 
@@ -226,37 +200,23 @@ class Table(RowFiles):
         return GROUPING_BYTES if self._columns.are_grouped else 0
 
     def _read_row(self, file: TableFile, root: Root, mapper: RowMapper, number: int, row: Mapping[str, Any]) -> InputRecord | Embedded:
-        """Converts a row to an input. Raises `InvalidInput` if a cell is invalid for its column."""
-        row, column = mapper.fill(row), self._columns.image
-        cell = row.get(column) if column else None
-        embedded = {}
+        cell, embedded = row.get(self._image), {}
         if self._columns.pixels:
             embedded[IMAGE], raw = self._columns.pixels.read(row)
-            num_bytes = len(embedded[IMAGE])
-            record = InputRecord(nfc(f"{file.name}:{number}"), file.name, "", file.split, num_bytes, offset=0, raw=raw)
-        elif column is None:
-            record = InputRecord(nfc(f"{file.name}:{number}"), file.name, "", file.split, offset=NO_IMAGE)
+            key = nfc(f"{file.name}:{number}")
         elif data := embedded_bytes(cell):
-            embedded[IMAGE] = data
-            raw = npy_layout(data)[0] if data.startswith(NPY_MAGIC) else None
-            record = InputRecord(nfc(f"{file.name}/{number - 1:09d}"), file.name, "", file.split, len(data), offset=0, raw=raw)
+            embedded[IMAGE], raw = data, npy_layout(data)[0] if data.startswith(NPY_MAGIC) else None
+            key = nfc(f"{file.name}/{number - 1:09d}")
         else:
-            path = in_column(column, read_image_path, without_caption_number(cell), root, self._config.source.image_suffix)
-            record = InputRecord(nfc(path), path, "", file.split)
-            if self._is_ignored(record):
-                return record  # even if another cell is invalid
-        record = mapper.read(row, record)
-        for name in self._other_files:
+            name = without_caption_number(cell)
+            record = super()._read_row(file, root, mapper, number, row if name is cell else {**row, self._image: name})
+        if embedded:
+            record = mapper.read(row, InputRecord(key, file.name, "", file.split, len(embedded[IMAGE]), offset=0, raw=raw))
+        for name in self._other_files if record.values else ():  # an ignored image has no values
             if isinstance(data := record.values[name], bytes):
                 embedded[name] = data
                 record = record._replace(values={**record.values, name: FilePart(file.name, 0, len(data))})
         return Embedded(record, embedded) if embedded else record
-
-
-def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, TableHead]:
-    """Returns the first file that has columns, and its columns. Skips JSON Lines files without lines."""
-    heads = ((file, read_head(file, source)) for file in files)
-    return next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
 
 
 def _check_format(file: TableFile, head: TableHead, source: SourceConfig) -> None:
@@ -269,12 +229,12 @@ def _check_format(file: TableFile, head: TableHead, source: SourceConfig) -> Non
         raise UserError(f"{printable(file.name)}: already names its columns ({show_columns(head.columns)}). Omit --column_names.")
 
 
-def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
-    """Raises `UserError` if a column seems to contain images, but is not recognized because of its name."""
-    for name, cell in row.items():
-        cell_value = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
-        if isinstance(cell_value, bytes) or isinstance(cell_value, str) and cell_value.lower().endswith(tuple(IMAGE_EXTENSIONS)):
-            shown, column = "bytes" if isinstance(cell_value, bytes) else printable(repr(cell_value[:80])), printable(name)
+def _check_no_images(row: Mapping[str, Any], kept: set[str], file: TableFile) -> None:
+    """Raises `UserError` if a column that is not kept seems to contain images, but is not recognized by its name."""
+    for name in row.keys() - kept:
+        cell = row[name].get("path") or row[name].get("bytes") if isinstance(row[name], dict) else row[name]
+        if isinstance(cell, bytes) or isinstance(cell, str) and cell.lower().endswith(tuple(IMAGE_EXTENSIONS)):
+            shown, column = "bytes" if isinstance(cell, bytes) else printable(repr(cell[:80])), printable(name)
             advice = f"Use --image_column={column} if it is, or --image=none for examples without images."
             raise UserError(f"{printable(file.name)}: column {column!r} has {shown}, which may be an image. {advice}")
 
