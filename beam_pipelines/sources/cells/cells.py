@@ -156,7 +156,7 @@ def read_flag(cell: Any) -> bool:
         return bool(cell)
     text = cell.strip().lower() if isinstance(cell, str) else "" if cell is None else None
     if text not in _FLAGS:
-        raise bad_cell("bad_label", cell, "0, 1, false, true or empty")
+        raise bad_cell("bad_label", cell, "0, 1, false, true or empty. The kind integer keeps other numbers, such as -1")
     return _FLAGS[text]
 
 

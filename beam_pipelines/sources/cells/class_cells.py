@@ -16,6 +16,7 @@ from beam_pipelines.sources.files.file_listing import is_utf8
 _MAX_CLASS_CHARACTERS = 256
 _CLASS = f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer of at least 0"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NEGATIVE = re.compile(r"\s*-(?:0|[1-9][0-9]*)\s*")
 _BOOLEANS = {"False": "0", "True": "1"}  # class name of a boolean -> index
 _WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas writes integers in this form if the column has missing cells
 
@@ -27,7 +28,7 @@ def class_name(text: str) -> str:
     name = unicodedata.normalize("NFC", text.strip())
     if not 0 < len(name) <= _MAX_CLASS_CHARACTERS or CONTROL.search(name) or not is_utf8(name):
         raise bad_cell("bad_label", text, _CLASS)
-    if name[0] == "-" and _INTEGER.fullmatch(name):
+    if _NEGATIVE.fullmatch(name):
         raise bad_cell("bad_label", text, _CLASS)
     return name
 
@@ -84,26 +85,27 @@ def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
     try:
         return known(read_class(cell), label_names)
     except InvalidInput as error:
-        kinds = _fitting_kinds(column, cell)
-        raise InvalidInput(error.reason, f"{error}; {kinds}" if kinds else str(error)) from None
+        kinds = ", ".join(f"{printable(column)}:{kind}" for kind in _fitting_kinds(cell))
+        raise InvalidInput(error.reason, f"{error}; use {kinds}" if kinds else str(error)) from None
 
 
-def _fitting_kinds(column: str, cell: Any) -> str:
-    """Returns advice on which column kinds can read a cell, or "" if no kind can."""
-    column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
+def _fitting_kinds(cell: Any) -> list[str]:
+    """Returns the column kinds that can read a cell that is not a class."""
+    values = cell.tolist() if isinstance(cell, np.ndarray) else cell
+    if isinstance(values, (str, int)) and _NEGATIVE.fullmatch(str(values)):
+        return ["integer"]
     if isinstance(values, float) and math.isfinite(values):
-        return f"use {column}:float to read a number"
+        return ["float"]
     if not isinstance(values, (list, tuple)) or len(values) < 2:
-        return ""
+        return []
     if all(isinstance(value, str) for value in values):
-        return f"use {column}:multi_label to read several classes"
-    if not all(isinstance(entry, (int, float)) for entry in values):
-        return ""
-    flags = f", {column}:multi_hot[{len(values)}] for a 0 or 1 for each class" if set(values) <= {0, 1} else ""
-    flags += f", {column}:one_hot[{len(values)}] for a single 1" if flags and sum(values) == 1 else ""
-    are_numbers = all(type(item) is int for item in values) and not is_one_flag_each(values, 0)
-    several = f", {column}:multi_label for several classes" if are_numbers else ""
-    return f"use {column}:float[{len(values)}] for {len(values)} numbers{flags}{several}"
+        return ["multi_label"]
+    if not all(isinstance(value, (int, float)) for value in values):
+        return []
+    are_flags, num = set(values) <= {0, 1}, len(values)
+    kinds = [f"float[{num}]", *([f"multi_hot[{num}]"] if are_flags else []), *([f"one_hot[{num}]"] if are_flags and sum(values) == 1 else [])]
+    are_numbers = all(type(value) is int for value in values) and not is_one_flag_each(values, 0)
+    return [*kinds, "multi_label"] if are_numbers else kinds
 
 
 def read_classes(

@@ -1,18 +1,18 @@
 """Source `text`: lists of images in text files, with one line `path label` per image."""
 
+import contextlib
 import math
 import re
 import shlex
 from typing import Iterator, Mapping
 
 from beam_pipelines.config.columns import FLAG_KINDS, Column
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.cells.array_cells import describe_resolved
-from beam_pipelines.sources.cells.cells import without_caption_number
 from beam_pipelines.sources.files.label_files import reject_other_format
 from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.rows.lines import read_lines
@@ -48,7 +48,8 @@ class TextList(RowFiles):
                 advice = f"Use {describe_resolved(column)}"
                 raise UserError(f"--label or --feature {printable(column.name)}: the number of fields is unknown. {advice}.")
         self._fields = _Fields((*labels, *config.source.features), config.source.separator)
-        _reject_tables(next(iter(self._files)), self._first_row(()))
+        if self._fields.num > 1:
+            _reject_tables(next(iter(self._files.values())), config.source)
         self._open_columns(labels, config.source.features)
 
     @classmethod
@@ -74,20 +75,22 @@ def _recognise_pets(names: InputNames) -> Recognition | None:
     return Recognition("annotations/list.txt", options=f"{' '.join(paths)} --image_suffix=.jpg --comment='#' --label class --feature species --feature breed")
 
 
-_NUMBER = re.compile(r"\d+")
+# The first line of a table that is not a list: pattern, description, options for the source `table`.
+_IMAGE = rf"\S+(?:{'|'.join(map(re.escape, IMAGE_EXTENSIONS))})"
+_TABLES = (
+    (rf"{_IMAGE}#\d+\s.*", "has a caption after the path of an image", "tab --column_names image,caption --label caption:text[]"),  # Flickr8k
+    (rf"\d+\s+{_IMAGE}", "has a number before the path of an image", "space --column_names id,image --label none"),  # CUB
+    (r"\d+", "is a number of rows", "space --skip_lines 1 --label COLUMN:integer, with a name from the second line"),  # CelebA
+)
 
 
-def _reject_tables(name: str, first: Mapping[str, str]) -> None:
-    """Raises `UserError` if the first line is not a path with labels, but has a number or captions beside the path."""
-    path, *others = first.values() or [""]
-    if without_caption_number(path) is not path:  # as in Flickr8k
-        problem, names, delimiter = "has captions, such as the caption of", "image,caption --label caption:text[]", "tab"
-    elif _NUMBER.fullmatch(path) and any(other.lower().endswith((*IMAGE_EXTENSIONS,)) for other in others):  # as in CUB
-        problem, names, delimiter = "has a number before the path of an image, as in", "id,image --label none", "space"
-    else:
-        return
-    advice = f"Pass --source table --delimiter {delimiter} --column_names {names}"
-    raise UserError(f"{printable(name)}: a line {problem} {printable(' '.join((path, *others))[:80])!r}. {advice}.")
+def _reject_tables(file: TableFile, source: SourceConfig) -> None:
+    """Raises `UserError` if the first line shows that the file is a table for which the source `table` needs options."""
+    with contextlib.closing(read_lines(file.path, file.name, source)) as lines:
+        line = next((line.strip() for _, line in lines if isinstance(line, str)), "")
+    for pattern, description, options in _TABLES:
+        if re.fullmatch(pattern, line, re.IGNORECASE):
+            raise UserError(f"{printable(file.name)}: the line {printable(line[:80])!r} {description}. Pass --source table --delimiter {options}.")
 
 
 def _num_fields(column: Column) -> int:
@@ -103,11 +106,14 @@ class _Fields:
     Args:
         columns: The columns, in the order of their fields. The first field is the path.
         separator: The separator between class names in a field.
+
+    Attributes:
+        num: The number of fields in a line.
     """
 
     def __init__(self, columns: tuple[Column, ...], separator: str) -> None:
         self._widths = {name: _num_fields(column) for column in columns for name in column.names}
-        self._num_fields = 1 + sum(self._widths.values())
+        self.num = 1 + sum(self._widths.values())
         last = columns[-1] if columns else None
         self._takes_rest = last is not None and len(last.names) == 1 and (last.kind == "multi_label" or last.shape == (None,))
         self._between = " " if last is not None and last.kind in ("float", "integer") else separator
@@ -119,10 +125,10 @@ class _Fields:
         if "\t" in line:
             fields = [field.strip() for field in line.split("\t")]
         else:  # the path may contain blanks if the number of fields is known
-            fields = line.split() if self._takes_rest else line.strip().rsplit(None, self._num_fields - 1)
-        if len(fields) != self._num_fields and not (self._takes_rest and len(fields) >= self._num_fields - 1):
+            fields = line.split() if self._takes_rest else line.strip().rsplit(None, self.num - 1)
+        if len(fields) != self.num and not (self._takes_rest and len(fields) >= self.num - 1):
             names = " ".join([_PATH, *(name for name, width in self._widths.items() for _ in range(width))])
-            problem = f"the line has {len(fields)} fields instead of {self._num_fields}: {names}"
+            problem = f"the line has {len(fields)} fields instead of {self.num}: {names}"
             return InvalidInput("bad_row", f"{problem} (separate the fields by tabs if they contain blanks)")
         row, start = {_PATH: fields[0]}, 1
         for name, width in self._widths.items():

@@ -280,7 +280,9 @@ class Chooser:
     def _error(self, problem: str, advice: str) -> UserError:
         names = f"Its columns are {show_columns(self._head.columns)}" if self._head.columns else "It has no columns"
         if any(map(_NUMBER.fullmatch, self._head.columns)):
-            names += " (if it has no header, name the columns with --column_names)"
+            names += " (if it has no header, name the columns with --column_names; skip a number of rows with --skip_lines 1)"
+        elif len(self._head.columns) == 1 and " " in self._head.columns[0]:
+            names += " (if blanks separate the cells, pass --delimiter space)"
         end = "" if problem.endswith("?") else "."
         return UserError(f"{printable(self._file.name)}: {problem}{end} {names}. {advice}.")
 
