@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from beam_pipelines.errors import InvalidInput, printable
-from beam_pipelines.sources.formats.table.table_rows import TableHead
 from beam_pipelines.sources.rows.row_files import Row, TableFile
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
@@ -46,12 +45,12 @@ def _open_parquet(path: str, name: str) -> Iterator[pa.parquet.ParquetFile]:
         raise listing_error(error, path, f"{printable(name)}: cannot be read as Parquet: {printable(problem)}") from error
 
 
-def read_head(file: TableFile) -> TableHead:
-    """Returns the columns of a file. Raises `UserError` if the file cannot be read, or is not a Parquet file."""
+def read_head(file: TableFile) -> dict[str, Any]:
+    """Returns the columns of a file, as the attributes of a `TableHead`. Raises `UserError` if the file cannot be read, or is not a Parquet file."""
     with _open_parquet(file.path, file.name) as parquet:
         schema = parquet.schema_arrow
     objects = [_item_type(field.type) for field in schema if field.name == OBJECTS]
-    return TableHead(
+    return dict(
         columns=tuple(schema.names),
         lists=frozenset(field.name for field in schema if _is_list(field.type)),
         has_bytes=frozenset(field.name for field in schema if _has_bytes(field.type)),

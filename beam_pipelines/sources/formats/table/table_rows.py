@@ -52,7 +52,7 @@ def read_head(file: TableFile, config: SourceConfig) -> TableHead:
     if file.format == "parquet":
         from beam_pipelines.sources.formats.table import parquet_rows  # PyArrow takes a tenth of a second to import
 
-        head = parquet_rows.read_head(file)
+        head = TableHead(**parquet_rows.read_head(file))
         _check_unique(file, head.columns)
         return head
     if file.format == "csv":
@@ -101,7 +101,7 @@ def read_rows(
     if file.format == "parquet":
         from beam_pipelines.sources.formats.table import parquet_rows
 
-        head, rows = parquet_rows.read_head(file), parquet_rows.parquet_rows(file.path, file.name, columns)
+        head, rows = TableHead(**parquet_rows.read_head(file)), parquet_rows.parquet_rows(file.path, file.name, columns)
         _check_class_names(file, head.class_names, names)
         found: Sequence[str] = head.columns
     else:
