@@ -12,6 +12,7 @@ import numpy as np
 from beam_pipelines.elements.dead_letters import NUM_THUMBNAILS, DeadLetter
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.input_record import NO_IMAGE, ENTIRE_FILE, InputRecord, image_bytes
+from beam_pipelines.elements.references import References
 from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import InvalidInput, RunError, printable
@@ -27,11 +28,14 @@ from beam_pipelines.storage.files import Files, is_remote, read_in_any_form
 from beam_pipelines.storage.input_errors import describe_fact
 from beam_pipelines.storage.pinned_files import PinnedFiles
 from beam_pipelines.storage.spool import SpoolReader, read_exactly
+from beam_pipelines.tfrecord.record_reader import FRAME_BYTES, HEADER_BYTES
 
 # A disk or store is slow if most recent reads took more than `_SLOW_SECONDS` in addition to the time for copying bytes.
 _NUM_WAITS = 16
 _SLOW_SECONDS = 400e-6
 _SECONDS_OF_A_BYTE = 1e-9
+
+_MAX_FRAMES_BYTES = 16 << 20  # The maximum size of records that are read together.
 
 
 class ReadImage(NamedTuple):
@@ -96,6 +100,24 @@ class InputReader:
         Inputs in an object store or on a slow disk are read ahead in threads.
         """
         return self._read_in_order(self.read, zip(images, sampled), self._context.extras.image_names)
+
+    def read_frames(self, references: References) -> list[bytes] | None:
+        """Returns records of TFRecord files, each with its header and its footer. Returns None if the records must be read
+        with `read_all`, because they are large, compressed, corrupt, or not on a fast disk.
+
+        Raises:
+            DataError: A file has changed since it was listed.
+        """
+        rows, root = references.rows, self._context.listing.root
+        if rows["spool"].any() or rows["num_bytes"].sum() > _MAX_FRAMES_BYTES or self.is_slow():
+            return None
+        paths = {path: f"{root}/{path.decode()}" for path in set(references.paths)}
+        offsets, sizes = (rows["offset"] - HEADER_BYTES).tolist(), (rows["num_bytes"] + FRAME_BYTES).tolist()
+        start = time.perf_counter()
+        frames = self._files.read_ranges(list(zip(map(paths.__getitem__, references.paths), offsets, sizes)))
+        seconds = (time.perf_counter() - start) / len(rows)
+        self._waits.extend([seconds - sizes[0] * _SECONDS_OF_A_BYTE] * _NUM_WAITS)
+        return frames if frames and all(len(frame) == size for frame, size in zip(frames, sizes)) else None
 
     def digest_all(self, images: Iterable[InputRecord]) -> Iterator[ImageDigests | DeadLetter]:
         """Yields the result of `digest` for each input, in order. Inputs are read ahead as in `read_all`."""

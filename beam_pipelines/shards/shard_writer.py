@@ -30,6 +30,7 @@ from beam_pipelines.storage.files import files_at, is_remote, make_parent_folder
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.local_files import TEMPORARY
 from beam_pipelines.storage.spool import SpoolReader
+from beam_pipelines.tfrecord.record_reader import FRAME_BYTES, check_frames
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 from tf_input.dataset_format import IMAGE, INDEX_ROW, LABEL, NO_LABEL, WEIGHT, shard_name
 
@@ -42,6 +43,7 @@ _KEPT = np.dtype([*_INDEX.descr, ("crc", "<u4"), ("height", "<i4"), ("width", "<
 # The number of inputs after which the progress is updated, and the values are packed into an array.
 _COUNTED_INPUTS = 256
 _LISTED_AT_ONCE = 1024
+_COPIED_AT_ONCE = 512
 
 # A run fails at once if a shard has more dead letters. With fewer dead letters, it reports all of them at its end.
 _MANY = 1000
@@ -166,14 +168,26 @@ class _Part:
         self._stopwatch = progress.Stopwatch("write")
 
     def write(self, which: ShardPart, path: str) -> WrittenPart:
+        if self._context.listing.schema:
+            self._write_inputs(self._references, 0)
+        else:  # records of any kind
+            for start in range(0, len(self._references), _COPIED_AT_ONCE):
+                some = self._references.slice(start, min(start + _COPIED_AT_ONCE, len(self._references)))
+                if not self._copy_records(some, start):
+                    self._write_inputs(some, start)
+        self._writer.flush()
+        self._count()
+        return self._written(which, path)
+
+    def _write_inputs(self, references: References, start: int) -> None:
+        """Reads, checks and writes inputs, given the index of the first of them."""
         encode_around, has_images, writer = self._context.encoder.encode_around, self._context.listing.has_images, self._writer
         before = b""  # Empty for examples without an image, which are encoded as a whole.
         channels, num_deep, num_odd, num_with_more_pages = [], 0, 0, 0
-        for position, image, key, label in zip(itertools.count(), self._read_all(), self._references.keys, self._labels()):
+        for position, image, key, label in zip(itertools.count(start), self._read_all(references), references.keys, self._labels(references)):
             if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:
                 self._count()
-                self._packed.append(np.array(self._rows, _KEPT))
-                self._rows.clear()
+                self._pack_rows()
             if type(image) is DeadLetter:
                 self._reject(image)
                 continue
@@ -203,9 +217,29 @@ class _Part:
             facts = self._statistics.images_of(IMAGE)
             facts.channels.update(filter(None, channels))
             facts.num_deep, facts.num_odd, facts.num_with_more_pages = num_deep, num_odd, num_with_more_pages
-        writer.flush()
+
+    def _copy_records(self, references: References, start: int) -> bool:
+        """Copies records with their headers and footers, given the index of the first of them. Returns False if they must
+        be written one by one."""
+        frames, sizes = self._reader.read_frames(references), references.rows["num_bytes"]
+        crcs = None if frames is None else check_frames(frames)
+        if crcs is None:
+            return False
+        self._pack_rows()
+        rows = np.zeros(len(frames), _KEPT)
+        rows["record"] = self._writer.num_bytes + np.cumsum(sizes + FRAME_BYTES) - (sizes + FRAME_BYTES)
+        rows["image"], rows["length"], rows["crc"] = rows["record"] + RecordWriter.HEADER_BYTES, sizes, crcs
+        self._packed.append(rows)
+        self._writer.write_frames(frames)
+        self._kept += range(start, start + len(frames))
+        self._formats += [""] * len(frames)
+        self._reencoded += [""] * len(frames)
         self._count()
-        return self._written(which, path)
+        return True
+
+    def _pack_rows(self) -> None:
+        self._packed.append(np.array(self._rows, _KEPT))
+        self._rows.clear()
 
     def _keep_extras(self, extras: Extras) -> None:
         self._statistics.add_extras(self._split, extras)
@@ -249,12 +283,12 @@ class _Part:
         _add_up(part, self._split, self._context)
         return part
 
-    def _labels(self) -> Iterator[int]:
-        return map(self._context.labels.__getitem__, self._references.labels) if self._context.has_labels else itertools.repeat(0)
+    def _labels(self, references: References) -> Iterator[int]:
+        return map(self._context.labels.__getitem__, references.labels) if self._context.has_labels else itertools.repeat(0)
 
-    def _read_all(self) -> Iterator[ReadImage | DeadLetter]:
-        sampled = self._context.is_sampled(self._references.rows["order"])
-        return self._reader.read_all(list_again(self._references, self._spool), sampled.tolist())
+    def _read_all(self, references: References) -> Iterator[ReadImage | DeadLetter]:
+        sampled = self._context.is_sampled(references.rows["order"])
+        return self._reader.read_all(list_again(references, self._spool), sampled.tolist())
 
     def _reject(self, dead_letter: DeadLetter) -> None:
         self._dead_letters.append(dead_letter)

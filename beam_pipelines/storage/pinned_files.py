@@ -4,7 +4,7 @@ import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from beam_pipelines.storage.files import Files, files_at, is_remote
 from beam_pipelines.storage.input_errors import describe_fact, is_fact
@@ -47,6 +47,24 @@ class PinnedFiles:
                 raise
             raise changed_error(path, version, error.strerror or str(error)) from error
 
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes] | None:
+        """Reads byte ranges, each given as (path, offset, number of bytes). Faster than `read_range`, because the version
+        of each file is checked once. Returns None if a file is remote or has no known version, or if the files are too
+        many."""
+        paths = {path for path, _, _ in ranges}
+        if len(paths) > _MAX_OPEN or not paths <= self._versions.keys() or any(map(is_remote, paths)):
+            return None
+        files = {}
+        for path in sorted(paths):
+            try:
+                files[path] = self._open.get(path) or self._open_file(path, self._versions[path])
+                files[path].check()
+            except OSError as error:
+                if not is_fact(error, path):
+                    raise
+                raise changed_error(path, self._versions[path], error.strerror or str(error)) from error
+        return [read_at(files[path].descriptor, num_bytes, offset) for path, offset, num_bytes in ranges]
+
     def _open_file(self, path: str, version: str) -> "_OpenFile":
         file = _OpenFile(path, version)
         with self._lock:
@@ -60,20 +78,24 @@ class _OpenFile:
 
     def __init__(self, path: str, version: str) -> None:
         self._path, self._version = path, version
-        self._descriptor, status = open_regular(path)
+        self.descriptor, status = open_regular(path)
         self._identity = status.st_size, status.st_mtime_ns
         if (actual := version_of(status)) != version:
             raise changed_error(path, version, actual)
 
     def read(self, offset: int, num_bytes: int) -> bytes:
+        self.check()
+        return read_at(self.descriptor, num_bytes, offset)
+
+    def check(self) -> None:
+        """Raises `DataError` if the file has changed."""
         status = os.stat(self._path)  # The path can also be removed, or lead to another file.
         if (status.st_size, status.st_mtime_ns) != self._identity:
             raise changed_error(self._path, self._version, version_of(status))
-        return read_at(self._descriptor, num_bytes, offset)
 
     def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):  # The file was opened.
-            os.close(self._descriptor)
+        if hasattr(self, "descriptor"):  # The file was opened.
+            os.close(self.descriptor)
 
 
 def check_versions(versions: Mapping[str, str]) -> None:

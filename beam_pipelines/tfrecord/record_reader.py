@@ -16,16 +16,16 @@ import io
 import os
 import struct
 import zlib
-from typing import BinaryIO, Iterator, NamedTuple
+from typing import BinaryIO, Iterator, NamedTuple, Sequence
 
 import google_crc32c
 import numpy as np
 
 from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.tfrecord.record_writer import masked, unmasked
+from beam_pipelines.tfrecord.record_writer import frame_header, masked, unmasked
 
 HEADER_BYTES = 12
-_FRAME_BYTES = 16  # The size of the header and of the checksum after the data.
+FRAME_BYTES = 16  # The size of the header and of the checksum after the data.
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _READ_BYTES = 1 << 20
@@ -95,22 +95,36 @@ def inflate(file: BinaryIO) -> BinaryIO:
 
 def _read_plain(file: BinaryIO) -> Iterator[Record | BadRecord]:
     size = file.seek(0, os.SEEK_END)
-    offset = file.seek(0)
+    offset, block, position = file.seek(0), b"", 0
     while offset < size:
-        length = _length(header := file.read(HEADER_BYTES))
-        if length is None or length > size - offset - _FRAME_BYTES:
-            next_offset = _find_header(file, offset + 1, size)
-            if length is None and next_offset - offset == size:
-                raise NoRecordsError(f"not a TFRecord file: no record begins in its {size} bytes")
-            yield BadRecord(offset, next_offset - offset, _describe_header(length, size - offset, next_offset - offset))
-            offset = file.seek(next_offset)
-            continue
-        if length > MAX_FILE_BYTES:
-            yield BadRecord(offset, length + _FRAME_BYTES, _describe_size(length))
-            offset = file.seek(offset + length + _FRAME_BYTES)
-            continue
-        yield _check_data(offset, length, header, file.read(length), file.read(_CRC.size))
-        offset += length + _FRAME_BYTES
+        block, position = block[position:] + file.read(_READ_BYTES), 0
+        while (length := _length(header := block[position : position + HEADER_BYTES])) is not None:
+            end = position + length + FRAME_BYTES
+            if end > len(block) or length > MAX_FILE_BYTES:
+                break
+            yield _check_data(offset, length, header, block[position + HEADER_BYTES : end - _CRC.size], block[end - _CRC.size : end])
+            offset += end - position
+            position = end
+        if not position:  # The block begins with a corrupt header, or with a record that does not fit into the block.
+            record, offset = _read_one(file, offset, size)
+            yield record
+            block, _ = b"", file.seek(offset)
+
+
+def _read_one(file: BinaryIO, offset: int, size: int) -> tuple[Record | BadRecord, int]:
+    """Reads the record at an offset. Returns the record, and the offset of the next record."""
+    file.seek(offset)
+    length = _length(header := file.read(HEADER_BYTES))
+    if length is None or length > size - offset - FRAME_BYTES:
+        next_offset = _find_header(file, offset + 1, size)
+        if length is None and next_offset - offset == size:
+            raise NoRecordsError(f"not a TFRecord file: no record begins in its {size} bytes")
+        message = _describe_header(length, size - offset, next_offset - offset)
+        return BadRecord(offset, next_offset - offset, message), next_offset
+    next_offset = offset + length + FRAME_BYTES
+    if length > MAX_FILE_BYTES:
+        return BadRecord(offset, length + FRAME_BYTES, _describe_size(length)), next_offset
+    return _check_data(offset, length, header, file.read(length), file.read(_CRC.size)), next_offset
 
 
 def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
@@ -125,7 +139,7 @@ def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
                 yield BadRecord(offset, 0, f"{problem}; the rest of the compressed file is lost")
                 return
             yield _check_data(offset, length, header, read_up_to(stream, length), stream.read(_CRC.size))
-            offset += length + _FRAME_BYTES
+            offset += length + FRAME_BYTES
     except (zlib.error, EOFError) as error:
         yield BadRecord(offset, 0, f"the compressed file is corrupt ({error}); the rest of it is lost")
 
@@ -134,19 +148,26 @@ def _length(header: bytes) -> int | None:
     """Returns the length in a record header, or None if the header's checksum is wrong."""
     if len(header) < HEADER_BYTES:
         return None
-    if _CRC.unpack_from(header, _LENGTH.size)[0] != masked(google_crc32c.value(header[: _LENGTH.size])):
-        return None
-    return _LENGTH.unpack_from(header)[0]
+    length = _LENGTH.unpack_from(header)[0]
+    return length if header == frame_header(length) else None
 
 
 def _check_data(offset: int, length: int, header: bytes, data: bytes, footer: bytes) -> Record | BadRecord:
     if len(data) < length or len(footer) < _CRC.size:
         return BadRecord(offset, HEADER_BYTES + len(data), f"cut off: only {len(data)} of its {length} bytes exist")
-    crc, stated = masked(google_crc32c.value(data)), _CRC.unpack(footer)[0]
-    if crc != stated:
-        message = f"checksum {crc:08x} of its {length} bytes instead of {stated:08x}"
-        return BadRecord(offset, length + _FRAME_BYTES, message)
+    if (crc := _CRC.pack(masked(google_crc32c.value(data)))) != footer:
+        message = f"checksum {crc[::-1].hex()} of its {length} bytes instead of {footer[::-1].hex()}"
+        return BadRecord(offset, length + FRAME_BYTES, message)
     return Record(offset, data, header, footer)
+
+
+def check_frames(frames: Sequence[bytes]) -> np.ndarray | None:
+    """Returns the CRC-32C of the data of each record, uint32 [num_records], given records with their headers and footers.
+    Returns None if a header or a footer is wrong."""
+    crcs = np.array([google_crc32c.value(frame[HEADER_BYTES : -_CRC.size]) for frame in frames], np.uint32)
+    stated = np.frombuffer(b"".join([frame[-_CRC.size :] for frame in frames]), "<u4")
+    headers_fit = all(frame.startswith(frame_header(len(frame) - FRAME_BYTES)) for frame in frames)
+    return crcs if headers_fit and (masked(crcs) == stated).all() else None
 
 
 def _describe_header(length: int | None, num_left: int, num_lost: int) -> str:
@@ -172,14 +193,14 @@ def read_up_to(stream: BinaryIO, length: int) -> bytes:
 
 def _find_header(file: BinaryIO, offset: int, size: int) -> int:
     """Returns the offset of the next valid header whose record fits into the file. Returns `size` if there is none."""
-    while offset + _FRAME_BYTES <= size:
+    while offset + FRAME_BYTES <= size:
         file.seek(offset)
         block = file.read(_READ_BYTES)
-        if len(block) < _FRAME_BYTES:
+        if len(block) < FRAME_BYTES:
             break
         for position in _sound_headers(block):
             length = _LENGTH.unpack_from(block, position)[0]
-            if length <= size - offset - position - _FRAME_BYTES:
+            if length <= size - offset - position - FRAME_BYTES:
                 return offset + position
         offset += len(block) - HEADER_BYTES + 1
     return size

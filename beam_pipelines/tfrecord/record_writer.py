@@ -2,7 +2,7 @@
 
 import functools
 import struct
-from typing import BinaryIO
+from typing import BinaryIO, Sequence
 
 import google_crc32c
 
@@ -41,16 +41,21 @@ class RecordWriter:
         """Writes a record, given as one or several byte strings, and returns its offset."""
         offset = self.num_bytes
         record = frame(*data)
-        self._last = record[-1]
-        if not offset:
-            self._first = record[-1]
-        num_bytes = sum(map(len, record))
-        self._parts += record
+        self._write(record, record[-1], record[-1])
+        return offset
+
+    def write_frames(self, frames: Sequence[bytes]) -> None:
+        """Writes one or more records, each with its header and its footer."""
+        self._write(frames, frames[0][-_CRC.size :], frames[-1][-_CRC.size :])
+
+    def _write(self, parts: Sequence[bytes], first: bytes, last: bytes) -> None:
+        self._first, self._last = self._first if self.num_bytes else first, last
+        num_bytes = sum(map(len, parts))
+        self._parts += parts
         self.num_bytes += num_bytes
         self._buffered += num_bytes
         if self._buffered >= _WRITE_BYTES:
             self.flush()
-        return offset
 
     def flush(self) -> None:
         """Writes the buffered bytes to the file."""
@@ -69,11 +74,12 @@ def frame(*data: bytes) -> tuple[bytes, ...]:
     for chunk in data[1:]:
         num_bytes += len(chunk)
         crc = google_crc32c.extend(crc, chunk)
-    return _header(num_bytes), *data, _CRC.pack(masked(crc))
+    return frame_header(num_bytes), *data, _CRC.pack(masked(crc))
 
 
 @functools.lru_cache(maxsize=1 << 14)  # Small records often have the same lengths.
-def _header(num_bytes: int) -> bytes:
+def frame_header(num_bytes: int) -> bytes:
+    """Returns the bytes before the data of a record: the length and its checksum."""
     length = _LENGTH.pack(num_bytes)
     return length + _CRC.pack(masked(google_crc32c.value(length)))
 

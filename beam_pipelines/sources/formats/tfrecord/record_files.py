@@ -9,7 +9,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.files.file_listing import matches
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.roots import Root
@@ -17,6 +17,7 @@ from beam_pipelines.sources.formats.tfrecord.record_directories import read_dire
 from beam_pipelines.sources.rows.containers import Containers, ContainerSource, find_containers
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader, is_array_record
+from beam_pipelines.tfrecord.example_reader import BadExampleError
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed
 
 AnySpoolWriter = SpoolWriter | ObjectSpoolWriter
@@ -75,22 +76,27 @@ class RecordFiles(ContainerSource):
             is_spooled = self._spool_directory and (is_array or is_compressed(file))
             spool = stack.enter_context(open_spool(self._spool_directory)) if is_spooled else None
             for index, record in enumerate(self._records(name, file)):
-                path = f"{shown}#{index:08d}" if is_array else f"{shown}@{record.offset}"
-                if isinstance(record, BadRecord):
-                    yield DeadLetter(path, "list", "bad_record", record.message)
-                else:
-                    yield self.list_record(name, path, f"{stable_name}#{index:08d}", record, spool)
+                try:
+                    if isinstance(record, BadRecord):
+                        raise BadExampleError(record.message)
+                    yield self.list_record(name, f"{stable_name}#{index:08d}", record, spool)
+                except (BadExampleError, InvalidInput) as error:
+                    reason = error.reason if isinstance(error, InvalidInput) else "bad_record"
+                    path = f"{shown}#{index:08d}" if is_array else f"{shown}@{record.offset}"
+                    yield DeadLetter(path, "list", reason, printable(str(error)))
 
     @abc.abstractmethod
-    def list_record(self, part: str, path: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord | DeadLetter:
+    def list_record(self, part: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
         """Converts a record to an input.
 
         Args:
             part: The name of the file.
-            path: The location of the record for dead letters.
             name: The key of records without a key.
             record: The record.
             spool: The spool for the bytes of the record; None if the file can be read by byte range.
+
+        Raises:
+            BadExampleError, InvalidInput: The record is invalid.
         """
 
 
@@ -110,7 +116,7 @@ class VerbatimRecords(RecordFiles):
         directory = read_directory(config.input.rstrip("/") or "/")
         super().__init__(config, spool_directory, directory and directory.files)
 
-    def list_record(self, part: str, path: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
+    def list_record(self, part: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
         offset = record.offset + HEADER_BYTES if spool is None else spool.append(record.data)
         number = 0 if spool is None else spool.spool
         return InputRecord(name, part, "", self._files.splits.get(part), len(record.data), offset=offset, spool=number)

@@ -8,9 +8,8 @@ from typing import Iterator, TypeVar
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
-from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
-from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
@@ -126,15 +125,10 @@ class TfRecord(RecordFiles):
                     except BadExampleError as error:
                         self._first_problem = self._first_problem or printable(str(error))
 
-    def list_record(self, part: str, path: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord | DeadLetter:
-        try:
-            example = SerializedExample(record.data)
-            image = self._read_fields(part, name, record, example)
-            self.unused_fields.add(example.features.keys() - self._used)
-        except BadExampleError as error:
-            return DeadLetter(path, "list", "bad_record", printable(str(error)))
-        except InvalidInput as error:
-            return DeadLetter.of(path, error)
+    def list_record(self, part: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
+        example = SerializedExample(record.data)
+        image = self._read_fields(part, name, record, example)
+        self.unused_fields.add(example.features.keys() - self._used)
         return image if spool is None else _spool(image, record, spool)
 
     def _read_fields(self, part: str, name: str, record: Record, example: SerializedExample) -> InputRecord:
