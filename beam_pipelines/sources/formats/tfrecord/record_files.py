@@ -17,8 +17,8 @@ from beam_pipelines.sources.formats.tfrecord.record_directories import read_dire
 from beam_pipelines.sources.rows.containers import Containers, ContainerSource, find_containers
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader, is_array_record
-from beam_pipelines.tfrecord.example_reader import BadExampleError
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed
+from tf_input.serialized_example import BadExampleError
 
 AnySpoolWriter = SpoolWriter | ObjectSpoolWriter
 
