@@ -2,11 +2,10 @@
 
 import pytest
 
-from beam_pipelines.__main__ import main
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.files.label_files import recognise
 from beam_pipelines.sources.guess import guess_source
-from made_images import jpeg, write_files
+from made_images import write_files
 
 FOLDERS = {
     "image_folder": [
@@ -39,7 +38,14 @@ FOLDERS = {
         ["train/1.xml", "train/1.jpg"],
     ],
     "coco": [["annotations/instances_train2017.json", "train2017/1.jpg"], ["train/_annotations.coco.json", "train/1.jpg"]],
-    "masks": [["images/1.jpg", "masks/1.png"], ["train/images/1.jpg", "train/masks/1.png"], ["JPEGImages/1.jpg", "SegmentationClass/1.png"]],
+    "masks": [
+        ["images/1.jpg", "masks/1.png"],
+        ["train/images/1.jpg", "train/masks/1.png"],
+        ["JPEGImages/1.jpg", "SegmentationClass/1.png"],
+        ["1.jpg", "1_mask.png"],
+        ["train/1_sat.jpg", "train/1_mask.png", "test/2_sat.jpg", "class_dict.csv"],
+        ["ISIC2018_Task1-2_Training_Input/1.jpg", "ISIC2018_Task1_Training_GroundTruth/1_segmentation.png"],
+    ],
     "arrays": [
         ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"],
         ["data_batch_1.bin", "batches.meta.txt"],
@@ -123,25 +129,3 @@ def test_advice_for_coco_names_the_folder_of_all_splits(tmp_path, name):
 def test_supported_or_unknown_content_leaves_the_choice_to_the_name(tmp_path, name, data):
     write_files(tmp_path, {name: data})
     assert guess_source(f"{tmp_path}/{name}").kind.name == {"x.json": "coco", "x.txt": "text"}[name]
-
-
-LAYOUTS = {
-    "table beside folders of images": (
-        ["train_images/1.jpg", "test_images/2.jpg"],
-        {"train.csv": b"image_id,grade\n1.jpg,3\n", "sample_submission.csv": b"image_id,grade\n2.jpg,0\n"},
-        ["train.csv", "--image_root={root}/train_images --image_column=image_id --label=grade"],
-    ),
-    "list beside a folder of images": (["images/1.jpg"], {"train.txt": b"images/1.jpg 3\n"}, ["--source=text", "--image_root={root}."]),
-    "split without classes": (["train/cat/images/1.jpg", "train/dog/images/1.jpg", "val/images/1.jpg"], {}, ["'val/images'", "--ignore='val'"]),
-    "split folders in split folders": (["seg_train/seg_train/sea/1.jpg", "seg_test/seg_test/sea/1.jpg"], {}, ["--split_folders=yes", "--split_folders=no"]),
-}
-
-
-@pytest.mark.parametrize("case", LAYOUTS)
-def test_ambiguous_layouts_are_rejected_with_options_for_each_reading(tmp_path, case, capsys):
-    images, tables, words = LAYOUTS[case]
-    root = tmp_path / "in"
-    write_files(root, {**dict.fromkeys(images, jpeg(0)), **tables})
-    assert main(["prepare", "--input", str(root), "--output", str(tmp_path / "out")]) == 2
-    message = capsys.readouterr().err
-    assert all(word.format(root=root) in message for word in words), message

@@ -77,6 +77,7 @@ LAYOUTS = {
     "folders with a common part": ("scene_images/{}.jpg", "scene_masks/{}.png"),
     "segmentation suffix": ("images/{}.jpg", "masks/{}_segmentation.png"),
     "masks beside images": ("{}.jpg", "{}_mask.png"),
+    "DeepGlobe": ("{}_sat.jpg", "{}_mask.png"),
     "different Unicode normal forms": ("images/Lo\u0308we {}.jpg", "masks/L\u00f6we {}.png"),
 }
 
@@ -113,6 +114,7 @@ SPLIT_NAMES = {
     "Carvana": ("train/a.jpg", "train_masks/a_mask.gif"),
     "Cityscapes": ("leftImg8bit/train/aachen/a_leftImg8bit.png", "gtFine/train/aachen/a_gtFine_labelIds.png"),
     "masks beside images": ("train/a.jpg", "train/a_mask.png"),
+    "ISIC": ("ISIC2018_Task1-2_train_Input/a.jpg", "ISIC2018_Task1_train_GroundTruth/a_segmentation.png"),
 }
 
 
@@ -136,7 +138,7 @@ def test_names_of_folders_give_splits(layout, tmp_path):
         expected[image] = (mask, split)
     listed = Listing(tmp_path)
     assert {image: (listed.masks[image], listed.splits[image]) for image in listed.images} == expected and not listed.letters
-    assert layout == "masks beside images" or guess_source(str(tmp_path)).kind.name == "masks"
+    assert guess_source(str(tmp_path)).kind.name == "masks"
 
 
 def test_other_files_of_cityscapes_are_ignored(tmp_path):
@@ -166,6 +168,8 @@ def test_split_without_masks_can_be_left_out(tmp_path):
 
 
 def test_images_of_a_split_without_masks_are_dead_letters(tmp_path):
+    beside = Listing(make_folder(tmp_path / "beside", ["train/1_sat.jpg", "train/1_mask.png", "test/2_sat.jpg", "other/3.jpg"]))
+    assert beside.splits == {"train/1_sat.jpg": "train"} and beside.reasons == {"test/2_sat.jpg": "no_mask"}
     listed = Listing(make_folder(tmp_path, ["images/train/a.jpg", "masks/train/a.png", "images/test/b.jpg"]))
     assert listed.splits == {"images/train/a.jpg": "train"} and listed.reasons == {"images/test/b.jpg": "no_mask"}
 

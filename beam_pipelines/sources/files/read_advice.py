@@ -94,7 +94,7 @@ def table_advice(path: str, head: bytes, pattern: str = "") -> str:
         like = re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", root))))
         roots = [root, *(other for other in _with_subfolders(posixpath.dirname(root)) if other != root and like.fullmatch(other))]
         options = [*(f"--image_root={_quote(other)}" for other in roots), *options]
-    return f"{read} {' '.join([*options, *_label_option(header, rows[:-1] or rows, column)])}."
+    return f"{read} {' '.join([*options, *_label_option(header, rows, column)])}."
 
 
 def _find_images(folder: str, header: Sequence[str], row: Sequence[str]) -> tuple[str, str, str] | None:
