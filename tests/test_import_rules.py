@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Packages that each package may import. `base` are modules for all packages, and `top` are modules that combine packages.
 BASE = {
     "beam_pipelines": {"errors", "log", "quiet"},
-    "tf_input": {"coordinate_names", "cores", "dataset_format", "first_records", "forks", "lazy_tensorflow", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files", "serialized_example", "stored_kinds"},
+    "tf_input": {"coordinate_names", "cores", "dataset_format", "example_values", "first_records", "forks", "image_files", "lazy_tensorflow", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files", "serialized_example", "stored_kinds"},
 }
 IMPORTS = {
     "beam_pipelines": {
@@ -65,7 +65,7 @@ IMPORTS = {
 STAGES = {"sources", "splits", "shuffle", "shards", "publish"}
 
 # Modules that writer and reader share.
-SHARED = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts", "tf_input.regular_files", "tf_input.serialized_example", "tf_input.stored_kinds")
+SHARED = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.example_values", "tf_input.first_records", "tf_input.image_files", "tf_input.record_layouts", "tf_input.regular_files", "tf_input.serialized_example", "tf_input.stored_kinds")
 READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "tf_input.inspection.inspection")
 
 # Packages that worker processes use, and that are loaded before Beam.

@@ -19,11 +19,12 @@ from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_p
 from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, Feature, Manifest, default_channels, training_split
 from tf_input.decoding import class_weights
+from tf_input.example_values import example_decoder
 from tf_input.folds import Fold, choose_fold, plain_fold
 from tf_input.forks import check_fork
 from tf_input.mapped_batches import MappedBatches, note_function
 from tf_input.options import suggest_option, named_options
-from tf_input.random_access import ExampleReader, Examples, record_decoder
+from tf_input.random_access import ExampleReader, Examples
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 from tf_input.split_reader import SplitReader
@@ -209,7 +210,7 @@ class PreparedDataset(Mapping[str, Examples]):
     def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:
         if self.manifest.is_verbatim:
             return lambda record: record
-        return record_decoder(self.manifest.schema, self.files.mask_dtype, default_channels(self.statistics))
+        return example_decoder(self.manifest.schema, self.files.mask_dtype, default_channels(self.statistics))
 
     @property
     def transform(self) -> TransformInfo:

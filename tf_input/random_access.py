@@ -1,19 +1,13 @@
 """Provides access to single examples of a split by index or key."""
 
-from __future__ import annotations
-
+import contextlib
 import operator
-import threading
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, overload
+from typing import Any, Callable, Iterator, Sequence, overload
 
 import numpy as np
 
-from tf_input.dataset_format import KEY, OBJECTS, Feature
-from tf_input.decoding import decode, targets, tensors
-from tf_input.decoding.faults import describe_fault
-from tf_input.decoding.schema import parse_examples
-from tf_input.forks import check_fork
-from tf_input.lazy_tensorflow import tf
+from tf_input.dataset_format import KEY
+from tf_input.serialized_example import BadExampleError, SerializedExample
 from tf_input.storage.record_reader import RecordReader
 
 # Examples of datasets that were prepared with `--records verbatim` are bytes. The type is that of all other datasets, so
@@ -81,7 +75,6 @@ class Examples:
             IndexError: The index is out of range.
             KeyError: No example has this key.
             OSError: The record can't be read.
-            RuntimeError: The process was forked after TensorFlow had run.
             TypeError: The index is not an integer, a string or a slice.
             ValueError: The record is corrupt, its image can't be decoded (the message has its location), or the catalog
                 is missing.
@@ -167,77 +160,19 @@ class ExampleReader:
 
     def read(self, number: int) -> Example:
         """Returns the example with this index. It raises the same errors as `Examples`."""
-        check_fork()
         (record,) = self._records.read(np.array([number], np.int64))
         try:
             return self._decode_record(record)
-        except tf.errors.InvalidArgumentError as error:
-            keys = tf.train.Example.FromString(record).features.feature[KEY].bytes_list.value
+        except ValueError as error:
             shard, row, offset = self._records.locate(number)
-            fault = describe_fault(keys[0] if keys else None, error)
-            raise ValueError(f"example {number} ({shard}: record {row}, at byte {offset}): {fault}") from error
+            key = _find_key(record)
+            name = "an example without a key" if key is None else repr(key.decode(errors="replace"))
+            place = f"example {number} ({shard}: record {row}, at byte {offset})"
+            raise ValueError(f"{place}: {name} can't be decoded: {error}") from error
 
 
-def record_decoder(
-    schema: Iterable[Feature], mask_dtype: np.dtype, channels: int = decode.NUM_CHANNELS
-) -> Callable[[bytes], Example]:
-    """Returns a function that converts a record to a dictionary of features, as described in `Examples`.
-
-    Args:
-        schema: The features of a record.
-        mask_dtype: The dtype of masks.
-        channels: The number of channels of encoded images. Default: 3.
-    """
-    schema = tuple(schema)
-    by_name = {feature.name: feature for feature in schema}
-    columns = targets.object_features(by_name)
-    of_objects = {name: short for short, name in columns.items()} if targets.BBOX in columns else {}
-
-    def decode_features(serialized: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        parsed = parse_examples(serialized, schema)
-        decoded = {
-            feature.name: _decode(parsed, feature, mask_dtype, channels)
-            for feature in schema
-            if feature.name not in of_objects
-        }
-        if of_objects:
-            decoded[OBJECTS] = targets.pad_objects({short: parsed[name] for name, short in of_objects.items()}, None)
-        return tf.nest.map_structure(lambda value: value[0], decoded)
-
-    signature = [tf.TensorSpec([1], tf.string)]
-    decode: Callable[[tf.Tensor], dict[str, Any]] | None = None
-    lock = threading.Lock()
-
-    def decode_record(record: bytes) -> Example:
-        nonlocal decode
-        with tf.device("CPU:0"):
-            with lock:  # otherwise, several threads would trace the function at the same time
-                decode = decode or tf.function(decode_features, input_signature=signature, autograph=False).get_concrete_function()
-            values = decode(tf.constant([record]))
-        objects = {OBJECTS: {name: value.numpy() for name, value in values.pop(OBJECTS).items()}} if of_objects else {}
-        return {name: _python_value(value.numpy(), by_name[name]) for name, value in values.items()} | objects
-
-    return decode_record
-
-
-def _decode(parsed: Mapping[str, Any], feature: Feature, mask_dtype: np.dtype, channels: int) -> tf.Tensor:
-    """Decodes a parsed batch of one example to the values that `batches` returns."""
-    values = parsed[feature.name]
-    if feature.is_image_file:
-        return decode.decode_image(values[0], channels, tf.as_dtype(feature.dtype or "uint8"))[tf.newaxis]
-    if feature.is_tensor:
-        return tensors.decode_tensor(values[0], tensors.stored_shapes(parsed, feature)[0], feature)[tf.newaxis]
-    if feature.is_image:
-        return decode.decode_pixels(values, feature.shape)
-    if feature.is_mask:
-        return tf.cast(decode.decode_masks(values, (None, None)), mask_dtype)
-    if feature.is_categorical and feature.is_ragged and feature.label_names:
-        return targets.multi_hot(values, len(feature.label_names))
-    return values
-
-
-def _python_value(value: Any, feature: Feature) -> Any:
-    """Converts a scalar to a Python value, and text to str. Other arrays are returned unchanged."""
-    if feature.is_text:
-        return value.decode() if isinstance(value, bytes) else np.vectorize(bytes.decode, otypes=[object])(value)
-    return value.item() if np.ndim(value) == 0 else value
+def _find_key(record: bytes) -> bytes | None:
+    """Returns the key of a record; None if it has no key, or can't be parsed."""
+    with contextlib.suppress(BadExampleError):
+        return next(iter(SerializedExample(record).values(KEY)), None)
+    return None

@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_pipelines.export.examples import ExportedExample, dtype_of, with_extension
+from beam_pipelines.export.examples import ExportedExample, with_extension
 from beam_pipelines.export.export_objects import BBOX, ExportedValues, object_field
 from beam_pipelines.export.safe_names import safe_path
 from beam_pipelines.features.kinds import KINDS
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest, shard_suffix
+from tf_input.example_values import dtype_of
 
 # Maximum number of bytes and of rows in a row group. A row group is read at once.
 _GROUP_BYTES, _GROUP_ROWS = 32 << 20, 1000
