@@ -619,7 +619,7 @@ BAD |= {
     "kitti truncation": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT, "1.5 0 0"))}, "bad_annotation", ["1.5"]),
     "kitti occlusion": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT, "0 7 0"))}, "bad_annotation", ["7"]),
     "kitti not UTF-8": ("kitti", {LABEL_FILE: b"\xff"}, "bad_txt", ["UTF-8"]),
-    "kitti too large": ("kitti", {LABEL_FILE: b" " * (5 << 20)}, "bad_txt", ["too large"]),
+    "kitti too large": ("kitti", {LABEL_FILE: b" " * (5 << 20)}, "bad_annotation", ["too large"]),
 }
 
 
@@ -929,6 +929,18 @@ def test_kitti_folders_without_training(tmp_path, images, labels):
     listed = Listing(path, "kitti")
     assert boxes_of(listed) == {f"{images}/1.png": [CAT], f"{images}/2.png": []}
     assert {image.split for image in listed.images.values()} == {None}
+
+
+@pytest.mark.parametrize("folder", ["training/", ""])
+def test_kitti_lists_give_splits(tmp_path, folder):
+    """`test.txt` names images in the folder `testing`, if there is a folder `training`."""
+    files = {f"{folder}image_2/{name}.png": b"x" for name in "1234"} | {f"{folder}label_2/{name}.txt": kitti(kitti_line(CAT)) for name in "1234"}
+    files |= {f"ImageSets/{name}.txt": names for name, names in {"train": b"1\n", "val": b"2\n", "trainval": b"1\n2\n", "test": b"3\n"}.items()}
+    path = write(tmp_path, files)
+    expected = {f"{folder}image_2/1.png": "train", f"{folder}image_2/2.png": "validation"} | ({} if folder else {"image_2/3.png": "test"})
+    listed = Listing(path, "kitti")
+    assert listed.splits == expected and not listed.letters and listed.num_ignored == (4 if folder else 2)
+    assert set(Listing(path, "kitti", split_folders=False).splits.values()) == {None}
 
 
 # LabelMe

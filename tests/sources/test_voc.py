@@ -424,7 +424,7 @@ def test_too_large_file_is_not_read(tmp_path):
         file.truncate(64 << 30)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     listed = list_voc(tmp_path)
-    assert listed.reasons == {"a.xml": "bad_xml"} and "more than 4194304 bytes" in listed.letters["a.xml"].message
+    assert listed.reasons == {"a.xml": "bad_annotation"} and "more than 4194304 bytes" in listed.letters["a.xml"].message
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 
 

@@ -3,22 +3,17 @@
 import json
 import os
 import pathlib
-from typing import Any, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.formats.yolo.plain_yaml import parse_yaml
-from beam_pipelines.sources.formats.yolo.yolo import Yolo
 from beam_pipelines.sources.guess import guess_source
-from beam_pipelines.sources.registry import find_kind
+from listed import Listing
 from made_images import encode, exif, noise, png, write_files
 from object_stores import connected_to, shared_server, upload_files
 
@@ -27,39 +22,8 @@ BOX = b"1 0.5 0.5 0.25 0.5\n"
 NAMES = b"names: [cat, dog]\n"
 
 
-class Listing:
-    """The result of listing an input, with a new source object for each listing task, as in Beam workers."""
-
-    def __init__(self, root: os.PathLike[str], *, source: Mapping[str, Any] = {}, with_sizes: bool = False, **options: Any) -> None:
-        config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig(kind=find_kind("yolo"), **source), **options)
-        first = Yolo(config)
-        self.detected, self.parts = first.detected, first.parts()
-        self.images: dict[str, InputRecord] = {}
-        self.letters: dict[str, DeadLetter] = {}
-        self.noted: dict[str, int] = {}
-        self.names: set[tuple[str, ...]] = set()
-        self.num_ignored = 0
-        for part in self.parts:
-            lister = Yolo(config, with_sizes=with_sizes)
-            for result in lister.list(part):
-                into, name = (self.letters, result.path) if isinstance(result, DeadLetter) else (self.images, result.key)
-                assert name not in into
-                into[name] = result
-            self.names.update(lister.label_names().values())
-            self.num_ignored += lister.num_ignored
-            for fact, num in lister.noted.items():
-                self.noted[fact] = self.noted.get(fact, 0) + num
-
-    @property
-    def reasons(self) -> dict[str, str]:
-        return {path: letter.reason for path, letter in self.letters.items()}
-
-    @property
-    def splits(self) -> dict[str, str | None]:
-        return {key: image.split for key, image in self.images.items()}
-
-    def labels(self, key: str) -> tuple[str, ...]:
-        return self.images[key].values["objects"].labels
+def list_yolo(root: str | os.PathLike[str], **options: Any) -> Listing:
+    return Listing(root, "yolo", **options)
 
 
 # Layouts: (path of --input, files, expected split of each image).
@@ -164,12 +128,12 @@ LAYOUTS = {
 def test_layout_is_detected_and_read(layout, tmp_path):
     name, files, splits = LAYOUTS[layout]
     root = write_files(tmp_path / "pets", files)
-    listed = Listing(root / name if name else root)
+    listed = list_yolo(root / name if name else root)
     assert guess_source(str(root / name if name else root)).kind.name == "yolo"
     assert listed.splits == splits
     assert not listed.letters and not listed.noted
     assert {listed.labels(key) for key in listed.images} == {("dog",)}
-    assert listed.names == {("cat", "dog")}
+    assert listed.label_names == {("cat", "dog")}
 
 
 OTHER_FORMATS = {
@@ -247,7 +211,7 @@ def test_boxes_in_the_first_training_batch_equal_those_of_another_parser(tmp_pat
 def list_labels(root: pathlib.Path, data: bytes, **source: Any) -> Listing:
     """Lists a dataset with the classes `cat` and `dog`, in which the image `1.jpg` has the given label file."""
     write_files(root, {"images/1.jpg": IMAGE, "labels/1.txt": data, "images/2.jpg": IMAGE, "labels/2.txt": BOX, "classes.txt": b"cat\ndog"})
-    return Listing(root, source=source)
+    return list_yolo(root, source=source)
 
 
 # Valid label files: (content, expected boxes (ymin, xmin, ymax, xmax), expected classes).
@@ -272,7 +236,7 @@ def test_valid_label_file(case, tmp_path):
 
 # Invalid label files: (content, reason, words of the message).
 INVALID = {
-    "unknown class": (b"0 0.5 0.5 1 1\n2 0.5 0.5 1 1", "bad_label", ["labels/1.txt", "line 2", "is 2", "0 to 1"]),
+    "unknown class": (b"0 0.5 0.5 1 1\n2 0.5 0.5 1 1", "bad_label", ["labels/1.txt", "line 2", "id 2", "0 to 1"]),
     "negative class": (b"-1 0.5 0.5 1 1", "bad_label", ["line 1", "-1"]),
     "fractional class": (b"0.5 0.5 0.5 1 1", "bad_label", ["0.5"]),
     "class name": (b"cat 0.5 0.5 1 1", "bad_annotation", ["cat"]),
@@ -320,29 +284,29 @@ def test_repeated_lines_are_left_out_and_counted(tmp_path):
 
 def test_missing_label_files_are_counted(tmp_path):
     write_files(tmp_path, {f"images/{name}.jpg": IMAGE for name in "123"} | {"labels/1.txt": BOX, "labels/3.txt": b""})
-    listed = Listing(tmp_path)
+    listed = list_yolo(tmp_path)
     assert {key: listed.labels(key) for key in listed.images} == {"images/1.jpg": ("1",), "images/2.jpg": (), "images/3.jpg": ()}
     assert [num for fact, num in listed.noted.items() if "label file" in fact] == [1]
 
 
 def test_label_files_without_an_image_are_dead_letters(tmp_path):
     write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": BOX, "labels/a/2.txt": BOX, "labels/classes.txt": b"cat\ndog", "labels/notes.md": b"x"})
-    listed = Listing(tmp_path)
+    listed = list_yolo(tmp_path)
     assert listed.reasons == {"labels/a/2.txt": "missing"}
     assert listed.num_ignored == 2
 
 
 def test_images_with_the_same_name_share_their_label_file(tmp_path):
     write_files(tmp_path, {"images/1.jpg": IMAGE, "images/1.png": IMAGE, "labels/1.txt": BOX})
-    listed = Listing(tmp_path)
+    listed = list_yolo(tmp_path)
     assert {key: listed.labels(key) for key in listed.images} == {"images/1.jpg": ("1",), "images/1.png": ("1",)}
 
 
 def test_dataset_without_label_files_is_an_error(tmp_path):
     write_files(tmp_path, {"train/cat/1.jpg": IMAGE, "data.yaml": b"train: train\n" + NAMES})
     with pytest.raises(UserError, match="--label=none"):
-        Listing(tmp_path)
-    assert set(Listing(tmp_path, source={"labels": ()}).images) == {"train/cat/1.jpg"}
+        list_yolo(tmp_path)
+    assert set(list_yolo(tmp_path, source={"labels": ()}).images) == {"train/cat/1.jpg"}
 
 
 def test_label_none_reads_no_label_files(tmp_path):
@@ -360,19 +324,19 @@ POINTS = "0.5 0.25 2 0.25 0.125 1 0 0 0"
 
 def test_keypoints_are_read_with_their_boxes(tmp_path):
     write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": f"0 0.5 0.5 1 1 {POINTS}".encode(), "images/2.jpg": IMAGE, "data.yaml": POSE})
-    listed = Listing(tmp_path)
+    listed = list_yolo(tmp_path)
     objects = listed.images["images/1.jpg"].values["objects"]
     assert objects.points == {"keypoints": (((0.5, 0.25, 2), (0.25, 0.125, 1), (0, 0, 0)),)}
     assert objects.boxes == ((0, 0, 1, 1),)
     assert listed.images["images/2.jpg"].values["objects"].points == {"keypoints": ()}
     with pytest.raises(UserError, match="--masks"):
-        Listing(tmp_path, source={"has_masks": True})
+        list_yolo(tmp_path, source={"has_masks": True})
 
 
 @pytest.mark.parametrize("text, reason", [("", "bad_keypoints"), (f"{POINTS} 1", "bad_keypoints"), (POINTS.replace(" 2 ", " 3 "), "bad_keypoints"), (POINTS.replace("0.125", "1.5"), "bad_box")])
 def test_invalid_keypoints_reject_their_image(text, reason, tmp_path):
     write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": f"0 0.5 0.5 1 1 {text}".encode(), "data.yaml": POSE})
-    assert Listing(tmp_path).reasons == {"images/1.jpg": reason}
+    assert list_yolo(tmp_path).reasons == {"images/1.jpg": reason}
 
 
 def test_keypoints_without_kpt_shape_are_rejected_with_advice(tmp_path):
@@ -421,10 +385,10 @@ def test_masks_have_the_class_plus_1_in_the_polygon(orientation, tmp_path):
 def test_links_out_of_the_dataset_are_not_followed(tmp_path):
     write_files(tmp_path, {"secret.txt": BOX, "pets/images/1.jpg": IMAGE, "pets/images/2.jpg": IMAGE, "pets/labels/2.txt": BOX})
     (tmp_path / "pets/labels/1.txt").symlink_to(tmp_path / "secret.txt")
-    assert Listing(tmp_path / "pets").reasons == {"images/1.jpg": "outside"}
-    assert not Listing(tmp_path / "pets", follow_links=True).letters
+    assert list_yolo(tmp_path / "pets").reasons == {"images/1.jpg": "outside"}
+    assert not list_yolo(tmp_path / "pets", follow_links=True).letters
     write_files(tmp_path / "pets", {"data.yaml": b"train: train.txt\nnc: 2", "train.txt": b"images/1.jpg\nimages/2.jpg"})
-    assert Listing(tmp_path / "pets").reasons == {"images/1.jpg": "outside"}
+    assert list_yolo(tmp_path / "pets").reasons == {"images/1.jpg": "outside"}
 
 
 @pytest.mark.parametrize("name", ["labels", "images"])
@@ -433,7 +397,7 @@ def test_linked_folders_are_rejected(name, tmp_path):
     write_files(tmp_path / "pets", {f"{'labels' if name == 'images' else 'images'}/1.txt": BOX})
     (tmp_path / "pets" / name).symlink_to(tmp_path / name)
     with pytest.raises(UserError, match="--follow_links"):
-        Listing(tmp_path / "pets")
+        list_yolo(tmp_path / "pets")
 
 
 @pytest.mark.parametrize("text", ["train: ../../etc", "train: /etc", "path: ..\ntrain: secret", "train: images/../../secret", "path: /\ntrain: secret"])
@@ -441,7 +405,7 @@ def test_dataset_file_does_not_lead_out_of_the_folder(text, tmp_path):
     write_files(tmp_path, {"secret/1.jpg": IMAGE})
     write_files(tmp_path / "pets", {"images/1.jpg": IMAGE, "labels/1.txt": BOX} | yaml(text))
     with pytest.raises(UserError, match="does not exist"):
-        Listing(tmp_path / "pets")
+        list_yolo(tmp_path / "pets")
 
 
 # Dataset files
@@ -480,7 +444,7 @@ def test_invalid_dataset_file_is_an_error(case, tmp_path):
     text, words = INVALID_FILES[case]
     write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": BOX} | yaml(text, b""))
     with pytest.raises(UserError) as caught:
-        Listing(tmp_path)
+        list_yolo(tmp_path)
     assert all(word in str(caught.value) for word in ["data.yaml", *words]), str(caught.value)
 
 
@@ -493,21 +457,32 @@ def test_image_root_replaces_the_path_of_a_dataset_file(tmp_path):
     write_files(tmp_path / "pets", ULTRALYTICS)
     write_files(tmp_path, {"files/data.yaml": b"path: /content\ntrain: images/train\nval: images/val\n" + NAMES})
     source = {"image_root": str(tmp_path / "pets")}
-    assert Listing(tmp_path / "files/data.yaml", source=source).splits == OF_ULTRALYTICS
+    assert list_yolo(tmp_path / "files/data.yaml", source=source).splits == OF_ULTRALYTICS
     with pytest.raises(UserError, match="--image_root"):
-        Listing(tmp_path / "pets", source=source)
+        list_yolo(tmp_path / "pets", source=source)
 
 
 def test_path_of_a_dataset_file_as_input_may_be_another_folder(tmp_path):
     write_files(tmp_path / "datasets/pets", ULTRALYTICS)
     write_files(tmp_path, {"files/pets.yaml": b"path: ../datasets/pets\ntrain: images/train\nval: images/val\n" + NAMES})
-    listed = Listing(tmp_path / "files/pets.yaml")
+    listed = list_yolo(tmp_path / "files/pets.yaml")
     assert listed.splits == OF_ULTRALYTICS and "datasets/pets" in listed.detected
+
+
+def test_error_names_the_folders_that_were_searched(tmp_path):
+    """The dataset files of Ultralytics have a path that exists only after a download."""
+    write_files(tmp_path / "elsewhere", ULTRALYTICS)
+    write_files(tmp_path, {"files/coco128.yaml": b"path: ../datasets/coco128\ntrain: images/train\nval: images/val\n" + NAMES})
+    with pytest.raises(UserError) as caught:
+        list_yolo(tmp_path / "files/coco128.yaml")
+    for words in (f"{tmp_path}/datasets/coco128", f"or {tmp_path}/files.", f"--input={tmp_path}/files/coco128.yaml --image_root=FOLDER"):
+        assert words in str(caught.value)
+    assert list_yolo(tmp_path / "files/coco128.yaml", source={"image_root": str(tmp_path / "elsewhere")}).splits == OF_ULTRALYTICS
 
 
 def test_left_out_paths_are_reported(tmp_path):
     text = "path: /content/pets\ntrain: images/train\nval: images/train\ntest: images/test"
-    listed = Listing(write_files(tmp_path, ULTRALYTICS | yaml(text)))
+    listed = list_yolo(write_files(tmp_path, ULTRALYTICS | yaml(text)))
     assert listed.splits == {"images/train/1.jpg": "train"}
     assert all(word in listed.detected for word in ["/content/pets", "images/test", "validation"])
 
@@ -515,7 +490,7 @@ def test_left_out_paths_are_reported(tmp_path):
 def test_different_numbers_of_classes_and_names_are_an_error(tmp_path):
     write_files(tmp_path, DARKNET | {"obj.data": b"classes=3\ntrain=train.txt\nnames=obj.names", "train.txt": b"obj_train_data/1.jpg"})
     with pytest.raises(UserError, match="obj.data.* 3 .*obj.names.* 2 "):
-        Listing(tmp_path)
+        list_yolo(tmp_path)
 
 
 # Class names
@@ -524,20 +499,20 @@ def test_different_numbers_of_classes_and_names_are_an_error(tmp_path):
 def test_different_files_of_class_names_are_an_error(tmp_path):
     write_files(tmp_path, ROBOFLOW | {"train/labels/classes.txt": b"cat\ndog", "valid/labels/classes.txt": b"dog\ncat"})
     with pytest.raises(UserError, match="train/labels/classes.txt.*valid/labels/classes.txt"):
-        Listing(tmp_path)
+        list_yolo(tmp_path)
 
 
 def test_class_ids_are_the_names_of_unnamed_classes(tmp_path):
-    listed = Listing(write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": b"7 0.5 0.5 1 1"}))
-    assert listed.labels("images/1.jpg") == ("7",) and not listed.names
+    listed = list_yolo(write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": b"7 0.5 0.5 1 1"}))
+    assert listed.labels("images/1.jpg") == ("7",) and not listed.label_names
     assert [(num, "--label_names" in fact) for fact, num in listed.noted.items()] == [(1, True)]
     for source in ({"label_names": tuple("abcdefgh")}, {"labels": ()}):
-        assert not Listing(tmp_path, source=source).noted
+        assert not list_yolo(tmp_path, source=source).noted
 
 
 def test_number_of_classes_names_classes_by_their_ids(tmp_path):
-    listed = Listing(write_files(tmp_path, ULTRALYTICS | yaml("train: images/train\nval: images/val\nnc: 3", b"")))
-    assert listed.names == {("0", "1", "2")}
+    listed = list_yolo(write_files(tmp_path, ULTRALYTICS | yaml("train: images/train\nval: images/val\nnc: 3", b"")))
+    assert listed.label_names == {("0", "1", "2")}
 
 
 def test_label_names_rename_classes(tmp_path):
@@ -555,22 +530,22 @@ def test_label_names_that_contradict_the_dataset_are_an_error(names, tmp_path):
 
 def test_split_folders_no_ignores_splits(tmp_path):
     write_files(tmp_path, ULTRALYTICS)
-    assert set(Listing(tmp_path, split_folders=False).splits.values()) == {None}
+    assert set(list_yolo(tmp_path, split_folders=False).splits.values()) == {None}
     write_files(tmp_path, yaml("train: images/train\nval: images/val"))
-    assert set(Listing(tmp_path, split_folders=False).splits.values()) == {None}
+    assert set(list_yolo(tmp_path, split_folders=False).splits.values()) == {None}
 
 
 def test_split_folders_yes_names_other_splits(tmp_path):
     write_files(tmp_path, {f"{folder}/{name}": data for folder in ("a", "b") for name, data in {"images/1.jpg": IMAGE, "labels/1.txt": BOX}.items()})
-    assert Listing(tmp_path, split_folders=True).splits == {"a/images/1.jpg": "a", "b/images/1.jpg": "b"}
+    assert list_yolo(tmp_path, split_folders=True).splits == {"a/images/1.jpg": "a", "b/images/1.jpg": "b"}
     with pytest.raises(UserError, match="--split_folders"):
-        Listing(tmp_path / "a", split_folders=True)
+        list_yolo(tmp_path / "a", split_folders=True)
 
 
 def test_invalid_lines_of_a_list_are_dead_letters(tmp_path):
     lines = [b"images/1.jpg", b"", b"../secret.jpg", b"/etc/1.jpg", b"https://example.com/1.jpg", b"images/\xe9.jpg", b"images/2.png"]
     write_files(tmp_path / "pets", {"images/1.jpg": IMAGE, "labels/1.txt": BOX, "labels/2.txt": BOX, "train.txt": b"\n".join(lines)} | yaml("train: train.txt"))
-    listed = Listing(tmp_path / "pets", ignore=("*.png",))
+    listed = list_yolo(tmp_path / "pets", ignore=("*.png",))
     assert set(listed.images) == {"images/1.jpg"} and listed.num_ignored == 1
     assert listed.reasons == {"train.txt:3": "outside", "train.txt:4": "outside", "train.txt:5": "outside", "train.txt:6": "bad_value"}
 
@@ -578,17 +553,17 @@ def test_invalid_lines_of_a_list_are_dead_letters(tmp_path):
 def test_long_line_of_a_list_is_an_error(tmp_path):
     write_files(tmp_path, {"images/1.jpg": IMAGE, "train.txt": b"images/1.jpg\n" + b"x" * 100_000} | yaml("train: train.txt"))
     with pytest.raises(UserError, match="train.txt: line 2"):
-        Listing(tmp_path)
+        list_yolo(tmp_path)
 
 
 def test_long_lists_are_divided_into_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_pipelines.sources.formats.yolo.yolo.PART_FILES", 4)
+    monkeypatch.setattr("beam_pipelines.sources.annotations.paired_source.PART_FILES", 4)
     write_files(tmp_path, {f"images/{index}.jpg": IMAGE for index in range(10)} | {f"labels/{index}.txt": BOX for index in range(10)})
-    in_folder = Listing(tmp_path)
+    in_folder = list_yolo(tmp_path)
     lines = [f"./images/{index}.jpg\n\n" for index in range(10)] + ["../1.jpg\n"]
     write_files(tmp_path, {"train.txt": "".join(lines).encode()} | yaml("train: train.txt"))
-    listed = Listing(tmp_path)
-    assert len(in_folder.parts) == 4 and len(listed.parts) == 6
+    listed = list_yolo(tmp_path)
+    assert len(in_folder.parts) == 3 and len(listed.parts) == 6
     assert set(listed.images) == set(in_folder.images)
     assert listed.reasons == {"train.txt:21": "outside"}
 
@@ -600,11 +575,11 @@ def test_lists_and_names_of_an_object_store_are_read(tmp_path):
     with connected_to(shared_server("s3")) as server:
         bucket = upload_files(server, {f"pets/{name}": data for name, data in files.items()}, folder="")
         for name in ("pets", "pets/obj.data"):
-            listed = Listing(f"{bucket}/{name}", with_sizes=True)
+            listed = list_yolo(f"{bucket}/{name}", with_sizes=True)
             assert guess_source(f"{bucket}/{name}").kind.name == "yolo"
             assert {key: listed.labels(key) for key in listed.images} == {"images/1.jpg": ("dog",), "images/2.jpg": ()}
             assert {image.num_bytes for image in listed.images.values()} == {len(IMAGE)}
-            assert [*listed.noted.values()] == [1] and listed.names == {("cat", "dog")}
+            assert [*listed.noted.values()] == [1] and listed.label_names == {("cat", "dog")}
 
 
 @pytest.mark.slow
@@ -636,4 +611,4 @@ def test_sizes_of_images_are_found_on_request(tmp_path):
     write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": BOX, "train.txt": b"images/1.jpg"})
     for more in ({}, yaml("train: train.txt")):
         write_files(tmp_path, more)
-        assert Listing(tmp_path, with_sizes=True).images["images/1.jpg"].num_bytes == len(IMAGE)
+        assert list_yolo(tmp_path, with_sizes=True).images["images/1.jpg"].num_bytes == len(IMAGE)

@@ -105,12 +105,17 @@ class PairedSource(AnnotationSource):
             has_files = bool(matched.annotations or matched.images or matched.dead_letters)
             if has_files or matched.num_ignored:
                 tasks.append({"group": group, "has_files": has_files, "num_ignored": matched.num_ignored})
-        if not num_annotations and self.features:
+        more = list(self._more_tasks())
+        if not num_annotations and not more and self.features:
             raise UserError(
                 f"--input={self.root}: contains no {self.file_kind}. Put the annotations beside the images, or in {self.folders[0]}/. "
                 "To read only the images, pass --label=none. For class folders, use --source=image_folder."
             )
-        return tasks + [{"left_out": folder} for folder in left_out]
+        return [*tasks, *more, *({"left_out": folder} for folder in left_out)]
+
+    def _more_tasks(self) -> Iterable[dict[str, Any]]:
+        """Returns further listing tasks of the format."""
+        return ()
 
     def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
         """Returns the groups of annotation and image folders, and the image folders without annotations."""
@@ -259,17 +264,19 @@ class PairedSource(AnnotationSource):
         record = InputRecord(key, path, annotation.label, pair.split, len(data), offset=0, values=annotation.values)
         return Embedded(record, {IMAGE: data})
 
-    def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | InvalidInput]:
+    def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | None | InvalidInput]:
         """Yields the contents of annotation files in order. Files in an object store are read concurrently."""
         if is_remote(self.root):
             return read_ahead(self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0)
         return map(self._read, paths)
 
-    def _read(self, path: str) -> bytes | InvalidInput:
-        """Returns the content of an annotation file. An optional file that does not exist is empty."""
+    def _read(self, path: str) -> bytes | None | InvalidInput:
+        """Returns the content of an annotation file, or None if an optional file does not exist."""
         try:
             return self._files.read_range(f"{self.root}/{path}", 0, self.max_bytes + 1)
         except OSError as error:
+            if self.is_optional and isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                return None
             return InvalidInput("unreadable", f"cannot be read: {describe_fact(error, f'{self.root}/{path}')}")
 
     def _parse(self, data: bytes | InvalidInput) -> Annotation:
@@ -277,7 +284,7 @@ class PairedSource(AnnotationSource):
             raise data
         if len(data) > self.max_bytes:
             message = f"more than {self.max_bytes} bytes, too large for the annotation of one image"
-            raise InvalidInput(f"bad_{self.extensions[0][1:]}", message)
+            raise InvalidInput("bad_annotation", message)
         return self.parse(data)
 
 

@@ -7,9 +7,12 @@ dimensions, location and rotation of the object in space. A 16th column can cont
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.sources.annotations.annotation_source import Annotation
+from beam_pipelines.sources.annotations.image_sets import FOLDER, find_image_sets
+from beam_pipelines.sources.annotations.paired_files import PairedFolders
 from beam_pipelines.sources.annotations.paired_source import PairedSource
 from beam_pipelines.sources.annotations.shapes import Shape, read_coordinate, rectangle
 from beam_pipelines.sources.cells.cells import shown
+from beam_pipelines.sources.files.file_listing import FileListing
 from beam_pipelines.sources.files.label_files import KITTI
 from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS
 
@@ -29,7 +32,15 @@ class Kitti(PairedSource):
     file_format, file_kind = KITTI, "label file"
     extensions, folders = (".txt",), ("label_2", "labels", "label")
     image_folders = ("image_2", *IMAGE_FOLDERS)
+    lists = ""
     flags = {"occluded": "integer", "truncated": "float"}
+
+    def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
+        """Returns the groups of folders. `ImageSets` beside the folder `training` assigns its images to splits."""
+        groups, left_out = super()._find_groups(files)
+        if self._config.split_folders is not False and find_image_sets(files, "", self.lists):
+            return [group._replace(lists="") for group in groups], [folder for folder in left_out if folder != FOLDER]
+        return groups, left_out
 
     def parse(self, data: bytes) -> Annotation:
         """Parses a label file. Raises `InvalidInput` if the file is invalid."""

@@ -1,19 +1,20 @@
 """Reads the file that describes a YOLO dataset: `data.yaml` of Ultralytics and Roboflow, or `obj.data` of Darknet."""
 
+import contextlib
 import posixpath
 import re
-from typing import Any, Iterable, NamedTuple
+from typing import Any, Iterable, Iterator, NamedTuple
 
 from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable, reject_repeated_names
 from beam_pipelines.sources.cells.class_cells import class_name
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.storage.files import files_at
-from beam_pipelines.storage.input_errors import listing_error
+from beam_pipelines.storage.input_errors import read_errors
 from tf_input.dataset_format import OBJECTS, Feature
 
-YAML_ENDS = (".yaml", ".yml")
 DARKNET_END = ".data"
-MAX_FILE_BYTES = 1 << 20
+DATASET_ENDS = (".yaml", ".yml", DARKNET_END)
+_MAX_FILE_BYTES = 1 << 20
 # The split for each key.
 _YAML_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _DARKNET_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
@@ -53,12 +54,10 @@ def read_dataset_file(path: str) -> DatasetFile:
     Raises:
         UserError: The file cannot be read or is invalid.
     """
-    text = read_text(path)
+    text = _read_text(path)
     name = posixpath.basename(path)
-    try:
+    with _errors(path):
         file = _read_darknet(name, text) if name.lower().endswith(DARKNET_END) else _read_yaml(name, text)
-    except ValueError as error:
-        raise UserError(f"{printable(path)}: {printable(str(error))}.") from None
     reject_repeated_names(f"{printable(path)}: names", file.names)
     return file
 
@@ -69,26 +68,27 @@ def read_names_file(path: str) -> tuple[str, ...]:
     Raises:
         UserError: The file cannot be read, or a name is invalid or repeated.
     """
-    try:
-        names = _check_names(read_text(path).strip().splitlines())
-    except ValueError as error:
-        raise UserError(f"{printable(path)}: {printable(str(error))}.") from None
+    with _errors(path):
+        names = _check_names(_read_text(path).strip().splitlines())
     reject_repeated_names(printable(path), names)
     return names
 
 
-def read_text(path: str) -> str:
-    """Reads a small UTF-8 file, with or without a byte order mark.
-
-    Raises:
-        UserError: The file cannot be read, is too large or is not UTF-8.
-    """
+@contextlib.contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Context manager that converts `ValueError` to `UserError` with the path of the invalid file."""
     try:
-        data = files_at(path).read_range(path, 0, MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}.") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise UserError(f"{printable(path)}: more than {MAX_FILE_BYTES} bytes, too large for a file of settings.")
+        yield
+    except ValueError as error:
+        raise UserError(f"{printable(path)}: {printable(str(error))}.") from None
+
+
+def _read_text(path: str) -> str:
+    """Reads a small UTF-8 file, with or without a byte order mark. Raises `UserError` if this is not possible."""
+    with read_errors(path):
+        data = files_at(path).read_range(path, 0, _MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
+        raise UserError(f"{printable(path)}: more than {_MAX_FILE_BYTES} bytes, too large for a file of settings.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -117,7 +117,7 @@ def _read_names(names: Any) -> tuple[str, ...]:
     if names is None:
         return ()
     if isinstance(names, dict):
-        names = {_read_id(key): name for key, name in names.items()}
+        names = {_read_integer(key, "a class id in names"): name for key, name in names.items()}
         missing = [number for number in range(len(names)) if number not in names]
         if missing:
             raise ValueError(f"names has no class {missing[0]}, but has class {max(names)}. Give each id from 0 a name")
@@ -139,19 +139,15 @@ def _check_names(names: Iterable[Any]) -> tuple[str, ...]:
     return tuple(checked)
 
 
-def _read_id(key: str) -> int:
-    if not _INTEGER.fullmatch(key):
-        raise ValueError(f"names has the class id {key[:80]!r}; it must be an integer")
-    return int(key)
+def _read_integer(value: Any, name: str) -> int:
+    if not isinstance(value, str) or not _INTEGER.fullmatch(value):
+        raise ValueError(f"{name} is {str(value)[:80]!r}; it must be an integer")
+    return int(value)
 
 
 def _read_count(content: dict[str, Any], key: str) -> int | None:
     value = content.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not _INTEGER.fullmatch(value):
-        raise ValueError(f"{key} is {str(value)[:80]!r}; it must be an integer")
-    return int(value)
+    return None if value is None else _read_integer(value, key)
 
 
 def _read_paths(key: str, value: Any) -> tuple[str, ...]:

@@ -2,20 +2,31 @@
 
 import os
 import posixpath
-from typing import Iterator, NamedTuple, Sequence
+from typing import Iterable, Iterator, NamedTuple
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.annotations.image_places import is_folder, portable
 from beam_pipelines.sources.files.file_listing import FileListing, join
-from beam_pipelines.sources.files.roots import OutsideError, Root
-from beam_pipelines.sources.formats.yolo.dataset_file import DARKNET_END, YAML_ENDS, DatasetFile, read_dataset_file, read_names_file
-from beam_pipelines.sources.formats.yolo.image_groups import ImageGroup, find_path, find_stated_groups
 from beam_pipelines.sources.files.label_files import read_head
+from beam_pipelines.sources.files.roots import OutsideError, Root
+from beam_pipelines.sources.formats.yolo.dataset_file import DARKNET_END, DATASET_ENDS, DatasetFile, read_dataset_file, read_names_file
 from beam_pipelines.storage.files import files_at, is_remote
 
-DATASET_ENDS = (*YAML_ENDS, DARKNET_END)
 _USUAL = ("data.yaml", "dataset.yaml", "obj.data")
 NAMES_FILES = ("classes.txt", "obj.names", "_darknet.labels")
+
+
+class StatedImages(NamedTuple):
+    """An image folder, or a list file with the paths of images, that a dataset file names.
+
+    Attributes:
+        path: The path of the image folder or the list file, relative to the root.
+        split: The split of the images.
+    """
+
+    path: str
+    split: str
 
 
 class Dataset(NamedTuple):
@@ -25,15 +36,15 @@ class Dataset(NamedTuple):
         root: The root of the source.
         file: The content of the dataset file. Its fields are empty if there is no dataset file.
         folder: The folder, relative to the root, in which the paths of the dataset file start.
-        groups: The image folders and list files that the dataset file names; None if it names none.
+        images: The image folders and list files that the dataset file names; empty if it names none.
         messages: Messages for the user about detected or skipped paths.
     """
 
     root: Root
     file: DatasetFile
-    folder: str
-    groups: list[ImageGroup] | None
-    messages: list[str]
+    folder: str = ""
+    images: tuple[StatedImages, ...] = ()
+    messages: tuple[str, ...] = ()
 
 
 def find_dataset(config: PrepareConfig) -> Dataset:
@@ -55,21 +66,24 @@ def find_dataset(config: PrepareConfig) -> Dataset:
     root = Root(image_root or folder, config.follow_links)
     name = posixpath.basename(path) if is_file else _find_file(root, FileListing(root, config.ignore))
     if not name:
-        return Dataset(root, DatasetFile(""), "", None, [])
+        return Dataset(root, DatasetFile(""))
     file = read_dataset_file(f"{folder}/{name}")
     if not file.splits:
-        return Dataset(root, file, "", None, [])
+        return Dataset(root, file)
     places = [(root, "")] if image_root else [*_stated_place(root, file, is_file), (root, "")]
     first = next(paths[0] for paths in file.splits.values())
     fitting = (place for place in places if find_path(place[0], first, place[1], may_shorten=file.is_darknet) is not None)
     used, base = next(fitting, places[-1])
-    messages = []
+    dataset = Dataset(used, file, base, messages=tuple(_describe_place(root, file, used, base, bool(image_root))))
+    searched = " or ".join(printable(join(place.path, inner)) for place, inner in places)
+    return _find_images(dataset, searched, f"{folder}/{name}")
+
+
+def _describe_place(root: Root, file: DatasetFile, used: Root, base: str, has_image_root: bool) -> Iterator[str]:
     if used is not root:
-        messages.append(f"the images are below its path {printable(used.path)}")
-    elif not image_root and not base and _states_other_folder(root, file):
-        messages.append(f"its path {printable(file.path)!r} does not contain the images, so its own folder is used")
-    groups, others = find_stated_groups(used, FileListing(used, config.ignore), file, base)
-    return Dataset(used, file, base, groups, [*messages, *others])
+        yield f"the images are below its path {printable(used.path)}"
+    elif not has_image_root and not base and _states_other_folder(root, file):
+        yield f"its path {printable(file.path)!r} does not contain the images, so its own folder is used"
 
 
 def _states_other_folder(root: Root, file: DatasetFile) -> bool:
@@ -96,6 +110,63 @@ def _stated_place(root: Root, file: DatasetFile, is_file: bool) -> Iterator[tupl
             yield Root(os.path.join(root.path, file.path), root.follows_links), ""
 
 
+def _find_images(dataset: Dataset, searched: str, file_path: str) -> Dataset:
+    """Adds the image folders and list files that the dataset file names, and messages about paths that are skipped.
+
+    Args:
+        dataset: The dataset.
+        searched: The folders that were searched, for the message about images that do not exist.
+        file_path: The path of the dataset file.
+
+    Raises:
+        UserError: A path does not exist, or leads outside the root.
+    """
+    file, splits, messages = dataset.file, {}, list(dataset.messages)
+    for split, path in ((split, path) for split, paths in file.splits.items() for path in paths):
+        place = find_path(dataset.root, path, dataset.folder, may_shorten=file.is_darknet)
+        if place is None and split != "test":
+            raise UserError(
+                f"{printable(file.name)}: the {split} images are in {printable(path)!r}, which does not exist in {searched}. Correct "
+                f"the path, or pass --input={printable(file_path)} --image_root=FOLDER with the folder that contains {printable(path)!r}."
+            )
+        if place is None:  # Roboflow writes this path even if there are no test images.
+            messages.append(f"the test images {printable(path)!r} do not exist")
+        elif place in splits:
+            messages.append(f"the {split} images {printable(path)!r} are also the {splits[place]} images, and only read as these")
+        else:
+            splits[place] = split
+    return dataset._replace(images=tuple(StatedImages(*item) for item in splits.items()), messages=tuple(messages))
+
+
+def find_path(root: Root, path: str, folder: str, may_shorten: bool = False) -> str | None:
+    """Resolves a path in a dataset file to the path of a file or folder relative to the root. Returns None if it does not
+    exist.
+
+    Args:
+        root: The root of the source.
+        path: The path as written in the file.
+        folder: The folder that the path is relative to.
+        may_shorten: Whether to also try the path without its leading folders, because Darknet's paths begin with the
+            folder in which Darknet runs. Absolute paths and paths that begin with `..` are always shortened, because they
+            are often from another machine, or relative to a subfolder.
+    """
+    path = portable(path)
+    parts = (path.rstrip("/") or path).split("/")
+    is_absolute = parts[0] == "" or parts[0][1:] == ":"
+    for num in range(len(parts) if may_shorten or is_absolute or parts[0] == ".." else 1):
+        rest = "/".join(parts[num:])
+        candidate = posixpath.normpath(rest if is_absolute and not num else join(folder, rest))
+        if candidate == ".":
+            return ""
+        try:
+            candidate = root.relative(candidate)
+        except OutsideError:
+            continue
+        if files_at(root.path).exists(f"{root.path}/{candidate}") or is_folder(f"{root.path}/{candidate}"):
+            return candidate
+    return None
+
+
 def _find_file(root: Root, files: FileListing) -> str:
     """Returns the name of the only dataset file in the root, or "". Raises `UserError` if there are several."""
     for name in _USUAL:
@@ -117,8 +188,12 @@ def is_dataset_head(name: str, head: bytes) -> bool:
     return bool(keys & {"names", "nc", "classes"} and keys & {"train", "val", "valid"})
 
 
-def find_names_file(dataset: Dataset, groups: Sequence[ImageGroup]) -> str:
+def find_names_file(dataset: Dataset, label_folders: Iterable[str]) -> str:
     """Returns the path of the file with the class names, relative to the root, or "" if there is none.
+
+    Args:
+        dataset: The dataset.
+        label_folders: The folders with label files. The folders above them are also searched.
 
     Raises:
         UserError: The dataset file names a file that does not exist, or folders have different class names.
@@ -132,19 +207,19 @@ def find_names_file(dataset: Dataset, groups: Sequence[ImageGroup]) -> str:
             raise UserError(f"{printable(dataset.file.name)}: names is {printable(stated)!r}, which does not exist below {printable(root.path)}.")
         return place
     folders = [""]
-    for group in groups:
-        parts = group.labels.split("/")
+    for labels in label_folders:
+        parts = labels.split("/")
         folders += ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
-    paths = (join(folder, name) for folder in dict.fromkeys(folders) for name in NAMES_FILES)
-    found = [path for path in (_find_file_at(root, path) for path in paths) if path]
-    names = [read_names_file(f"{root.path}/{path}") for path in found]
-    for path, others in zip(found, names):
-        if others != names[0]:
+    paths = (_find_file_at(root, join(folder, name)) for folder in dict.fromkeys(folders) for name in NAMES_FILES)
+    names = {path: read_names_file(f"{root.path}/{path}") for path in filter(None, paths)}
+    first = next(iter(names), "")
+    for path, others in names.items():
+        if others != names[first]:
             raise UserError(
-                f"--input={root.path}: {printable(found[0])} and {printable(path)} have different class names. Remove one of them, or "
+                f"--input={root.path}: {printable(first)} and {printable(path)} have different class names. Remove one of them, or "
                 "write a data.yaml with all names."
             )
-    return found[0] if found else ""
+    return first
 
 
 def _find_file_at(root: Root, path: str) -> str:

@@ -1,40 +1,38 @@
 """Source `yolo`: boxes, keypoints and, optionally, masks from YOLO's label files, with one text file per image.
 
 Images are in folders, or their paths are in list files. The name of an image determines the name of its label file.
-Each listing task has up to 500 images, because the label file of each image has to be opened. From an object store, 32
-label files are read concurrently. Dividing an image folder into tasks keeps the file names of the image and label
-folders in memory, about 600 bytes per image. List files are not read into memory as a whole.
+Images without a label file have no objects. List files are not read into memory as a whole.
 """
 
-import itertools
 import json
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import OBJECT_LABEL
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.parallel.read_ahead import read_ahead
-from beam_pipelines.sources.annotations.object_features import object_features
-from beam_pipelines.sources.files.file_listing import FileListing
-from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.roots import OutsideError
-from beam_pipelines.sources.files.sizes import find_sizes
-from beam_pipelines.sources.formats.yolo.dataset_file import read_names_file
-from beam_pipelines.sources.formats.yolo.find_dataset import find_dataset, find_names_file
-from beam_pipelines.sources.formats.yolo.image_groups import find_groups
-from beam_pipelines.sources.formats.yolo.label_lines import MAX_LABEL_BYTES, LineFormat, parse_labels
-from beam_pipelines.sources.formats.yolo.list_files import ListChunk, divide_list, read_chunk
-from beam_pipelines.sources.formats.yolo.match_labels import LabeledImage, match_labels
-from beam_pipelines.sources.formats.yolo.recognise import recognise_yolo
-from beam_pipelines.sources.input_names import InputNames, Recognition
-from beam_pipelines.sources.source import Source
-from beam_pipelines.storage.files import files_at, is_remote
-from beam_pipelines.storage.input_errors import describe_fact
-from tf_input.dataset_format import MASK, OBJECTS
+from beam_pipelines.sources.annotations.annotation_source import Annotation
+from beam_pipelines.sources.annotations.image_places import is_folder
+from beam_pipelines.sources.annotations.paired_files import Pair, PairedFolders, find_group
+from beam_pipelines.sources.annotations.paired_source import PairedSource
+from beam_pipelines.sources.annotations.shapes import Shape
+from beam_pipelines.sources.files.embedded_images import Embedded
+from beam_pipelines.sources.files.file_listing import FileListing, join, matches
+from beam_pipelines.sources.files.label_files import YOLO_LABELS, recognise
+from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS
+from beam_pipelines.sources.files.roots import OutsideError, Root
+from beam_pipelines.sources.formats.yolo.dataset_file import DATASET_ENDS, read_names_file
+from beam_pipelines.sources.formats.yolo.find_dataset import NAMES_FILES, find_dataset, find_names_file, is_dataset_head
+from beam_pipelines.sources.formats.yolo.label_lines import LineFormat, read_line
+from beam_pipelines.sources.formats.yolo.list_files import ListChunk, divide_list, label_folder, read_chunk
+from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
+from beam_pipelines.storage.files import is_remote
 
-PART_FILES = 500
+# The split for each list file in the root of a dataset without a dataset file.
+_LISTS = {"train.txt": "train", "val.txt": "validation", "valid.txt": "validation", "test.txt": "test"}
+_NUM_PROBED = 20  # number of label files to read, because label files of images without objects are empty
 _NO_LABELS = "images have no label file, and are read as images without objects."
 _NO_NAMES = (
     "images have objects, but the dataset has no class names, so the class names are the ids. To give the names, pass the "
@@ -43,14 +41,8 @@ _NO_NAMES = (
 _DUPLICATES = "lines of label files repeat an earlier line of the same file, and are left out."
 
 
-class Yolo(Source):
-    """Lists the images of a YOLO dataset with their objects.
-
-    Args:
-        config: The options of the source.
-        with_sizes: Whether to find each image's size in bytes. On a local disk, this requires a system call per image.
-        spool_directory: Not used, because this source writes no temporary files.
-    """
+class Yolo(PairedSource):
+    """Lists the images of a YOLO dataset with their objects."""
 
     kind = SourceKind(
         name="yolo",
@@ -58,147 +50,137 @@ class Yolo(Source):
         options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
         synonyms=("ultralytics", "darknet", "yolov5", "yolov8", "yolo11"),
     )
-
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config)
-        source = config.source
-        self._has_objects = source.labels is None
-        if source.has_masks and not self._has_objects:
-            raise UserError("--masks and --label=none exclude each other. Omit one of them.")
-        self._dataset = find_dataset(config)
-        keypoints = self._dataset.file.keypoints
-        if source.has_masks and keypoints:
-            raise UserError(f"--masks: needs polygons, but {printable(self._dataset.file.name)} has kpt_shape. Omit one of them.")
-        if self._has_objects:
-            self.features = (*object_features({}, source.has_masks), *((keypoints,) if keypoints else ()))
-            self.targets = (OBJECTS, MASK) if source.has_masks else (OBJECTS,)
-        self._root = self._dataset.root
-        self.root = self._root.path
-        self.detected = "; ".join(f"{printable(self._dataset.file.name)}: {message}" for message in self._dataset.messages)
-        self._files = files_at(self.root)
-        self._config = config
-        self._with_sizes = with_sizes
-        self._names: dict[str, tuple[str, ...]] = {}  # names file -> class names
-        self._known_names: tuple[str, ...] = ()
-        self._has_names = True
+    extensions, folders, file_kind = (".txt",), ("labels", "label"), "label file"
+    other_files = frozenset((*NAMES_FILES, *_LISTS, "predefined_classes.txt"))
+    is_optional, is_relative = True, True
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
         """Recognises dataset files, and label files in folders with the usual names or beside images."""
-        return recognise_yolo(names)
+        if not names.is_folder:
+            is_dataset = names.name.lower().endswith(DATASET_ENDS) and is_dataset_head(names.name, names.head())
+            return Recognition(names.name, Certainty.MARKER) if is_dataset else None
+        for name in names.files:
+            is_dataset = name.lower().endswith(DATASET_ENDS) and is_dataset_head(name, names.head(name))
+            if is_dataset and not _has_class_folders(names):
+                return Recognition(name, Certainty.MARKER)
+        for folder in (names, *names.below):
+            for labels in _label_folders(folder):
+                for name in [name for name in labels.files if name.lower().endswith(cls.extensions)][:_NUM_PROBED]:
+                    known = recognise(f"{labels.path}/{name}")
+                    if known and known.name == YOLO_LABELS:
+                        return Recognition(f"{labels.name}/{name}", Certainty.MARKER)
+        return None
+
+    def _find_root(self) -> Root:
+        self._dataset = find_dataset(self._config)
+        self.detected = "; ".join(f"{printable(self._dataset.file.name)}: {message}" for message in self._dataset.messages)
+        self._names: dict[str, tuple[str, ...]] = {}  # names file -> class names
+        self._form = LineFormat(())
+        self._has_names = True
+        return self._dataset.root
+
+    def _set_targets(self, labels: Sequence[Column] | None) -> None:
+        super()._set_targets(labels)
+        keypoints = self._dataset.file.keypoints
+        if self._config.source.has_masks and keypoints:
+            raise UserError(f"--masks: needs polygons, but {printable(self._dataset.file.name)} has kpt_shape. Omit one of them.")
+        if self._has_objects and keypoints:
+            self.features = (*self.features, keypoints)
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns the class names in the order of the class ids, or an empty dict if they are unknown."""
-        return {OBJECT_LABEL: self._known_names} if self._has_objects and self._known_names else {}
+        return {OBJECT_LABEL: tuple(self._form.names)} if self._has_objects and self._form.names else {}
 
     def parts(self) -> list[str]:
         """Returns listing tasks as JSON strings. A task contains images with their label files, or a chunk of a list
         file.
 
         Raises:
-            UserError: There are no images or no label files, or a folder or list file does not exist.
+            UserError: There are no label files, or a folder or list file does not exist.
         """
-        files = FileListing(self._root, self._config.ignore, self._with_sizes)
-        groups = self._dataset.groups
-        if groups is None:
-            groups = find_groups(self._root, files, self._config.split_folders)
-        names_file = find_names_file(self._dataset, groups) if self._has_objects else ""
+        tasks = self._tasks()
+        names_file = find_names_file(self._dataset, self._searched) if self._has_objects else ""
         self._class_names(names_file)
-        tasks: list[dict[str, Any]] = []
-        has_labels = not self._has_objects or any(group.is_list for group in groups)
-        for group in groups:
-            split = None if self._config.split_folders is False else group.split
-            if group.is_list:
-                tasks += ({"chunk": chunk, "split": split} for chunk in divide_list(self._root, group, PART_FILES))
-                continue
-            num_ignored = files.num_ignored
-            matched = match_labels(files, group)
-            has_labels = has_labels or matched.num_labels > 0
-            images = iter(matched.images)
-            tasks += ({"images": batch, "split": split} for batch in iter(lambda: list(itertools.islice(images, PART_FILES)), []))
-            rejected = iter(matched.dead_letters)
-            tasks += ({"rejected": batch} for batch in iter(lambda: list(itertools.islice(rejected, PART_FILES)), []))
-            tasks.append({"num_ignored": files.num_ignored - num_ignored + matched.num_ignored})
-        if not any("images" in task or "chunk" in task for task in tasks):
-            raise UserError(f"--input={self._config.input}: contains no image. Put images in images/ and label files in labels/.")
-        if not has_labels:
-            raise UserError(
-                f"--input={self._config.input}: contains no label file. Put the label file of images/1.jpg in labels/1.txt, or pass "
-                "--label=none to read only the images. For class folders, use --source=image_folder."
-            )
         return [json.dumps({"names": names_file, **task}) for task in tasks]
+
+    def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
+        self._lists = [(images.path, images.split) for images in self._dataset.images if images.path.lower().endswith(self.extensions)]
+        groups, left_out = [], []
+        if self._dataset.images:
+            groups = [self._make_group(files, path, split) for path, split in self._dataset.images if (path, split) not in self._lists]
+        elif find_group(files, self, "") is None:
+            lists = {name: split for name, split in _LISTS.items() if name in files.top_level()[1]}
+            known = {name: recognise(f"{self.root}/{name}") for name in lists}
+            self._lists = [(name, split) for name, split in lists.items() if known[name] and known[name].name == "a list of images"]
+        if not self._dataset.images and not self._lists:
+            groups, left_out = super()._find_groups(files)
+        self._searched = [group.annotations for group in groups]
+        if self._config.split_folders is False:
+            groups = [group._replace(split=None) for group in groups]
+        return groups, left_out
+
+    def _make_group(self, files: FileListing, path: str, split: str) -> PairedFolders:
+        """Returns an image folder that a dataset file names, and its folder of label files."""
+        files.take_folder(path)
+        labels = label_folder(f"/{path}/").strip("/")
+        if labels == path:
+            return (find_group(files, self, path) or PairedFolders(path, path))._replace(split=split)
+        return PairedFolders(files.take_folder(labels) if is_folder(join(self.root, labels)) else path, path, split)
+
+    def _more_tasks(self) -> Iterator[dict[str, Any]]:
+        for path, split in self._lists:
+            for chunk in divide_list(self._root, path, self._dataset.folder):
+                yield {"chunk": chunk, "split": None if self._config.split_folders is False else split}
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one listing task from `parts`."""
-        task = json.loads(part)
-        self.num_ignored += task.get("num_ignored", 0)
-        self._known_names = self._class_names(task["names"])
-        self._has_names = bool(task["names"] or self._dataset.file.names or self._config.source.names_of(OBJECT_LABEL))
-        yield from (DeadLetter(*letter) for letter in task.get("rejected", ()))
-        images = [LabeledImage(*row) for row in task.get("images", ())]
-        for listed in read_chunk(self._root, self._config.ignore, ListChunk(*task["chunk"])) if "chunk" in task else ():
-            if isinstance(listed, LabeledImage):
-                images.append(listed)
-            elif isinstance(listed, DeadLetter):
-                yield listed
-            else:
-                self.num_ignored += 1
-        yield from self._list_images(images, task.get("split"))
-
-    def _list_images(self, images: Sequence[LabeledImage], split: str | None) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the inputs for images with their label files."""
-        sizes = self._find_sizes(images)
-        labels = self._read_all([image.label for image in images]) if self._has_objects else itertools.repeat(None)
-        for image, data in zip(images, labels):
-            try:
-                values = self._values(data) if self._has_objects else None
-            except InvalidInput as error:
-                yield DeadLetter.of(image.path, InvalidInput(error.reason, f"{printable(image.label)}: {error}"))
-                continue
-            yield InputRecord(nfc(image.path), image.path, "", split, sizes.get(image.path, image.num_bytes), values=values)
-
-    def _find_sizes(self, images: Sequence[LabeledImage]) -> dict[str, int]:
-        """Returns the sizes of the images that were listed without a size, in bytes."""
-        return find_sizes(self.root, [image.path for image in images if not image.num_bytes]) if self._with_sizes else {}
-
-    def _values(self, data: bytes | None | InvalidInput) -> dict[str, Any]:
-        if isinstance(data, InvalidInput):
-            raise data
-        if data is None:
-            self._note(_NO_LABELS)
-        source, keypoints = self._config.source, self._dataset.file.keypoints
+        names_file = json.loads(part)["names"]
+        keypoints, source = self._dataset.file.keypoints, self._config.source
         points = keypoints.shape[1:] if keypoints else None
-        labels = parse_labels(data or b"", LineFormat(self._known_names, points, source.has_masks, source.bad_boxes == "clip"))
-        if labels.objects.labels and not self._has_names:
-            self._note(_NO_NAMES)
-        if labels.num_duplicates:
-            self._note(_DUPLICATES, labels.num_duplicates)
-        return {OBJECTS: labels.objects, **({MASK: labels.regions} if source.has_masks else {})}
+        self._form = LineFormat(self._class_names(names_file), points, source.has_masks, source.bad_boxes == "clip")
+        self._has_names = bool(names_file or self._dataset.file.names or self._label_names)
+        return super().list(part)
 
-    def _note(self, fact: str, num: int = 1) -> None:
-        self.noted[fact] = self.noted.get(fact, 0) + num
-
-    def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | None | InvalidInput]:
-        """Yields the contents of label files in order. Files in an object store are read concurrently."""
-        if is_remote(self.root):
-            return read_ahead(
-                self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0
-            )
-        return map(self._read, paths)
+    def _list_task(self, task: Mapping[str, Any]) -> Iterator[InputRecord | DeadLetter | Embedded]:
+        pairs: list[Pair] = []
+        for listed in read_chunk(self._root, ListChunk(*task["chunk"]), task["split"]) if "chunk" in task else ():
+            if isinstance(listed, DeadLetter):
+                yield listed
+            elif matches(listed.image, self._config.ignore):
+                self.num_ignored += 1
+            else:
+                pairs.append(listed)
+        yield from self._list_pairs(pairs)
+        yield from super()._list_task(task)
 
     def _read(self, path: str) -> bytes | None | InvalidInput:
         """Returns the content of a label file, or None if it does not exist."""
-        if not path:
-            return None
         try:
-            path = f"{self.root}/{self._root.relative(path)}"
-            return self._files.read_range(path, 0, MAX_LABEL_BYTES + 1)
+            return super()._read(self._root.relative(path)) if path else None
         except OutsideError as error:
             return InvalidInput("outside", str(error))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            return InvalidInput("unreadable", f"cannot be read: {describe_fact(error, path)}")
+
+    def _parse(self, data: bytes | None | InvalidInput) -> Annotation:
+        if data is None:
+            self._note(_NO_LABELS)
+        return super()._parse(b"" if data is None else data)
+
+    def parse(self, data: bytes) -> Annotation:
+        """Parses a label file. Raises `InvalidInput` if a line is invalid."""
+        try:
+            lines = data.decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise InvalidInput("not_utf8", f"not valid UTF-8 at byte {error.start}") from None
+        shapes = self._read_shapes(lines, lambda line: read_line(line, self._form), "line")
+        distinct: dict[tuple[Any, ...], Shape] = {}
+        for shape in shapes:
+            distinct.setdefault(_identity(shape), shape)
+        if len(distinct) < len(shapes):
+            self._note(_DUPLICATES, len(shapes) - len(distinct))
+        if shapes and not self._has_names:
+            self._note(_NO_NAMES)
+        return self._make_annotation("", list(distinct.values()), None)
 
     def _class_names(self, names_file: str) -> tuple[str, ...]:
         """Returns the class names in the order of the class ids, or an empty tuple if the class names are unknown.
@@ -215,11 +197,14 @@ class Yolo(Source):
                     "Correct one of them."
                 )
             names = names or tuple(map(str, range(file.num_classes or 0)))
-            given = self._config.source.names_of(OBJECT_LABEL)
-            if given and names:
-                _check_given(given, names)
-            self._names[names_file] = given or names
+            if self._label_names and names:
+                _check_given(self._label_names, names)
+            self._names[names_file] = tuple(self._label_names) or names
         return self._names[names_file]
+
+
+def _identity(shape: Shape) -> tuple[Any, ...]:
+    return shape.label, shape.outline.box, *map(tuple, shape.outline.region), shape.points
 
 
 def _check_given(given: Sequence[str], names: Sequence[str]) -> None:
@@ -232,3 +217,22 @@ def _check_given(given: Sequence[str], names: Sequence[str]) -> None:
                 f"--label_names: class {number} is {printable(name)!r}, but the dataset calls it {printable(names[number])!r}, and class "
                 f"{names.index(name)} {printable(name)!r}. Give the names in the order of the class ids, or omit --label_names."
             )
+
+
+def _has_class_folders(names: InputNames) -> bool:
+    """Returns whether a split folder contains only class folders, as in Ultralytics' classification datasets."""
+    split = names.folder("train", "val", "valid", "test")
+    return bool(split and split.folders and not split.has_images and not split.folder(*IMAGE_FOLDERS, *Yolo.folders))
+
+
+def _label_folders(folder: InputNames) -> Iterator[InputNames]:
+    """Yields the folders that may contain label files: `labels`, the first folder in `labels`, and folders with images."""
+    labels = folder.folder(*Yolo.folders)
+    if labels and (folder.folder(*IMAGE_FOLDERS) or folder.has_images):
+        yield labels
+        if labels.folders:
+            yield labels.folder(labels.folders[0].lower())
+    if folder.has_images:
+        yield folder
+    elif folder.folders and not is_remote(folder.path):  # In an object store, listing a large folder takes minutes.
+        yield folder.folder(folder.folders[0].lower())
