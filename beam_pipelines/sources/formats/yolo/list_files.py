@@ -7,7 +7,7 @@ from all lines.
 
 import itertools
 import posixpath
-from typing import BinaryIO, Iterator, NamedTuple, Sequence
+from typing import BinaryIO, Iterable, Iterator, NamedTuple, Sequence
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import InvalidInput, UserError, printable
@@ -20,6 +20,7 @@ from beam_pipelines.storage.files import files_at, open_file
 from beam_pipelines.storage.input_errors import read_errors
 
 _MAX_LINE_BYTES = 1 << 14
+_NUM_PROBED = 5
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -57,11 +58,16 @@ def divide_list(root: Root, path: str, folder: str) -> Iterator[ListChunk]:
         file.seek(offset)
         lines, number, place = _read_lines(file, path), 1, None
         while chunk := list(itertools.islice(lines, paired_source.PART_FILES)):
-            stated = list(filter(None, map(_decode, chunk)))
-            place = place or find_place(root, dict.fromkeys((folder, posixpath.dirname(path))), stated) or ImagePlace(folder)
+            place = place or _find_place(root, (folder, posixpath.dirname(path)), filter(None, map(_decode, chunk)))
             num_bytes = sum(map(len, chunk))
             yield ListChunk(path, offset, num_bytes, number, place)
             offset, number = offset + num_bytes, number + len(chunk)
+
+
+def _find_place(root: Root, folders: tuple[str, str], paths: Iterable[str]) -> ImagePlace:
+    """Returns the place of the first of the first paths that exists."""
+    places = (find_place(root, dict.fromkeys(folders), [path]) for path in itertools.islice(paths, _NUM_PROBED))
+    return next(filter(None, places), ImagePlace(folders[0]))
 
 
 def _read_lines(file: BinaryIO, path: str) -> Iterator[bytes]:
