@@ -17,7 +17,17 @@ from types import ModuleType
 from typing import Any, Iterator, NoReturn
 
 from beam_pipelines import log
+from beam_pipelines.config.analyze_config import AnalyzeConfig
+from beam_pipelines.config.dataset_configs import BenchmarkConfig, InspectConfig, ReportConfig, StatusConfig
+from beam_pipelines.config.export_config import ExportConfig
+from beam_pipelines.config.launch_options import LaunchOptions
+from beam_pipelines.config.leaks_config import LeaksConfig
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.quality_config import QualityConfig
+from beam_pipelines.config.repair_config import RepairConfig
+from beam_pipelines.config.transform_config import TransformConfig
+from beam_pipelines.config.verify_config import VerifyConfig
+from beam_pipelines.config.which_config import WhichConfig
 from beam_pipelines.errors import (
     DataError,
     RunError,
@@ -31,22 +41,11 @@ from beam_pipelines.errors import (
     reading_error,
 )
 from beam_pipelines.lean import without_optional_parts
-from beam_pipelines.options.analyze_arguments import make_analyze_config
-from beam_pipelines.options.arguments import make_parser, option_names, parser_of
-from beam_pipelines.options.export_arguments import make_export_config
-from beam_pipelines.options.inspect_arguments import inspect_options
-from beam_pipelines.options.leaks_arguments import make_leaks_config
-from beam_pipelines.options.log_arguments import error_file
-from beam_pipelines.options.option_values import parse_directory
-from beam_pipelines.options.prepare_arguments import make_config, make_resume_policy
-from beam_pipelines.options.quality_arguments import make_quality_config
-from beam_pipelines.options.repair_arguments import make_repair_config
-from beam_pipelines.options.transform_arguments import make_transform_config
-from beam_pipelines.options.verify_arguments import make_verify_config
-from beam_pipelines.options.which_arguments import training_options
+from beam_pipelines.options.arguments import WITHOUT_BEAM, error_file, make_parser, option_names, parser_of, read
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.worker_processes import worker_processes
 from beam_pipelines.publish.output_directory import check_paths
+from beam_pipelines.publish.resumable_run import ResumePolicy
 from beam_pipelines.publish.status import describe_status, find_status
 from beam_pipelines.publish.written_dataset import check_names, open_dataset
 from beam_pipelines.quiet import import_quietly
@@ -80,13 +79,12 @@ def main(argv: list[str] | None = None) -> int:
     interrupts.set_reporter(log_interrupt)
     try:
         log.clear_error(error_json)
-        parser = make_parser()
         if "_ARGCOMPLETE" in os.environ:  # A shell requests completions.
-            importlib.import_module("argcomplete").autocomplete(parser)
-        arguments, others = parser.parse_known_args(argv)
-        log.set_format(arguments.log_format, quiet=getattr(arguments, "quiet", False))
-        progress.set_display(getattr(arguments, "progress", "auto"))
-        if arguments.command in ("benchmark", "which", "inspect") and others:
+            importlib.import_module("argcomplete").autocomplete(make_parser())
+        arguments, others = make_parser(argv).parse_known_args(argv)
+        log.set_format(arguments.log_format, quiet=bool(getattr(arguments, "quiet", False)))
+        progress.set_display(getattr(arguments, "progress", None) or "auto")
+        if arguments.command in WITHOUT_BEAM and others:
             parser_of(arguments.command).reject_unknown(others)
         _COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
@@ -114,24 +112,25 @@ def main(argv: list[str] | None = None) -> int:
 
 def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill prepare`: writes a dataset, or prints an estimate with `--estimate`."""
-    beam_flags = [*beam_flags, f"--store_timeout={arguments.store_timeout}"]
-    if any("://" in location for location in (*arguments.label_names, arguments.label_names_from or "")):
-        _use_for_stores(beam_flags, "prepare")  # `make_config` reads files.
-    config = make_config(arguments)
-    if arguments.estimate:
+    launch = read(LaunchOptions, arguments)
+    beam_flags = [*beam_flags, f"--store_timeout={launch.store_timeout}"]
+    if any("://" in location for location in (*(arguments.label_names or ()), arguments.label_names_from or "")):
+        _use_for_stores(beam_flags, "prepare")  # Reading the options reads these files.
+    config = read(PrepareConfig, arguments)
+    if launch.estimate:
         _print(estimate(config, beam_flags))
         return
     if not is_remote(config.input) and not is_remote(config.output):
-        check_paths(config, arguments.overwrite, make_resume_policy(arguments))
+        check_paths(config, launch.overwrite, ResumePolicy.of(launch))
         _import_and_start_workers("launch", beam_flags, config.source.image_root, config.splits_from)
 
     job = _import("launch").run_prepare(
         config,
         _pipeline_options(beam_flags, "prepare"),
-        overwrite=arguments.overwrite,
-        resume_policy=make_resume_policy(arguments),
-        shared_filesystem=arguments.shared_filesystem,
-        wait=arguments.wait,
+        overwrite=launch.overwrite,
+        resume_policy=ResumePolicy.of(launch),
+        shared_filesystem=launch.shared_filesystem,
+        wait=launch.wait,
     )
     if job:
         _print(job)
@@ -162,7 +161,7 @@ def _import_and_start_workers(name: str, beam_flags: list[str], *paths: str | No
 
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill analyze`: writes the TensorFlow Transform graph of a dataset."""
-    config = make_analyze_config(arguments)
+    config = read(AnalyzeConfig, arguments)
     check_analysis(config)
     options = _pipeline_options(beam_flags, "analyze")
     _report(_import("transform.analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
@@ -170,14 +169,14 @@ def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill transform`: applies the graph of `recordmill analyze` and writes the result as a dataset."""
-    config = make_transform_config(arguments)
+    config = read(TransformConfig, arguments)
     make_job(config)  # Reports errors before Beam is imported.
     _report(_import("transform.run_transform").run_transform(config, _pipeline_options(beam_flags, "transform")))
 
 
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill repair`: rebuilds the corrupt shards of a dataset and prints which files were repaired."""
-    config = make_repair_config(arguments)
+    config = read(RepairConfig, arguments)
     if beam_flags:  # Options for object stores.
         _use_for_stores(beam_flags, "repair")
     for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # A slow import of pyarrow.
@@ -191,12 +190,12 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     Raises:
         ProblemsFound: A file is corrupt.
     """
-    config = make_verify_config(arguments)
+    config = read(VerifyConfig, arguments)
     if not config.is_quick and not is_remote(config.directory) and os.path.exists(f"{config.directory}/{MANIFEST}"):
         _import_and_start_workers("verify.verify", beam_flags, config.report)
     module = _import("verify.verify")
     report = module.run_verify(config, _pipeline_options(beam_flags, "verify"))
-    _print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe())
+    _print(json.dumps(report.to_json(), indent=1) if config.as_json else report.describe())
     if config.report:  # Written last, because writing may fail.
         module.write_report(report, config.report)
     if report.problems:
@@ -205,8 +204,8 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill report`: writes the HTML report of a dataset and prints its path."""
-    directory = parse_directory("OUT", arguments.directory)
-    page = None if arguments.page is None else parse_directory("--page", arguments.page)
+    config = read(ReportConfig, arguments)
+    directory = config.directory
     if beam_flags:
         _use_for_stores(beam_flags, "report")
     try:
@@ -215,7 +214,7 @@ def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
     check_names(directory, manifest)
     module = importlib.import_module("beam_pipelines.report.write_report")  # A slow import of pyarrow.
-    _print(module.run_report(directory, manifest, page))
+    _print(module.run_report(directory, manifest, config.page))
 
 
 def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
@@ -224,19 +223,19 @@ def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     Raises:
         ProblemsFound: A leak was found.
     """
-    config = make_leaks_config(arguments)
+    config = read(LeaksConfig, arguments)
     if beam_flags:  # Options for object stores.
         _use_for_stores(beam_flags, "leaks")
     module = importlib.import_module("beam_pipelines.leaks.leaks")  # A slow import of pyarrow.
     found_leaks = module.run_leaks(config)
-    _print(json.dumps(found_leaks, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(found_leaks))
+    _print(json.dumps(found_leaks, indent=1, ensure_ascii=False) if config.as_json else module.describe_leaks(found_leaks))
     if error := module.failure(config, found_leaks):
         raise error
 
 
 def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill export`: writes a dataset in another format."""
-    config = make_export_config(arguments)
+    config = read(ExportConfig, arguments)
     if not any_remote(config.directory, config.output):
         importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # Reports errors early.
     _report(_import("export.export").run_export(config, _pipeline_options(beam_flags, "export")))
@@ -244,7 +243,7 @@ def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill quality`: prints how well TFRecord files are shuffled, and writes a plot with `--plot`."""
-    config = make_quality_config(arguments)
+    config = read(QualityConfig, arguments)
     if beam_flags:
         _use_for_stores(beam_flags, "quality")
     module = importlib.import_module("beam_pipelines.quality.quality")  # A slow import of pyarrow.
@@ -253,7 +252,7 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     qualities = [module.find_quality(path, config.label, **links) for path in config.paths]
     _print(
         json.dumps([quality_of_path.to_json() for quality_of_path in qualities], indent=1)
-        if arguments.json
+        if config.as_json
         else "\n\n".join(quality_of_path.describe() for quality_of_path in qualities)
     )
     if plot:
@@ -264,47 +263,41 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill status`: prints the state of an output directory."""
-    directory = parse_directory("OUT", arguments.directory)
+    config = read(StatusConfig, arguments)
     if beam_flags:
         _use_for_stores(beam_flags, "status")
-    run_status = find_status(directory)
-    _print(json.dumps(run_status, indent=1) if arguments.json else describe_status(run_status))
+    run_status = find_status(config.directory)
+    _print(json.dumps(run_status, indent=1) if config.as_json else describe_status(run_status))
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
     """Runs `recordmill benchmark`: measures the read speed of a dataset, and prints how to increase it."""
-    from tf_input.benchmark import (
-        benchmark,  # Imported here, because machines that write datasets may lack TensorFlow.
-    )
+    from tf_input.benchmark import benchmark  # Imported here, because machines that write datasets may lack TensorFlow.
 
-    options = {name: getattr(arguments, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
+    given = read(BenchmarkConfig, arguments)
+    options = {name: getattr(given, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
     with _reading():
         config = benchmark.ReadConfig(**{name: value for name, value in options.items() if value is not None}, seed=0)
-        benchmark.run(arguments.directory, arguments.split, config, arguments.seconds)
+        benchmark.run(given.directory, given.split, config, given.seconds)
 
 
 def which(arguments: argparse.Namespace, unused: list[str]) -> None:
     """Runs `recordmill which`: prints the examples in a given batch of a training run."""
-    options = training_options(arguments)
+    given = read(WhichConfig, arguments)
     from tf_input.training import which as past_batches
 
     with _reading():
-        batch_arguments = arguments.split, arguments.epoch, arguments.step, options, arguments.checkpoint
-        past_batches.run(
-            parse_directory("OUT", arguments.directory),
-            *batch_arguments,
-            open_fold=arguments.open_fold,
-            as_json=arguments.json,
-        )
+        batch_arguments = given.split, given.epoch, given.step, given.read_options(), given.checkpoint
+        past_batches.run(given.directory, *batch_arguments, open_fold=given.open_fold, as_json=given.as_json)
 
 
 def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
     """Runs `recordmill inspect`: prints the contents of a dataset."""
-    options = inspect_options(arguments)
+    given = read(InspectConfig, arguments)
     from tf_input.inspection import inspection
 
     with _reading():
-        inspection.run(parse_directory("OUT", arguments.directory), **options)
+        inspection.run(**vars(given))
 
 
 def _expand_home(match: re.Match[str]) -> str:

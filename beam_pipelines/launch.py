@@ -12,11 +12,12 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.runners.runner import PipelineResult
 
 from beam_pipelines import log
+from beam_pipelines.config.class_files import read_class_tables
+from beam_pipelines.config.option import texts
 from beam_pipelines.config.output_paths import PROGRESS
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.config.run_options import plain_options
-from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
+from beam_pipelines.elements.class_tables import describe_changes
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.estimate import describe_estimate, make_estimate
 from beam_pipelines.log import print_message
@@ -147,7 +148,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
     began = time.monotonic()
     if log.is_kept():
         name = engine.options.view_as(GoogleCloudOptions).job_name
-        print_message(f"run {job.run_id} to {printable(job.output)} on {engine.name}{name and f', job {name}' or ''}", options=plain_options(job))
+        print_message(f"run {job.run_id} to {printable(job.output)} on {engine.name}{name and f', job {name}' or ''}", options=texts(job))
     try:
         yield
     except BaseException:

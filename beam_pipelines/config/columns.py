@@ -85,6 +85,11 @@ class Column:
     shape: tuple[int | None, ...] = ()
     dtype: str = ""
 
+    def __str__(self) -> str:
+        inside = [self.dtype] * bool(self.dtype) + [str(side) if side else "?" * (self.kind == "tensor") for side in self.shape]
+        shape = f"[{','.join(inside)}]" if inside else ""  # "[]" for a list of any length
+        return f"{self.name}={','.join(self.names)}:{self.kind}{shape}"
+
     @property
     def is_list(self) -> bool:
         """Whether each value is a one-dimensional list of numbers or strings, and not an array or a tensor."""

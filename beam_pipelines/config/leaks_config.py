@@ -1,28 +1,39 @@
-"""The configuration of `recordmill leaks`."""
+"""The options of `recordmill leaks`."""
 
 import dataclasses
 
-from beam_pipelines.config.prepare_config import MAX_DUPLICATE_DISTANCE
-from beam_pipelines.errors import require
+from beam_pipelines.config.option import Options
+from beam_pipelines.config.shared_options import MAX_DUPLICATE_DISTANCE, as_json, duplicate_distance, follow_links, paths, split_folders
 
 
 @dataclasses.dataclass(frozen=True)
-class LeaksConfig:
-    """The configuration of `recordmill leaks`.
+class LeaksConfig(Options):
+    """Finds near-duplicate images and groups that are in several splits, and near-duplicates with different labels.
+    Near-duplicates include recompressed, resized, recolored and flipped copies. If the dataset was prepared with
+    --duplicates and without --exact_only, the command reads perceptual hashes from the catalogs. Otherwise it reads the
+    images. The data does not change.
 
-    Attributes:
-        datasets: Paths or URLs of Recordmill datasets, of other TFRecord files, or of folders of TFRecord files.
-        distance: The maximum number of differing bits, of 64, between perceptual hashes of near-duplicates.
-        follow_links: Whether to follow symbolic links to folders or to files outside the given folders.
-        split_folders: Whether files of other tools are named after splits. None detects split names.
-    """
+    The command also reads TFRecord files from other tools: a file, a folder or a pattern. Files whose names differ only
+    in the shard number (NAME-00000-of-00002) form one split. Labels are read from the layouts that `prepare` detects."""
 
-    datasets: tuple[str, ...]
-    distance: int = MAX_DUPLICATE_DISTANCE
-    follow_links: bool = False
-    split_folders: bool | None = None
+    summary = "Find near-duplicate images and groups that span splits or datasets."
+    examples = """\
+examples:
+  recordmill leaks out/flowers
+  recordmill leaks out/mine out/benchmark --json
+  recordmill leaks 'records/train-*' records/test
 
-    def __post_init__(self) -> None:
-        limit = MAX_DUPLICATE_DISTANCE
-        require(0 <= self.distance <= limit, "--duplicate_distance", self.distance, f"a number of bits from 0 to {limit}")
-        require(len(set(self.datasets)) == len(self.datasets), "OUT", " ".join(self.datasets), "each dataset only once")
+The exit code is 0 if there are no leaks, and 1 if there are leaks. The output counts the pairs and names the first few.
+"""
+
+    datasets: tuple[str, ...] = paths(
+        name="OUT",
+        check=lambda names: len(set(names)) == len(names),
+        expected="each dataset only once",
+        help="Path or URL of a dataset, or path, pattern or URL of TFRecord files. Several datasets are also compared "
+        "with each other.",
+    )
+    distance: int = duplicate_distance(MAX_DUPLICATE_DISTANCE, "--duplicate_distance")
+    follow_links: bool = follow_links("OUT", "are skipped with a warning")
+    split_folders: bool | None = split_folders()
+    as_json: bool = as_json()

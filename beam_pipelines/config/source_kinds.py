@@ -29,6 +29,9 @@ class SourceKind:
     has_image_classes: bool = False
     label_fields: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def has_columns(self) -> bool:
         """Whether inputs are rows with columns or fields. One of them may contain the split."""

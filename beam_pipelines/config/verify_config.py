@@ -1,22 +1,36 @@
-"""The configuration of `recordmill verify`."""
+"""The options of `recordmill verify`."""
 
 import dataclasses
 
+from beam_pipelines.config.option import Options, option
+from beam_pipelines.config.shared_options import as_json, path, shared_filesystem
+
 
 @dataclasses.dataclass(frozen=True)
-class VerifyConfig:
-    """The configuration of `recordmill verify`.
+class VerifyConfig(Options):
+    """Checks the manifest, the size and checksum of each shard, and the framing of each record. Compares the index and
+    the catalog with the records, and the examples with the schema. Checks that no key occurs twice, and that no group is
+    in two splits. Recomputes the statistics from the records. The dataset does not change."""
 
-    Attributes:
-        directory: The dataset, as a path or a `gs://` or `s3://` URL.
-        is_quick: Whether to check only the manifest and the sizes of files.
-        decodes: Whether to also decode images and masks.
-        report: The path or URL of a JSON file for the report. If empty, no file is written.
-        shared_filesystem: Whether workers on a cluster can access local paths.
-    """
+    summary = "Check that a dataset is complete and intact."
+    examples = """\
+examples:
+  recordmill verify out/flowers
+  recordmill verify gs://data/flowers --quick --json
 
-    directory: str
-    is_quick: bool = False
-    decodes: bool = False
-    report: str = ""
-    shared_filesystem: bool = False
+The exit code is 0 if the dataset is intact, and 1 if it is corrupt. For each problem, the output names the file, the
+record, the byte and the reason.
+"""
+
+    directory: str = path(name="OUT", help="Path or URL of the dataset.")
+    is_quick: bool = option(False, "--quick", help="Check only the manifest and the sizes of the files, which takes seconds.")
+    decodes: bool = option(
+        False, "--decode", excludes="quick", help="Also decode each image and mask, and recompute the pixel statistics."
+    )
+    as_json: bool = as_json()
+    report: str = path(
+        "",
+        metavar="FILE",
+        help="Also write the result to FILE as JSON. On a cluster, the workers must be able to write FILE.",
+    )
+    shared_filesystem: bool = shared_filesystem()

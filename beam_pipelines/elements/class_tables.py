@@ -8,8 +8,7 @@ from beam_pipelines.config.columns import FLAG_KINDS
 from beam_pipelines.config.label_lists import looks_like_list
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
-from beam_pipelines.storage.files import files_at
-from tf_input.dataset_format import LABEL, MANIFEST, decode_manifest
+from tf_input.dataset_format import LABEL
 
 INTEGER = re.compile("0|[1-9][0-9]*")
 _FRACTION = re.compile(r"[0-9]+\.[0-9]+")
@@ -181,18 +180,6 @@ def check_class_options(source: SourceConfig, class_features: Sequence[str], mas
         raise UserError(
             f"--label_names_from: the dataset has classes of {old}, which is no label of the input. {what_has_names}"
         )
-
-
-def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:
-    """Reads the class names of each feature from an earlier dataset.
-
-    Raises:
-        OSError: The manifest cannot be read.
-        ValueError: The manifest is corrupt, or has another format version.
-    """
-    path = f"{directory.rstrip('/')}/{MANIFEST}"
-    schema = decode_manifest(files_at(path).read(path), path).schema
-    return {feature.name: feature.label_names for feature in schema if feature.label_names}
 
 
 def describe_changes(old: Mapping[str, tuple[str, ...]], new: Mapping[str, tuple[str, ...]]) -> list[str]:

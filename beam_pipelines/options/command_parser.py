@@ -5,7 +5,6 @@ import contextlib
 from typing import Any, Iterator, NoReturn, Sequence
 
 from beam_pipelines.errors import UserError, did_you_mean, did_you_mean_option
-from beam_pipelines.sources.registry import synonyms
 
 _ONE_INPUT = "Give one folder that contains both, or a table that lists all images (--source=table)."
 
@@ -60,7 +59,7 @@ class CommandParser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            near = did_you_mean(str(value), map(str, action.choices or ()), synonyms() if action.dest == "source" else {})
+            near = did_you_mean(str(value), map(str, action.choices or ()), _synonyms() if action.dest == "source" else {})
             raise argparse.ArgumentError(action, f"{error.message}{near}") from None
 
     def print_help(self, file: Any = None) -> None:
@@ -69,18 +68,7 @@ class CommandParser(argparse.ArgumentParser):
             super().print_help(file)
 
 
-def add_command(commands: argparse._SubParsersAction, name: str, *, help: str, description: str, example: str) -> argparse.ArgumentParser:
-    """Adds a command without options to the parser.
+def _synonyms() -> dict[str, str]:
+    from beam_pipelines.sources.registry import synonyms  # A slow import, which only an invalid --source needs.
 
-    Args:
-        commands: The parser's group of commands.
-        name: The name of the command.
-        help: A one-line summary of the command.
-        description: The description of the command, with line breaks.
-        example: The text after the options in the help, with line breaks.
-
-    Returns:
-        The parser of the command. It does not accept abbreviated option names.
-    """
-    raw = argparse.RawDescriptionHelpFormatter
-    return commands.add_parser(name, help=help, description=description, epilog=example, formatter_class=raw, allow_abbrev=False)
+    return synonyms()

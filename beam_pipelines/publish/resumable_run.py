@@ -11,11 +11,13 @@ import dataclasses
 import enum
 import json
 import os
-from typing import Any, Mapping, NamedTuple
+from typing import Mapping, NamedTuple
 
+from beam_pipelines.config.launch_options import LaunchOptions
+from beam_pipelines.config.option import find_differences, texts
 from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.config.run_options import find_differences, plain_options
 from beam_pipelines.elements.plan import Plan, recordmill_version
 from beam_pipelines.elements.plan_files import is_planned, num_done, read_plan
 from beam_pipelines.errors import UserError, printable
@@ -35,6 +37,11 @@ class ResumePolicy(enum.Enum):
     FAIL = "the command fails if the files can be resumed"
     RESUME = "the command resumes the run"
     RESTART = "the command deletes the files and starts over"
+
+    @classmethod
+    def of(cls, options: LaunchOptions) -> "ResumePolicy":
+        """Returns the policy that `--resume` and `--restart` select."""
+        return cls.RESUME if options.resume else cls.RESTART if options.restart else cls.FAIL
 
 
 class ResumableRun(NamedTuple):
@@ -144,7 +151,7 @@ def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
     if plan.version != recordmill_version():
         problem = f"the interrupted run is from {plan.version}, but this is {recordmill_version()}"
         raise UserError(f"{message_start}: {problem}. {_RESTART}")
-    _check_options(message_start, plain_options(plan.config), config)
+    _check_options(message_start, texts(plan.config), config)
     _check_output(message_start, plan, config)
     check_versions(plan.listing.versions)
     return ResumableRun(config.run_id, plan)
@@ -160,21 +167,21 @@ def is_done(config: PrepareJob) -> bool:
     if not store.exists(f"{config.output}/{MANIFEST}") or (is_remote(config.output) and store.exists(f"{config.output}/{MARKER}")):
         return False
     earlier_options = _written_options(config.output, message_start, "Rerun with --overwrite to replace the dataset.")
-    if differences := find_differences(earlier_options, plain_options(config)):
+    if differences := find_differences(PrepareConfig, earlier_options, texts(config)):
         raise UserError(f"{message_start} exists with other options: {'; '.join(differences)}. Choose a new path, or pass --overwrite.")
     return True
 
 
-def _written_options(directory: str, message_start: str, advice: str = _RESTART) -> Mapping[str, Any]:
+def _written_options(directory: str, message_start: str, advice: str = _RESTART) -> Mapping[str, str]:
     """Reads the options of a finished run from `run.json`."""
     try:
-        return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
+        return dict(json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"])
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{message_start}: {RUN} is corrupt. {advice}") from None
 
 
-def _check_options(message_start: str, earlier_options: Mapping[str, Any], config: PrepareJob) -> None:
-    if differences := find_differences(earlier_options, plain_options(config)):
+def _check_options(message_start: str, earlier_options: Mapping[str, str], config: PrepareJob) -> None:
+    if differences := find_differences(PrepareConfig, earlier_options, texts(config)):
         raise UserError(
             f"--resume of {message_start}: {'; '.join(differences)}. Use the same options, or rerun with --restart to start over."
         )

@@ -12,8 +12,8 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_pipelines.config.option import Options, texts
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.config.run_options import plain, plain_options
 from beam_pipelines.elements import plain_json
 from beam_pipelines.publish.versions import installed_versions, python_version
 
@@ -43,11 +43,11 @@ def hide_secrets(name: str, value: Any) -> Any:
     return _ASSIGNED.sub(lambda result: f"{result[1]}={_HIDDEN}" if _SECRET.search(result[1].lower()) else result[0], value)
 
 
-def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[str, Any]:
+def make_run_info(config: Options, options: PipelineOptions, run_id: str) -> dict[str, Any]:
     """Collects information about a run for `run.json`.
 
     Args:
-        config: The configuration of the run, a dataclass.
+        config: The options of the command.
         options: The options of the Beam pipeline.
         run_id: The ID that links the run and its dataset.
     """
@@ -59,11 +59,22 @@ def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[st
         "platform": "-".join((system.sysname, system.release, system.machine)),
         "python": python_version(),
         "versions": installed_versions(),
-        "options": plain_options(config),
+        "options": texts(config),
         # The exact configuration, from which a shard can be rebuilt.
         **({"config": plain_json.dumps(config).decode()} if isinstance(config, PrepareJob) else {}),
         "pipeline_options": {
-            name: hide_secrets(name, plain(value))
+            name: hide_secrets(name, _plain(value))
             for name, value in options.get_all_options(drop_default=True).items()
         },
     }
+
+
+def _plain(value: Any) -> Any:
+    """Converts an option of Beam to a JSON value."""
+    if isinstance(value, (int, float, bool, type(None))):
+        return value
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.config.run_options import OPTION_OF
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
@@ -31,9 +30,9 @@ def guess_source(path: str, source: SourceConfig = SourceConfig()) -> Guess:
     """Detects the format of an input from its names, or from an option in `source` that only one format has. Raises
     `UserError` if the format is unknown or is not supported, or several formats are equally likely."""
     names, kinds = InputNames(path), [item.kind for item in source_classes().values()]
-    for field in given_options(source):
-        if len(fitting := [kind for kind in kinds if applies(field, source, kind)]) == 1:
-            return Guess(fitting[0], f"--{OPTION_OF.get(f'source.{field}', field)}")
+    for declared in given_options(source):
+        if len(fitting := [kind for kind in kinds if applies(declared.field, source, kind)]) == 1:
+            return Guess(fitting[0], f"--{declared.name}")
     recognised = {item.kind: result for item in source_classes().values() if (result := item.recognise(names))}
     if not recognised:
         return _guess_folder(names) if names.is_folder else _reject_file(names)

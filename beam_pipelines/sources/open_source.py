@@ -47,7 +47,7 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     class_labels = [feature.name for feature in opened.features if feature.is_categorical]
     StrataReader(opened.features, config)
     masks = [feature.name for feature in opened.features if feature.is_mask and not config.source.has_masks]
-    if not masks and (source_option := "mask_values" if config.source.mask_values else "mask_colors" if config.source.mask_colors else ""):
+    if not masks and (source_option := "mask_values" if config.source.mask_values else "mask_colors" if config.source.mask_colors is not None else ""):
         raise UserError(f"--{source_option}: the input has no masks. Omit it, or name the column of the masks with --label COLUMN:mask.")
     check_class_options(config.source, [name for name in class_labels if name.split("/")[0] in opened.targets], masks)
     return opened

@@ -139,7 +139,7 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHas
     stopwatch = Stopwatch("near_duplicates")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         hashes = np.frombuffer(read_range(visual_hashes.spool_range, spool), np.uint64).reshape(-1, HASH_WORDS)
-    edges = find_edges(hashes, config.duplicate_distance, part)
+    edges = find_edges(hashes, config.max_distance, part)
     with open_spool(config.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(edges.pairs.tobytes()), edges.pairs.nbytes)
     count_in_beam(stopwatch.lap())
@@ -172,7 +172,7 @@ def resolve_near_duplicates_found(
         candidates = References.concatenate(
             [_read_some(run.run, indices[low:high] - start, spool) for run, start, low, high in zip(runs, starts, bounds, bounds[1:])]
         )
-    clusters = cluster_candidates(visual_hashes, joined, config.duplicate_distance, indices, key_ranks(candidates.keys), rows["content"][indices])
+    clusters = cluster_candidates(visual_hashes, joined, config.max_distance, indices, key_ranks(candidates.keys), rows["content"][indices])
     resolved = ResolvedNearDuplicates(candidates, clusters, config, listing, find_earlier_splits(config.splits_from, candidates.keys))
     members = indices[resolved.members]
     for run, start, stop in zip(runs, starts.tolist(), starts[1:].tolist()):

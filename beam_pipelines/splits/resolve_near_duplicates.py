@@ -183,7 +183,7 @@ class ResolvedNearDuplicates:
         keys = self._candidates.keys
         return NearDuplicates(
             config.duplicates,
-            None if config.exact_only else config.duplicate_distance,
+            None if config.exact_only else config.max_distance,
             lines,
             visual_hashes,
             edges,

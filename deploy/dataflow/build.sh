@@ -65,11 +65,15 @@ if [[ $mode == all ]]; then
     --ignore-file=deploy/dataflow/Dockerfile.dockerignore
 fi
 
+metadata=$(mktemp)
+trap 'rm -f "$metadata"' EXIT
+python3 deploy/dataflow/main.py --metadata > "$metadata"
+
 options=(
   --project="$PROJECT"
   --image="$image"
   --sdk-language=PYTHON
-  --metadata-file=deploy/dataflow/metadata.json
+  --metadata-file="$metadata"
   --service-account-email="$SERVICE_ACCOUNT"
   --max-workers="$MAX_WORKERS"
 )

@@ -4,73 +4,79 @@ from fractions import Fraction
 
 import pytest
 
+from beam_pipelines.config.option import all_declarations
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import UserError
-from beam_pipelines.options.option_values import parse_num_shards, parse_size, parse_splits
+from beam_pipelines.options.arguments import make_parser, read
 
 
-def make_config(**options: object) -> PrepareConfig:
-    return PrepareConfig(**{"input": "in", "output": "out", "name": "flowers", **options})
+def parse(*options: str) -> PrepareConfig:
+    command = ["prepare", "--input=in", "--output=out", *options]
+    arguments, _ = make_parser(command).parse_known_args(command)
+    return read(PrepareConfig, arguments)
 
 
-def test_splits_are_parsed_as_exact_fractions_in_the_given_order():
-    cases = [
-        # the sums of these floats are 0.9999999999999999 and 1.0000000000000002
-        ("train=0.1,validation=0.2,test=0.7", [("train", "1/10"), ("validation", "1/5"), ("test", "7/10")]),
-        ("a=0.7,b=0.1,c=0.1,d=0.1", [("a", "7/10"), ("b", "1/10"), ("c", "1/10"), ("d", "1/10")]),
-        ("b=1/3, a=2/3", [("b", "1/3"), ("a", "2/3")]),
-        ("train=1", [("train", "1")]),
-    ]
-    for text, expected in cases:
-        parsed = parse_splits(text)
-        assert list(parsed.items()) == [(split, Fraction(fraction)) for split, fraction in expected], text
-        assert sum(parsed.values()) == 1, text
-        assert make_config(splits=parsed).splits == parsed, text
-
-
-def test_invalid_splits_are_rejected():
-    texts = ("", "train", "train=", "=1", "train=x", "train=nan", "train=inf", "train=1/0", "a=0.5,a=0.5", "train=1,")
-    for text in texts:
-        with pytest.raises(UserError) as caught:
-            make_config(splits=parse_splits(text))
-        for part in ("--splits=", "Give "):
-            assert part in str(caught.value), text
-
-
-def test_num_shards_is_parsed():
-    cases = {"16": 16, " 16 ": 16, "train=14,validation=2": {"train": 14, "validation": 2}, "a = 1 , b = 2": {"a": 1, "b": 2}}
-    for text, expected in cases.items():
-        assert parse_num_shards(text) == expected, text
-
-
-def test_invalid_num_shards_is_rejected():
-    for text in ("", "x", "1.5", "-1", "16MiB", "train=", "train=x", "train=1.5", "train=1,train=2", "1,2", "²", "4" * 5000):
-        with pytest.raises(UserError) as caught:
-            make_config(num_shards=parse_num_shards(text))
-        for part in (f"--num_shards={text}", "a number"):
-            assert part in str(caught.value), text
-
-
-def test_sizes_are_parsed():
+def test_values_are_parsed():
     cases = {
-        "1": 1,
-        "512B": 512,
-        "128MiB": 128 << 20,
-        "128mib": 128 << 20,
-        " 1.5 GiB ": 3 << 29,
-        "100MB": 100_000_000,
-        "0.1GB": 100_000_000,
-        "4KB": 4_000,
-        "4KiB": 4_096,
-        "2GB": 2_000_000_000,
+        # The sums of these floats are 0.9999999999999999 and 1.0000000000000002.
+        "--splits=train=0.1,validation=0.2,test=0.7": ("splits", {"train": Fraction(1, 10), "validation": Fraction(1, 5), "test": Fraction(7, 10)}),
+        "--splits=a=0.7,b=0.1,c=0.1,d=0.1": ("splits", {"a": Fraction(7, 10), **dict.fromkeys("bcd", Fraction(1, 10))}),
+        "--splits=b=1/3, a=2/3": ("splits", {"b": Fraction(1, 3), "a": Fraction(2, 3)}),
+        "--num_shards= 16 ": ("num_shards", 16),
+        "--num_shards=a = 1 , b = 2": ("num_shards", {"a": 1, "b": 2}),
+        "--shard_size=1": ("shard_bytes", 1),
+        "--shard_size=512B": ("shard_bytes", 512),
+        "--shard_size=128mib": ("shard_bytes", 128 << 20),
+        "--shard_size= 1.5 GiB ": ("shard_bytes", 3 << 29),
+        "--shard_size=0.1GB": ("shard_bytes", 100_000_000),
+        "--shard_size=4KB": ("shard_bytes", 4_000),
+        "--shard_size=4KiB": ("shard_bytes", 4_096),
+        "--output=out/my-data 1/": ("output", "out/my-data 1"),
+        "--no_report": ("has_report", False),
+        "--stratify": ("stratify", ("label",)),
+        "--split_folders=no": ("split_folders", False),
     }
-    for text, expected in cases.items():
-        assert parse_size(text) == expected, text
+    for text, (field, expected) in cases.items():
+        actual = getattr(parse(text) if "--output" not in text else read_output(text), field)
+        assert actual == expected and (not isinstance(expected, dict) or list(actual) == list(expected)), text
 
 
-def test_invalid_sizes_are_rejected():
-    for text in ("", "MiB", "12 M", "12MiBs", "-1MiB", "1e3", "1,5GB", "1.GB", "0x10", "0", "0.4B"):
+def read_output(option: str) -> PrepareConfig:
+    command = ["prepare", "--input=in", option]
+    config = read(PrepareConfig, make_parser(command).parse_args(command))
+    assert config.name == "my_data_1"
+    return config
+
+
+INVALID = {
+    "splits": ("", "train", "train=", "=1", "train=x", "train=nan", "train=inf", "train=1/0", "a=0.5,a=0.5", "train=1,"),
+    "num_shards": ("", "x", "1.5", "-1", "16MiB", "train=", "train=x", "train=1.5", "train=1,train=2", "1,2", "²", "4" * 5000, "0"),
+    "shard_size": ("", "MiB", "12 M", "12MiBs", "-1MiB", "1e3", "1,5GB", "1.GB", "0x10", "0", "0.4B", "9" * 5000),
+    "seed": ("", "x", "1.5", "1_000", "-1", str(2**64), "9" * 5000),
+    "max_bad_fraction": ("", "x", "nan", "-0.1", "5"),
+    "name": ("", "2flowers", "my-flowers", "../flowers", "blümchen"),
+    "stratify": ("label,label", "label,"),
+    "pixel_shape": ("4", "4,4,2", "0,4", "a,b"),
+    "mask_values": ("1", "1=2,1=3", "1=70000"),
+    "output": ("",),
+    "image_format": ("gif", "png:90", "jpeg:", "jpeg:0", "jpeg:101"),
+    "image_size": ("256", "short=", "exact=224", "exact=0x9"),
+    "delimiter": ("ab", "a"),
+    "ignore": ("",),
+}
+
+
+@pytest.mark.parametrize("option", INVALID)
+def test_error_names_option_value_and_valid_values(option):
+    for text in INVALID[option]:
         with pytest.raises(UserError) as caught:
-            make_config(shard_bytes=parse_size(text))
-        for part in ("--shard_size=", "128MiB"):
-            assert part in str(caught.value), text
+            parse(f"--{option}={text}") if option != "output" else read_output(f"--output={text}")
+        assert str(caught.value).startswith(f"--{option}=") and "Give " in str(caught.value) and "\n" not in str(caught.value), text
+
+
+def test_options_are_declared_completely():
+    for name, declared in all_declarations(PrepareConfig).items():
+        assert declared.field and name == name.lower(), name
+        assert not declared.check or declared.expected, f"{name}: the message needs the valid values"
+        for other in (declared.excludes, declared.needs.partition("=")[0]):
+            assert not other or other in all_declarations(PrepareConfig), name

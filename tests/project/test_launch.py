@@ -54,10 +54,10 @@ def test_run_json_records_how_the_dataset_was_made(tmp_path):
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert run["started"] <= run["finished"] and run["host"] and run["python"].startswith("3.")
     assert {"apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c", "pyarrow"} <= set(run["versions"])
-    assert (run["options"]["seed"], run["options"]["splits"], run["options"]["check"]) == (5, {"train": "1"}, "strict")
-    assert run["options"]["output"] == str(tmp_path / "out")
+    expected = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "name": "out", "seed": "5", "source": "image_folder", "splits": "train=1"}
+    assert run["options"] == expected
     recorded = read_run((tmp_path / "out" / "run.json").read_bytes())
-    expected = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "out", 5, {"train": Fraction(1)}, is_output_new=True)
+    expected = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "out", seed=5, splits={"train": Fraction(1)}, is_output_new=True)
     run_specific = {name: getattr(recorded.config, name) for name in ("num_processes", "progress_directory", "run_id", "holder")}
     assert recorded.config == dataclasses.replace(expected, source=SourceConfig(kind=find_kind("image_folder")), **run_specific)
     assert (recorded.python, recorded.versions) == (run["python"], run["versions"])

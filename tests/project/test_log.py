@@ -63,7 +63,7 @@ def test_json_log_has_one_object_per_line_with_the_options_first(source, tmp_pat
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert all({"time", "run_id", "stage", "level", "message"} <= set(line) for line in lines)
     assert "--source=image_folder" in lines[0]["message"]
-    assert lines[1]["options"]["seed"] == 7 and len({line["run_id"] for line in lines[1:]}) == 1
+    assert lines[1]["options"]["seed"] == "7" and len({line["run_id"] for line in lines[1:]}) == 1
     assert main(prepare_arguments(source, tmp_path / "out", "--log_format=json")) == 2
     error = json.loads(capsys.readouterr().err.splitlines()[-1])
     assert (error["level"], error["kind"], error["stage"]) == ("error", "usage", "start") and "out" in error["message"]

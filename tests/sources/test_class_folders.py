@@ -156,7 +156,7 @@ def test_chosen_depth_is_printed_and_recorded_in_run_json(tmp_path, capsys, path
     assert (tmp_path / "out/label.labels.txt").read_text().split() == names
     printed = capsys.readouterr().err
     assert (reported in printed) if reported else ("--class_folder_depth" not in printed)
-    recorded = json.loads((tmp_path / "out/run.json").read_text())["options"]["source"]["class_folder_depth"]
+    recorded = json.loads((tmp_path / "out/run.json").read_text())["options"]["class_folder_depth"]
     assert recorded == (reported or options[-1]).rpartition("=")[2]
 
 

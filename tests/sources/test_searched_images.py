@@ -10,7 +10,7 @@ import pytest
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import UserError
-from beam_pipelines.options.option_values import parse_image_roots
+from beam_pipelines.config.values import parse_image_roots
 from made_images import png, write_files
 from object_stores import connected_to, shared_server, upload_files
 

@@ -27,7 +27,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import ENTIRE_FILE, FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
-from beam_pipelines.options.option_values import parse_splits
+from beam_pipelines.config.values import parse_splits
 from beam_pipelines.sources.formats.table import parquet_rows
 from beam_pipelines.sources.formats.table.table import Table
 from beam_pipelines.sources.registry import find_kind

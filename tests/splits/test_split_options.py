@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.elements import class_tables
-from beam_pipelines.options import option_values
+from beam_pipelines.config import class_files
 from beam_pipelines.splits import earlier_splits
 from made_images import jpeg, write_class_folders, write_files
 
@@ -119,7 +118,7 @@ def test_options_that_conflict_with_the_inputs_are_rejected_in_one_line(options,
 
 @pytest.mark.parametrize(
     ("module", "option"),
-    [(earlier_splits, "--splits_from=old.csv"), (option_values, "--label_names=names.txt"), (class_tables, "--label_names_from=old")],
+    [(earlier_splits, "--splits_from=old.csv"), (class_files, "--label_names=names.txt"), (class_files, "--label_names_from=old")],
 )
 def test_storage_error_is_not_a_usage_error(module, option, inputs, monkeypatch, capsys):
     """Storage errors have their own exit code, so that schedulers can retry the command."""

@@ -12,8 +12,6 @@ from tf_input.storage.paths import join
 
 _NUM_CLASSES, _NUM_SHARDS = 20, 10  # numbers of rows in tables
 _MAX_VALUE = 100  # largest number of characters of a value
-# options that do not affect the examples
-_OF_RUNS = ("run_id", "holder", "progress_directory", "num_processes", "is_output_new")
 _PACKAGES = ("recordmill", "apache-beam", "pyarrow", "pillow", "simplejpeg", "tensorflow")
 
 
@@ -129,7 +127,7 @@ class Contents:
         run = self._run
         facts = {name: run.get(name) for name in ("started", "host", "python")}
         facts |= {name: run.get("versions", {}).get(name) for name in _PACKAGES}
-        facts |= {name: value for name, value in _flat(run.get("options", {})) if name not in _OF_RUNS}
+        facts |= {f"--{name}": value for name, value in run.get("options", {}).items()}
         rows = [(printable(name), _value(value)) for name, value in facts.items() if value not in (None, "", False, [], {})]
         return Table(("made by", ""), rows, 2)
 
@@ -177,15 +175,6 @@ def _range(side_range: Mapping[str, Any] | None) -> str:
         if side_range["min"] == side_range["max"]
         else f"{side_range['min']:,} to {side_range['max']:,}, {side_range['mean']:,.0f} on average"
     )
-
-
-def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the name and value of each option. Names of nested options contain the names of their parents."""
-    for name, value in options.items():
-        if isinstance(value, dict):
-            yield from ((f"{name}.{inner}", item) for inner, item in value.items())
-        else:
-            yield name, value
 
 
 def _value(value: Any) -> str:

@@ -2,8 +2,8 @@
 
 from typing import Iterable, Sequence
 
+from beam_pipelines.config.option import Option
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig, SourceConfig
-from beam_pipelines.config.run_options import OPTION_OF
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.listing import order_splits
 from beam_pipelines.errors import UserError, printable
@@ -81,11 +81,10 @@ _OF_POSITIONS = ("bad_boxes", "drawn_on", "box_unit")
 _OF_MASKS = ("mask_colors", "mask_values")
 
 
-def given_options(source: SourceConfig) -> list[str]:
-    """Returns the fields of options that differ from their defaults, without those that apply to all formats."""
-    plain = SourceConfig()
-    fields = ("records", *vars(plain))  # --records implies --image=none, so it is named first
-    return [name for name in fields if name not in ("kind", "divide") and getattr(source, name) != getattr(plain, name)]
+def given_options(source: SourceConfig) -> list[Option]:
+    """Returns the options that differ from their defaults, without those that apply to all formats."""
+    given = [declared for declared, _ in source.given() if declared.field not in ("kind", "divide")]
+    return sorted(given, key=lambda declared: declared.field != "records")  # --records implies --image=none.
 
 
 def applies(field: str, source: SourceConfig, kind: SourceKind) -> bool:
@@ -100,11 +99,10 @@ def applies(field: str, source: SourceConfig, kind: SourceKind) -> bool:
 def reject_options(source: SourceConfig, kind: SourceKind) -> None:
     """Raises `UserError` if an option is set that does not apply to a source format, or if `--label` names columns in a
     format without columns."""
-    for field in given_options(source):
-        if not applies(field, source, kind):
-            option = OPTION_OF.get(f"source.{field}", field)
-            instead = "Use --group_pattern, which finds groups in the keys." if field == "group" else "Omit it."
-            raise UserError(f"--{option}: does not apply to --source={kind.name}. {instead}")
+    for declared in given_options(source):
+        if not applies(declared.field, source, kind):
+            instead = "Use --group_pattern, which finds groups in the keys." if declared.field == "group" else "Omit it."
+            raise UserError(f"--{declared.name}: does not apply to --source={kind.name}. {instead}")
     if source.labels and not kind.has_label_columns and not kind.label_fields:
         raise UserError(
             f"--label: --source={kind.name} has no columns to name. Omit --label, or use --label=none to store no labels."

@@ -62,7 +62,7 @@ def test_prints_tables_of_dataset_contents(directory: pathlib.Path, dataset: tf_
         "label +train +test",
         "image +png 30 +4 to 8",
         r"out-train.tfrecord-00000-of-00002 +\d+",
-        "input +.*/in", "source.kind +image_folder", "splits.train +7/10",
+        "--input +.*/in", "--source +image_folder", "--splits +train=7/10",
         r"apache-beam +2\.",
     ):
         assert re.search(f"^{line}", stdout, re.M), line

@@ -1,0 +1,154 @@
+"""The options of `recordmill which`."""
+
+import dataclasses
+import functools
+import re
+from typing import Any
+
+from beam_pipelines.config.option import Options, option
+from beam_pipelines.config.shared_options import SIZES, as_json, memory, order, path
+from beam_pipelines.config.values import parse_height_and_width, parse_integer, parse_names
+from beam_pipelines.errors import UserError
+
+# Options of the dataset, not of `batches`.
+OF_DATASET = ("directory", "epoch", "step", "checkpoint", "split", "open_fold", "as_json")
+
+
+def _parse_fold(text: str) -> tuple[int, tuple[int, ...]]:
+    """Parses `--fold`: `5,0` becomes (5, (0,)), and `5,1,2` becomes (5, (1, 2))."""
+    if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})+", text):
+        raise ValueError
+    number, *folds = map(int, text.split(","))
+    return number, tuple(folds)
+
+
+def _parse_pair(text: str) -> tuple[int, int]:
+    """Parses two integers, as in `--hosts` and `--open_fold`: `4,2` becomes (4, 2)."""
+    if not re.fullmatch(r"[0-9]{1,9},[0-9]{1,9}", text):
+        raise ValueError
+    number, index = map(int, text.split(","))
+    return number, index
+
+
+def _parse_fraction(text: str) -> float:
+    """Parses the value of `--subset`, or a fraction in `--balance`."""
+    if not re.fullmatch(r"\d{0,9}(\.\d{1,17})?", text) or not text:
+        raise ValueError
+    return float(text)
+
+
+def _parse_balance(text: str) -> str | dict[str, float]:
+    """Parses `--balance`: `rose=0.5,tulip=0.5` becomes fractions by class, and other values are unchanged."""
+    if "=" not in text:
+        return text
+    pairs = [pair.rpartition("=") for pair in text.split(",")]
+    return {name.strip(): _parse_fraction(share.strip()) for name, _, share in pairs}
+
+
+_index = functools.partial(option, metavar="N", parse=parse_integer, check=lambda index: index >= 0, expected="0 or more")
+_number = functools.partial(option, None, metavar="N", parse=parse_integer, expected="an integer")
+_names = functools.partial(option, None, metavar="NAME,...", parse=parse_names, expected="names of features, separated by commas")
+_pair = functools.partial(option, None, parse=_parse_pair, expected="a count and an index, such as 4,2")
+
+
+@dataclasses.dataclass(frozen=True)
+class WhichConfig(Options):
+    """Prints the keys, paths and class names of the examples in a batch, in the order of the batch. A batch depends only
+    on the seed, the epoch and the step, so no log of the training is needed. Pass the options of the training, or its
+    checkpoint."""
+
+    summary = "Show the keys and paths of the examples in any batch of a training."
+    examples = """\
+examples:
+  recordmill which out/flowers --epoch 3 --step 9000 --batch_size 128 --seed 0
+  recordmill which out/flowers --epoch 3 --step 9000 --checkpoint checkpoints --json
+"""
+
+    directory: str = path(name="OUT", help="Path or URL of the dataset.")
+    epoch: int = _index(help="Index of the epoch, from 0. Keras shows epochs from 1.")
+    step: int = _index(help="Index of the batch in the epoch, from 0.")
+    checkpoint: str | None = option(
+        None,
+        metavar="PATH",
+        help="Checkpoint file of the training, or the directory with its checkpoints. A checkpoint contains all "
+        "options below except --hosts.",
+    )
+    split: str | None = option(None, help="Split that the training read. Default: the training split.")
+    batch_size: int | None = _number(help="Number of examples per batch, for all hosts together.")
+    seed: int | None = _number(help="Seed of the training.")
+    shuffle: str | bool | None = order()
+    drop_remainder: bool = option(False, help="Declare that the training dropped an incomplete last batch.")
+    inputs: tuple[str, ...] | None = _names(help="Features that were the inputs of the model. Default: image.")
+    targets: tuple[str, ...] | None = _names(help="Features that the model predicted. Default: the targets of the dataset.")
+    where: str | None = option(
+        None,
+        metavar="CONDITION",
+        help="Condition that selected the examples of the training, such as \"label == 'rose' and width >= 64\".",
+    )
+    fold: tuple[int, tuple[int, ...]] | None = option(
+        None,
+        metavar="NUMBER,FOLD,...",
+        parse=_parse_fold,
+        expected="a number of folds with indices of folds, such as 5,0",
+        help="Folds that the training read. 5,0 stands for the first of five folds.",
+    )
+    open_fold: tuple[int, int] | None = _pair(
+        metavar="NUMBER,FOLD", help="Fold with which the training opened the dataset. 5,0 stands for open(fold=(5, 0))."
+    )
+    subset: float | None = option(
+        None,
+        metavar="SHARE",
+        parse=_parse_fraction,
+        expected="a number above 0 and at most 1",
+        help="Fraction of the examples that the training read.",
+    )
+    take: int | None = _number(help="Number of examples that the training read in each epoch.")
+    balance: str | dict[str, float] | None = option(
+        None,
+        metavar="BALANCE",
+        parse=_parse_balance,
+        expected="oversample, undersample, or fractions such as rose=0.5,tulip=0.5",
+        help="Class balancing of the training: oversample, undersample, or fractions such as rose=0.5,tulip=0.5.",
+    )
+    image_size: tuple[int, int] | str | None = option(
+        None,
+        metavar="SIZE",
+        parse=lambda text: text if text == "largest" else parse_height_and_width(text),
+        expected=f"{SIZES}, or largest",
+        help="Image size of the training: PIXELS, HEIGHTxWIDTH or largest.",
+    )
+    fit: str | None = option(None, choices=("crop", "stretch", "pad", "unscaled"), help="How the training resized images.")
+    augment: bool = option(False, help="Declare that the training cropped and flipped images at random.")
+    antialias: bool = option(False, help="Declare that the training shrank images with antialiasing.")
+    encoded: bool = option(False, help="Declare that the training read images as encoded bytes.")
+    transform: bool = option(False, help="Declare that the training applied the graph from `recordmill analyze`.")
+    channels: int | None = _number(
+        help="Number of image channels, 1, 3 or 4, if the training set it. The number of channels affects whether "
+        "the split was cached in memory, which changes the order.",
+    )
+    on_error: str | None = option(
+        None, choices=("raise", "skip"), help="How the training handled corrupt records. Default: raise."
+    )
+    memory_budget: int | None = memory(help="Memory for cached splits in the training. Default: 1GiB.")
+    read_buffer: int | None = memory(help="Memory for records that the training read ahead. Default: 256MiB.")
+    hosts: tuple[int, int] | None = _pair(
+        metavar="NUMBER,INDEX",
+        help="Number of hosts and index of a host, to show only the part of the batch that this host read. 4,2 stands "
+        "for the third of four hosts. Default: the whole batch.",
+    )
+    as_json: bool = as_json()
+
+    def check_combination(self) -> None:
+        of_training = [declared.name for declared, _ in self.given() if declared.field not in ("hosts", "directory", "epoch", "step", "checkpoint", "as_json")]
+        if self.checkpoint is not None and of_training:
+            raise UserError(f"--{of_training[0]}: the checkpoint contains this option. Omit it, or omit --checkpoint.")
+        if self.checkpoint is None and self.batch_size is None:
+            raise UserError("--batch_size is missing. Give the batch size of the training, or --checkpoint.")
+
+    def read_options(self) -> dict[str, Any]:
+        """Returns the options of the training run that were given, as keyword arguments of `tf_input.ReadConfig`.
+
+        They include image options: `augment` implies a shuffle, and the size of the images determines whether a split is
+        cached in memory, which changes the order.
+        """
+        return {declared.field: value for declared, value in self.given() if declared.field not in OF_DATASET}
