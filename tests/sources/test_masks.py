@@ -5,18 +5,18 @@ import io
 import json
 import os
 import pathlib
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import listed
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.files.mask_classes import read_mask_classes
@@ -28,36 +28,12 @@ from made_images import encode, jpeg, write_files
 from tf_input.dataset_format import Feature
 
 
-class Listing:
-    """Lists all parts of an input. Uses a new source object for each part of the listing, as Beam workers do."""
+class Listing(listed.Listing):
+    """The result of listing an input, with a new source object for each part, as in Beam workers."""
 
-    def __init__(
-        self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
-    ) -> None:
-        config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig(kind=find_kind("masks"), **source), **options)
-        self.images: dict[str, InputRecord] = {}
-        self.letters: dict[str, DeadLetter] = {}
-        self.num_ignored = 0
-        for part in Masks(config).parts():
-            lister = Masks(config, with_sizes=with_sizes)
-            for result in lister.list(part):
-                into, name = (self.letters, result.path) if isinstance(result, DeadLetter) else (self.images, result.key)
-                assert name not in into
-                into[name] = result
-            self.num_ignored += lister.num_ignored
-
-    @property
-    def masks(self) -> dict[str, str]:
-        """Mapping from image paths to mask paths."""
-        return {image.path: image.values["mask"].path for image in self.images.values()}
-
-    @property
-    def reasons(self) -> dict[str, str]:
-        return {path: letter.reason for path, letter in self.letters.items()}
-
-    @property
-    def splits(self) -> dict[str, str | None]:
-        return {key: image.split for key, image in self.images.items()}
+    def __init__(self, root: os.PathLike[str], **options: Any) -> None:
+        super().__init__(root, "masks", **options)
+        self.masks = {image.path: image.values["mask"].path for image in self.images.values() if image.values}
 
 
 def make_folder(root: pathlib.Path, paths: Iterable[str]) -> pathlib.Path:
@@ -86,16 +62,9 @@ LAYOUTS = {
 def test_pairs_images_with_masks_in_usual_layouts(layout, tmp_path):
     image, mask = LAYOUTS[layout]
     expected = {image.format(name): mask.format(name) for name in ("1", "2.b")}
-    listed = Listing(make_folder(tmp_path, [*expected, *expected.values()]))
-    assert listed.masks == expected
-    assert not listed.letters and not listed.num_ignored and set(listed.splits.values()) == {None}
-
-
-def test_image_and_mask_become_one_input(tmp_path):
-    listed = Listing(make_folder(tmp_path, ["images/a.jpg", "masks/a.png"]))
-    assert listed.images["images/a.jpg"] == InputRecord(
-        "images/a.jpg", "images/a.jpg", "", None, values={"mask": FilePart("masks/a.png")}
-    )
+    actual = Listing(make_folder(tmp_path, [*expected, *expected.values()]))
+    assert actual.masks == expected and set(actual.splits.values()) == {None}
+    assert not actual.letters and not actual.num_ignored
 
 
 SPLITS = {
@@ -136,42 +105,9 @@ def test_names_of_folders_give_splits(layout, tmp_path):
         image, mask = (make.replace("train", name) for make in SPLIT_NAMES[layout])
         make_folder(tmp_path, [image, mask])
         expected[image] = (mask, split)
-    listed = Listing(tmp_path)
-    assert {image: (listed.masks[image], listed.splits[image]) for image in listed.images} == expected and not listed.letters
+    actual = Listing(tmp_path)
+    assert {image: (actual.masks[image], actual.splits[image]) for image in actual.images} == expected and not actual.letters
     assert guess_source(str(tmp_path)).kind.name == "masks"
-
-
-def test_other_files_of_cityscapes_are_ignored(tmp_path):
-    folder = "gtFine/train/a/x_gtFine_"
-    make_folder(tmp_path, ["leftImg8bit/train/a/x_leftImg8bit.png", *(f"{folder}{end}" for end in ("color.png", "labelIds.png", "polygons.json"))])
-    listed = Listing(tmp_path)
-    assert listed.masks == {"leftImg8bit/train/a/x_leftImg8bit.png": f"{folder}labelIds.png"} and listed.num_ignored == 2
-    assert Listing(tmp_path, source={"mask_suffix": "_gtFine_color"}).masks.popitem()[1] == f"{folder}color.png"
-
-
-def test_mask_suffix_selects_masks(tmp_path):
-    make_folder(tmp_path, ["images/a.jpg", "masks/a_part.png", "masks/a_full.png", "beside/b.jpg", "beside/b-part.png"])
-    letters = Listing(tmp_path).letters
-    assert letters["images/a.jpg"].reason == "no_mask" and "--mask_suffix=_full" in letters["images/a.jpg"].message
-    listed = Listing(tmp_path, source={"mask_suffix": "_part"})
-    assert listed.masks == {"images/a.jpg": "masks/a_part.png"} and listed.num_ignored == 1 and not listed.letters
-    assert Listing(tmp_path / "beside", source={"mask_suffix": "-part"}).masks == {"b.jpg": "b-part.png"}
-    with pytest.raises(UserError, match="--mask_suffix"):
-        SourceConfig(mask_suffix="_part.png")
-
-
-def test_split_without_masks_can_be_left_out(tmp_path):
-    make_folder(tmp_path, ["train/a.jpg", "train_masks/a_mask.gif", "test/b.jpg"])
-    listed = Listing(tmp_path)
-    assert listed.reasons == {"test/b.jpg": "no_mask"} and "--ignore='test'" in listed.letters["test/b.jpg"].message
-    assert not Listing(tmp_path, ignore=("test",)).letters
-
-
-def test_images_of_a_split_without_masks_are_dead_letters(tmp_path):
-    beside = Listing(make_folder(tmp_path / "beside", ["train/1_sat.jpg", "train/1_mask.png", "test/2_sat.jpg", "other/3.jpg"]))
-    assert beside.splits == {"train/1_sat.jpg": "train"} and beside.reasons == {"test/2_sat.jpg": "no_mask"}
-    listed = Listing(make_folder(tmp_path, ["images/train/a.jpg", "masks/train/a.png", "images/test/b.jpg"]))
-    assert listed.splits == {"images/train/a.jpg": "train"} and listed.reasons == {"images/test/b.jpg": "no_mask"}
 
 
 def test_rejects_folders_if_only_some_are_named_like_splits(tmp_path):
@@ -189,43 +125,115 @@ def test_lists_select_images_and_splits(tmp_path):
         tmp_path, {"ImageSets/Segmentation/train.txt": b"a\n", "ImageSets/Segmentation/val.txt": b"b\nc\nx\na\n"}
     )
     write_files(tmp_path, {"ImageSets/Main/train.txt": b"e\n"})
-    listed = Listing(tmp_path)
-    assert listed.splits == {"JPEGImages/a.jpg": "train", "JPEGImages/b.jpg": "validation"}
-    assert listed.reasons == {
+    actual = Listing(tmp_path)
+    assert actual.splits == {"JPEGImages/a.jpg": "train", "JPEGImages/b.jpg": "validation"}
+    assert actual.reasons == {
         "JPEGImages/c.jpg": "no_mask",
         "ImageSets/Segmentation/val.txt:3": "missing",
         "ImageSets/Segmentation/val.txt:4": "duplicate",
     }
-    assert listed.num_ignored == 3  # image d, its mask, and image e
+    assert actual.num_ignored == 3  # image d, its mask, and image e
     assert len(Listing(tmp_path, split_folders=False).images) == 3
 
 
-def test_unpaired_images_and_masks_are_dead_letters(tmp_path):
-    made = ["images/a.jpg", "masks/a.png", "images/b.jpg", "masks/c.png", "masks/sub/a.png"]
-    listed = Listing(
-        make_folder(tmp_path, [*made, "images/._a.jpg", "images/notes.txt", "masks/a.mat", "masks/Thumbs.db"])
-    )
-    assert listed.masks == {"images/a.jpg": "masks/a.png"}
-    assert listed.reasons == {"images/b.jpg": "no_mask", "masks/c.png": "missing", "masks/sub/a.png": "missing"}
-    assert listed.num_ignored == 4
+# Maps each case to paths, options, the mask of each listed image, the reasons of dead letters, and the number of ignored files.
+LISTED = {
+    "unpaired": (
+        ["images/a.jpg", "masks/a.png", "images/b.jpg", "masks/c.png", "masks/sub/a.png"],
+        {},
+        {"images/a.jpg": "masks/a.png"},
+        {"images/b.jpg": "no_mask", "masks/c.png": "missing", "masks/sub/a.png": "missing"},
+        0,
+    ),
+    "other files": (
+        ["images/a.jpg", "masks/a.png", "images/._a.jpg", "images/notes.txt", "masks/a.mat", "masks/Thumbs.db"],
+        {},
+        {"images/a.jpg": "masks/a.png"},
+        {},
+        4,
+    ),
+    "two masks": (
+        ["images/a.jpg", "masks/a.png", "masks/a_mask.png", "images/b.jpg", "masks/b.png", "masks/b.bmp"],
+        {},
+        {},
+        {"images/a.jpg": "ambiguous", "images/b.jpg": "ambiguous"},
+        0,
+    ),
+    "two images": (["images/a.jpg", "images/a.png", "masks/a.png"], {}, dict.fromkeys(("images/a.jpg", "images/a.png"), "masks/a.png"), {}, 0),
+    "ignored": (
+        ["images/a.jpg", "masks/a.png", "images/x/b.jpg", "masks/c_colour.png"],
+        {"ignore": ("images/x/*", "*_colour.png")},
+        {"images/a.jpg": "masks/a.png"},
+        {},
+        2,
+    ),
+    "Cityscapes": (
+        ["leftImg8bit/train/a/x_leftImg8bit.png", *(f"gtFine/train/a/x_gtFine_{end}" for end in ("color.png", "labelIds.png", "polygons.json"))],
+        {},
+        {"leftImg8bit/train/a/x_leftImg8bit.png": "gtFine/train/a/x_gtFine_labelIds.png"},
+        {},
+        2,
+    ),
+    "colors of Cityscapes": (
+        ["leftImg8bit/train/a/x_leftImg8bit.png", "gtFine/train/a/x_gtFine_color.png", "gtFine/train/a/x_gtFine_labelIds.png"],
+        {"source": {"mask_suffix": "_gtFine_color"}},
+        {"leftImg8bit/train/a/x_leftImg8bit.png": "gtFine/train/a/x_gtFine_color.png"},
+        {},
+        1,
+    ),
+    "suffix": (
+        ["images/a.jpg", "masks/a_part.png", "masks/a_full.png"],
+        {"source": {"mask_suffix": "_part"}},
+        {"images/a.jpg": "masks/a_part.png"},
+        {},
+        1,
+    ),
+    "suffix beside images": (["b.jpg", "b-part.png"], {"source": {"mask_suffix": "-part"}}, {"b.jpg": "b-part.png"}, {}, 0),
+    "split without masks": (
+        ["train/a.jpg", "train_masks/a_mask.gif", "test/b.jpg"],
+        {},
+        {"train/a.jpg": "train_masks/a_mask.gif"},
+        {"test/b.jpg": "no_mask"},
+        0,
+    ),
+    "split without masks beside images": (
+        ["train/1_sat.jpg", "train/1_mask.png", "test/2_sat.jpg", "other/3.jpg"],
+        {},
+        {"train/1_sat.jpg": "train/1_mask.png"},
+        {"test/2_sat.jpg": "no_mask"},
+        0,
+    ),
+    "split without masks in folders": (
+        ["images/train/a.jpg", "masks/train/a.png", "images/test/b.jpg"],
+        {},
+        {"images/train/a.jpg": "masks/train/a.png"},
+        {"images/test/b.jpg": "no_mask"},
+        0,
+    ),
+    "name that is not UTF-8": (
+        [f"images/{os.fsdecode(bytes([0xE9]))}.jpg", "images/a.jpg", "masks/a.png"],
+        {},
+        {"images/a.jpg": "masks/a.png"},
+        {"images/\\xe9.jpg": "not_utf8"},
+        0,
+    ),
+}
 
 
-def test_image_with_two_masks_is_a_dead_letter(tmp_path):
-    made = ["images/a.jpg", "masks/a.png", "masks/a_mask.png", "images/b.jpg", "masks/b.png", "masks/b.bmp"]
-    listed = Listing(make_folder(tmp_path, made))
-    assert not listed.images and listed.reasons == {"images/a.jpg": "ambiguous", "images/b.jpg": "ambiguous"}
-    assert "masks/a.png, masks/a_mask.png" in listed.letters["images/a.jpg"].message
+@pytest.mark.parametrize("case", LISTED)
+def test_each_image_and_mask_is_listed_or_counted(tmp_path, case):
+    paths, options, masks, reasons, num_ignored = LISTED[case]
+    actual = Listing(make_folder(tmp_path, paths), **options)
+    assert (actual.masks, actual.reasons, actual.num_ignored) == (masks, reasons, num_ignored)
 
 
-def test_two_images_with_the_same_mask_are_two_examples(tmp_path):
-    listed = Listing(make_folder(tmp_path, ["images/a.jpg", "images/a.png", "masks/a.png"]))
-    assert listed.masks == {"images/a.jpg": "masks/a.png", "images/a.png": "masks/a.png"}
-
-
-def test_counts_ignored_files(tmp_path):
-    made = ["images/a.jpg", "masks/a.png", "images/x/b.jpg", "masks/c_colour.png"]
-    listed = Listing(make_folder(tmp_path, made), ignore=("images/x/*", "*_colour.png"))
-    assert set(listed.images) == {"images/a.jpg"} and not listed.letters and listed.num_ignored == 2
+def test_messages_about_missing_masks_advise_options(tmp_path):
+    letters = Listing(make_folder(tmp_path / "suffix", ["images/a.jpg", "masks/a_part.png", "masks/a_full.png"])).letters
+    assert "--mask_suffix=_full" in letters["images/a.jpg"].message
+    root = make_folder(tmp_path / "split", ["train/a.jpg", "train_masks/a_mask.gif", "test/b.jpg"])
+    assert "--ignore='test'" in Listing(root).letters["test/b.jpg"].message and not Listing(root, ignore=("test",)).letters
+    with pytest.raises(UserError, match="--mask_suffix"):
+        SourceConfig(mask_suffix="_part.png")
 
 
 def test_image_sizes_are_read_only_if_requested(tmp_path):
@@ -244,9 +252,9 @@ def test_links_to_outside_are_dead_letters(tmp_path):
         (root / name).symlink_to(outside / target)
     (root / "masks/e.png").symlink_to(root / "masks/b.png")
     os.mkfifo(root / "images/pipe.jpg")
-    listed = Listing(root)
-    assert listed.masks == {"images/e.jpg": "masks/e.png"}
-    assert listed.reasons == {
+    actual = Listing(root)
+    assert actual.masks == {"images/e.jpg": "masks/e.png"}
+    assert actual.reasons == {
         "masks/a.png": "outside",
         "images/a.jpg": "no_mask",
         "images/b.jpg": "outside",
@@ -267,12 +275,6 @@ def test_rejects_a_mask_folder_that_is_a_link(tmp_path):
         Listing(root)
 
 
-def test_name_that_is_not_utf8_is_a_dead_letter(tmp_path):
-    name = os.fsdecode(b"caf\xe9")
-    listed = Listing(make_folder(tmp_path, [f"images/{name}.jpg", "images/a.jpg", "masks/a.png"]))
-    assert listed.reasons == {"images/caf\\xe9.jpg": "not_utf8"} and set(listed.images) == {"images/a.jpg"}
-
-
 def test_features_and_targets_follow_the_options(tmp_path):
     source = Masks(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("masks"))))
     assert (source.features, source.targets, source.label_names()) == ((Feature("mask", "mask"),), ("mask",), {})
@@ -280,6 +282,8 @@ def test_features_and_targets_follow_the_options(tmp_path):
     assert (source.features, source.targets) == ((), ())
     root = make_folder(tmp_path, ["images/a.jpg", "masks/a.png"])
     assert Listing(root, source={"labels": ()}).images["images/a.jpg"].values is None
+    image = InputRecord("images/a.jpg", "images/a.jpg", "", None, values={"mask": FilePart("masks/a.png")})
+    assert Listing(root).images == {"images/a.jpg": image}
 
 
 @pytest.mark.parametrize(
