@@ -1,37 +1,28 @@
 """Runs `recordmill prepare`: completes the configuration, creates a working directory and runs the job."""
 
-import contextlib
 import dataclasses
 import os
-import time
 import uuid
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Mapping
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
-from apache_beam.runners.runner import PipelineResult
+from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines import log
 from beam_pipelines.config.class_files import read_class_tables
-from beam_pipelines.config.option import texts
-from beam_pipelines.config.output_paths import PROGRESS
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import describe_changes
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.estimate import describe_estimate, make_estimate
 from beam_pipelines.log import print_message
-from beam_pipelines.parallel import interrupts, progress
-from beam_pipelines.parallel.progress import ProgressDisplay
+from beam_pipelines.parallel import progress
 from beam_pipelines.pipeline import prepare, resume
 from beam_pipelines.publish.resumable_run import ResumableRun, ResumePolicy, find_resumable_run, is_done
-from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, remove_leftovers, wait_for_others, working_directory
+from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, remove_leftovers, wait_for_others
 from beam_pipelines.publish.publishing import finish_publishing
-from beam_pipelines.publish.run_info import make_run_info
-from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
-from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
-from beam_pipelines.runners.waiting import run_job
+from beam_pipelines.runners.jobs import choose_engine
+from beam_pipelines.runners.run import Run, open_engine
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.splits.earlier_splits import check_earlier_splits
@@ -67,12 +58,9 @@ def run_prepare(
         UserError: The input or the options are invalid.
         RunError: The run failed, for example because a disk is full.
     """
-    beam.io.filesystems.FileSystems.set_options(options)  # Credentials and endpoints for object stores.
-    quiet_engines()
     others = (("--image_root", config.source.image_root), ("--splits_from", config.splits_from))
     paths = [("--input", config.input), ("--output", config.output), *((option, path) for option, path in others if path)]
-    engine = choose_engine(options)
-    engine.check(paths, shared_filesystem=shared_filesystem, wait=wait)
+    engine = open_engine(options, "prepare", paths, shared_filesystem=shared_filesystem, wait=wait)
     check_paths(config, overwrite, resume_policy)
     job, left = resolve_job(config, engine), None
     replaces = overwrite and not job.is_output_new
@@ -87,10 +75,18 @@ def run_prepare(
             print_message("--resume: no run to resume, so this run starts from the beginning")
             resume_policy = ResumePolicy.FAIL
     job = _name_run(job, left)
-    engine.set_defaults(job.name, output=job.output, run_id=job.run_id)
     replaced = _replaced_classes(job.output) if replaces else {}
-    submitted = _run(job, left, engine, resume_policy, [path for _, path in paths], is_submitted=engine.takes_jobs and not wait)
-    if submitted is not None:
+    run = Run(
+        engine,
+        job,
+        resume if left else prepare,
+        progress.stages_with_hashing if job.duplicates and not left else None,
+        [path for _, path in paths],
+        resume_policy=resume_policy,
+        is_finished=finish_publishing if left else lambda job: False,
+        is_submitted=engine.takes_jobs and not wait,
+    )
+    if (submitted := run.execute(job)) is not None:
         return engine.describe_job(submitted, job.output, may_renumber=any(replaced.values()) and not job.source.first_label_names)
     for line in describe_changes(replaced, read_class_tables(job.output)) if replaced else ():
         print_message(line, "warning")
@@ -105,72 +101,6 @@ def _name_run(job: PrepareJob, left: ResumableRun | None) -> PrepareJob:
         if left.plan and is_remote(job.output):
             is_output_new = left.plan.config.is_output_new  # An object store cannot rename files.
     return dataclasses.replace(job, run_id=run_id, holder=uuid.uuid4().hex, is_output_new=is_output_new)
-
-
-def _run(
-    job: PrepareJob, left: ResumableRun | None, engine: Engine, resume_policy: ResumePolicy, paths: Sequence[str], *, is_submitted: bool
-) -> PipelineResult | None:
-    """Runs a job until it ends, or only submits it.
-
-    Args:
-        job: The job.
-        left: The interrupted run to resume, or None.
-        engine: The engine that runs the job.
-        resume_policy: What to do if an interrupted run to the same output exists.
-        paths: The paths that workers access. If an object store does not respond for too long, the job is stopped.
-        is_submitted: Whether to only submit the job, without waiting until it ends.
-
-    Returns:
-        The result of the submission, or None if the job has ended.
-    """
-    with (
-        working_directory(job, resume_policy, EngineJobs(engine)) as detach,
-        _progress_directory(job, engine, is_submitted) as progress_directory,
-    ):
-        job = dataclasses.replace(job, progress_directory=progress_directory)
-        with _logged(job, engine), explained_errors(engine):
-            if left and finish_publishing(job):
-                return None
-            pipeline = _make_pipeline(job, engine, left)
-            if is_submitted:
-                submitted = pipeline.run()
-                detach()
-                return submitted
-            with ProgressDisplay(progress_directory, progress.stages_with_hashing if job.duplicates and not left else None):
-                run_job(pipeline, engine, paths)
-    return None
-
-
-@contextlib.contextmanager
-def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
-    """Context manager that logs the start and the end of a run, and adds the run ID to all log messages."""
-    log.set_run(job.run_id, lambda: progress.stage_of(job.progress_directory))
-    began = time.monotonic()
-    if log.is_kept():
-        name = engine.options.view_as(GoogleCloudOptions).job_name
-        print_message(f"run {job.run_id} to {printable(job.output)} on {engine.name}{name and f', job {name}' or ''}", options=texts(job))
-    try:
-        yield
-    except BaseException:
-        stage = log.stage()  # Read before the progress files are removed.
-        log.set_run(job.run_id, lambda: stage)
-        raise
-    log.set_run(job.run_id, lambda: "done")
-    if log.is_kept():
-        print_message(f"done after {time.monotonic() - began:.0f} s: {printable(job.output)}")
-
-
-def _make_pipeline(job: PrepareJob, engine: Engine, left: ResumableRun | None) -> beam.Pipeline:
-    """Creates the pipeline of a new run or of a resumed run."""
-    pipeline = engine.make_pipeline()
-    run_info = make_run_info(job, engine.options, job.run_id)
-    if left is None:
-        prepare(pipeline, job, run_info)
-    else:
-        num_planned = sum(split.num_inputs for split in left.plan.splits.values())
-        progress.count(job.progress_directory, listed=num_planned, listing_done=1)
-        resume(pipeline, job, run_info)
-    return pipeline
 
 
 def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
@@ -245,15 +175,3 @@ def resolve_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
 def _absolute(path: str, make: Any) -> str:
     """Converts a local path to an absolute path, because workers may run in a different directory."""
     return path.rstrip("/") if is_remote(path) else make(path)
-
-
-@contextlib.contextmanager
-def _progress_directory(job: PrepareJob, engine: Engine, is_submitted: bool) -> Iterator[str]:
-    """Context manager for a directory in which workers store progress counts. For a submitted job, it yields ""."""
-    if is_submitted:
-        yield ""
-    elif is_remote(job.output) and engine.is_local:
-        with interrupts.temporary_folder() as directory:
-            yield directory
-    else:
-        yield f"{job.run_directory}/{PROGRESS}"

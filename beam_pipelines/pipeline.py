@@ -10,6 +10,7 @@ from beam_pipelines.elements.plan import Plan
 from beam_pipelines.elements.plan_files import read_plan
 from beam_pipelines.errors import RunError
 from beam_pipelines.leaks.written_leaks import find_written_leaks
+from beam_pipelines.parallel import progress
 from beam_pipelines.publish.resumable_run import is_published
 from beam_pipelines.publish.write_metadata import WriteMetadata
 from beam_pipelines.shards.hash_images import HashImages
@@ -63,13 +64,15 @@ def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any])
 
 
 def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
-    """Yields the plan of the run, unless an earlier attempt of the job has already published the dataset.
+    """Yields the plan of the run, and counts its inputs, unless an earlier attempt of the job has published the dataset.
 
     Raises:
         RunError: There is neither a plan nor a published dataset.
     """
     plan = read_plan(config)
     if plan is not None:
+        num_planned = sum(split.num_inputs for split in plan.splits.values())
+        progress.count(config.progress_directory, listed=num_planned, listing_done=1)
         yield plan
     elif not is_published(config):
         raise RunError("the plan of the run is missing. Run the same command again.")

@@ -23,7 +23,7 @@ IMPORTS = {
     "beam_pipelines": {
         "top": "options config runners sources splits shuffle shards publish repair transform verify quality leaks export report elements parallel storage",
         "options": "sources publish elements config storage",
-        "runners": "config parallel storage",
+        "runners": "publish config parallel storage",
         "repair": "sources shards publish elements config tfrecord parallel storage",
         "leaks": "sources shards publish elements images config tfrecord parallel storage",
         "verify": "features runners publish elements images config tfrecord parallel storage",

@@ -12,6 +12,7 @@ class OutputPaths:
     """The paths that a run writes.
 
     Attributes:
+        name: The name of the dataset.
         output: The output directory of the dataset, as a path or a URL.
         is_output_new: Whether the output does not exist yet. In an object store, which cannot rename, a new dataset is
             written directly to the output.
@@ -26,6 +27,7 @@ class OutputPaths:
         can_resume: Whether another command can resume the run from its unfinished files.
     """
 
+    name: str
     output: str
     is_output_new: bool
     progress_directory: str

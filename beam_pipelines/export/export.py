@@ -4,8 +4,6 @@
 """
 
 import collections
-import contextlib
-import dataclasses
 import os
 from typing import Any, Iterable, Iterator, Mapping
 
@@ -15,28 +13,21 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsIter
 
 from beam_pipelines.config.export_config import ExportConfig
-from beam_pipelines.config.output_paths import PROGRESS
 from beam_pipelines.errors import DataError, RunError, StorageError, printable
 from beam_pipelines.export import image_folder, record_files
 from beam_pipelines.export.examples import read_exported
 from beam_pipelines.export.export_job import ExportedShard, ExportJob, make_job
 from beam_pipelines.export.export_shard import export_shard
-from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
-from beam_pipelines.parallel.progress import ProgressDisplay, Stage
+from beam_pipelines.parallel.progress import Stage
 from beam_pipelines.publish.card import export_card
 from beam_pipelines.publish.resumable_run import is_published
 from beam_pipelines.publish.metadata import dataset_info, derived_files, label_files
-from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.publish.publishing import check_files, publish
-from beam_pipelines.publish.run_info import make_run_info
-from beam_pipelines.quiet import quiet_engines
-from beam_pipelines.runners.engine import Engine
-from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
-from beam_pipelines.runners.waiting import run_job
+from beam_pipelines.runners.run import Run, open_engine
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
-from beam_pipelines.storage.files import any_remote, is_remote, write_file
+from beam_pipelines.storage.files import write_file
 from beam_pipelines.storage.metadata_files import read_object
 from tf_input.dataset_format import CARD, DATASET_INFO, FEATURES, IMAGE, KEY, SCHEMA, STATISTICS, Manifest, to_json
 
@@ -74,42 +65,23 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
         UserError: The dataset or the options are invalid.
         RunError: The run failed, for example because a disk is full.
     """
-    beam.io.filesystems.FileSystems.set_options(options)  # Beam needs the options to access object stores.
-    quiet_engines()
-    engine = choose_engine(options, "export")
-    job = make_job(config)
+    paths = [("OUT", config.directory), ("DIR", config.output)]
+    engine = open_engine(options, "export", paths, shared_filesystem=config.shared_filesystem)
+    job = make_job(config, engine.num_processes)
     _metadata(job)  # Reports corrupt metadata before anything is written.
-    engine.check([("OUT", job.directory), ("DIR", job.output)], shared_filesystem=config.shared_filesystem, wait=True)
-    engine.set_defaults(job.manifest.name, output=job.output, run_id=job.run_id)
-    # Worker processes cannot access object stores.
-    num_processes = 0 if any_remote(job.directory, job.output) else engine.num_processes
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
-    with working_directory(job, jobs=EngineJobs(engine)), _counted(job, engine) as job, explained_errors(engine):
-        pipeline = engine.make_pipeline()
-        export(pipeline, job, make_run_info(config, options, job.run_id), num_processes)
-        with ProgressDisplay(job.progress_directory, lambda counts: [Stage("written", counts.written, num_examples)]):
-            run_job(pipeline, engine, [job.directory, job.output])
+    stages = lambda counts: [Stage("written", counts.written, num_examples)]
+    Run(engine, config, export, stages, (job.directory, job.output)).execute(job)
     return "\n".join(_describe(job))
 
 
-@contextlib.contextmanager
-def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
-    """Yields a copy of the job with a directory in which workers store their progress counts."""
-    if is_remote(job.output) and engine.is_local:
-        with interrupts.temporary_folder() as directory:
-            yield dataclasses.replace(job, progress_directory=directory)
-    else:
-        yield dataclasses.replace(job, progress_directory=f"{job.run_directory}/{PROGRESS}")
-
-
-def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any], num_processes: int) -> beam.PCollection:
+def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any]) -> beam.PCollection:
     """Adds the steps of an export to a Beam pipeline.
 
     Args:
         root: The pipeline.
         job: The parameters of the export. Its working directory exists and belongs to this run only.
         run_info: Information about the run, to be written beside the data.
-        num_processes: The number of worker processes per Beam worker.
 
     Returns:
         A PCollection with one element, None, which is emitted after the output is published.
@@ -119,14 +91,14 @@ def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any], num
         root
         | "ListShards" >> beam.Create([(f"{split}/{index}", (split, index)) for split, index in addresses])
         | "SpreadShards" >> beam.GroupByKey()
-        | "ExportShards" >> beam.ParDo(_ExportShard(job, num_processes))  # ExportedShard
+        | "ExportShards" >> beam.ParDo(_ExportShard(job))  # ExportedShard
     )
     return root | "AfterAll" >> beam.Impulse() | "Publish" >> beam.Map(publish_export, AsIter(exported), job, run_info)
 
 
 class _ExportShard(ParallelMap):
-    def __init__(self, job: ExportJob, num_processes: int) -> None:
-        super().__init__(num_processes, job.run_id)
+    def __init__(self, job: ExportJob) -> None:
+        super().__init__(job.num_processes, job.run_id)
         self._job = job
 
     def start_bundle(self) -> None:

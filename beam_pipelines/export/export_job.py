@@ -13,7 +13,7 @@ from beam_pipelines.export.image_folder import class_feature
 from beam_pipelines.export.record_files import ARRAY_RECORD
 from beam_pipelines.publish.output_directory import check_output, is_new
 from beam_pipelines.publish.written_dataset import check_names, open_dataset, reject_verbatim
-from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.files import any_remote, is_remote
 from beam_pipelines.tfrecord.array_record_reader import check_array_record
 from tf_input.dataset_format import Manifest
 
@@ -29,12 +29,14 @@ class ExportJob(OutputPaths):
         directory: The directory of the dataset.
         manifest: The manifest of the dataset, with only the exported splits.
         to: The format of the export, one of `FORMATS`.
+        num_processes: The number of worker processes of each Beam worker.
         output: The output directory. For this field and the fields below, see `OutputPaths`.
     """
 
     directory: str
     manifest: Manifest
     to: str
+    num_processes: int
     output: str
     progress_directory: str = ""
     is_output_new: bool = False
@@ -42,6 +44,11 @@ class ExportJob(OutputPaths):
     holder: str = ""
     command, output_option = "export", "DIR"
     last_file = run_file = EXPORT
+
+    @property
+    def name(self) -> str:
+        """The name of the dataset."""
+        return self.manifest.name
 
 
 class ExportedShard(NamedTuple):
@@ -62,7 +69,7 @@ class ExportedShard(NamedTuple):
     names: bytes = b""
 
 
-def make_job(config: ExportConfig) -> ExportJob:
+def make_job(config: ExportConfig, num_processes: int = 0) -> ExportJob:
     """Checks the dataset and the output path, and returns the parameters of the export.
 
     Raises:
@@ -97,6 +104,8 @@ def make_job(config: ExportConfig) -> ExportJob:
         directory=_resolve(config.directory),
         manifest=manifest,
         to=config.to,
+        # Worker processes cannot access object stores.
+        num_processes=0 if any_remote(config.directory, output) else num_processes,
         output=output,
         is_output_new=is_new(output, EXPORT),
         run_id=uuid.uuid4().hex,

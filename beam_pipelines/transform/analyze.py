@@ -17,11 +17,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_pipelines.config.analyze_config import AnalyzeConfig
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.parallel import interrupts
-from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
-from beam_pipelines.quiet import quiet_engines
+from beam_pipelines.parallel.progress import Counts, Stage
 from beam_pipelines.runners.engine import Engine
-from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
-from beam_pipelines.runners.waiting import run_job
+from beam_pipelines.runners.jobs import EngineJobs, explained_errors
+from beam_pipelines.runners.run import open_engine, run_pipeline
 from beam_pipelines.transform.analysis_directory import analysis_directory, analysis_path, check_analysis, image_sides, publish_analysis
 from beam_pipelines.transform.analysis_summary import describe_analysis
 from beam_pipelines.transform.graph_failures import GraphFailure, find_graph_failure, quiet_graph_failures, read_graph_failure
@@ -54,10 +53,9 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
         UserError: The dataset, the options or the user's module are invalid.
         RunError: The run failed, for example because a disk is full.
     """
-    quiet_engines()
     config, manifest = check_analysis(config)
-    engine = choose_engine(options, "analyze", has_tensorflow=True)
-    engine.check([("OUT", config.directory)], shared_filesystem=config.shared_filesystem, wait=True)
+    paths = [("OUT", config.directory)]
+    engine = open_engine(options, "analyze", paths, shared_filesystem=config.shared_filesystem, has_tensorflow=True)
     run_id = uuid.uuid4().hex
     engine.set_defaults(manifest.name, output=analysis_path(config.directory), run_id=run_id, has_tensorflow=True)
     analysis = Analysis.make(dataclasses.replace(config, directory=os.path.realpath(config.directory)), manifest)
@@ -151,8 +149,7 @@ class Analysis:
                 self.preprocessing
             )
         transform_fn | "WriteTransform" >> tft_beam.WriteTransformFn(f"{working}/complete")
-        with ProgressDisplay(progress_directory, self._stages):
-            run_job(pipeline, engine)
+        run_pipeline(pipeline, engine, progress_directory, self._stages)
 
     def _reader(self, progress_directory: str = "") -> ReadRecordBatches:
         shards = [shard for split in self.config.splits for shard in self.manifest.splits[split]]

@@ -9,13 +9,10 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.transform_config import TransformConfig
-from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
+from beam_pipelines.parallel.progress import Stage
 from beam_pipelines.publish import summary
-from beam_pipelines.publish.output_directory import working_directory
-from beam_pipelines.publish.run_info import make_run_info
-from beam_pipelines.quiet import import_quietly, quiet_engines
-from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
-from beam_pipelines.runners.waiting import run_job
+from beam_pipelines.quiet import import_quietly
+from beam_pipelines.runners.run import Run, open_engine
 from beam_pipelines.transform.transform_job import TransformedShard, TransformJob, make_job
 from beam_pipelines.transform.transform_metadata import publish_transformed
 
@@ -34,18 +31,12 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
         UserError: The dataset or the options are invalid.
         RunError: The run failed, for example because a disk is full.
     """
-    quiet_engines()
     job = make_job(config)
-    engine = choose_engine(options, "transform", has_tensorflow=True)
     paths = [("OUT", job.directory), ("OUT2", job.output)]
-    engine.check(paths, shared_filesystem=config.shared_filesystem, wait=True)
-    engine.set_defaults(job.name, output=job.output, run_id=job.run_id, has_tensorflow=True)
+    engine = open_engine(options, "transform", paths, shared_filesystem=config.shared_filesystem, has_tensorflow=True)
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
-    with working_directory(job, jobs=EngineJobs(engine)), explained_errors(engine):
-        pipeline = engine.make_pipeline()
-        transform(pipeline, job, make_run_info(config, options, job.run_id))
-        with ProgressDisplay(job.progress_directory, lambda counts: _stages(counts, num_examples)):
-            run_job(pipeline, engine)
+    stages = lambda counts: [Stage("written", counts.written, num_examples)]
+    Run(engine, config, transform, stages, has_tensorflow=True).execute(job)
     return summary.describe_dataset(config.output)
 
 
@@ -81,7 +72,3 @@ class _TransformShard(beam.DoFn):
 
     def process(self, address: tuple[str, int]) -> Iterator[TransformedShard]:
         yield self._transform_shard(self._job, *address)
-
-
-def _stages(counts: Counts, num_examples: int) -> list[Stage]:
-    return [Stage("written", counts.written, num_examples)]

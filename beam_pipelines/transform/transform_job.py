@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from typing import NamedTuple
 
-from beam_pipelines.config.output_paths import PROGRESS, OutputPaths
+from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.config.transform_config import TransformConfig
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.quality import LabelSequence
@@ -95,7 +95,7 @@ def make_job(config: TransformConfig) -> TransformJob:
         )
     info, digest = _read_transform(config.directory, manifest)
     check_output(config.output, config.directory, config.overwrite, TransformJob.output_option)
-    job = TransformJob(
+    return TransformJob(
         directory=os.path.realpath(config.directory),
         manifest=manifest,
         schema=info.schema,
@@ -108,7 +108,6 @@ def make_job(config: TransformConfig) -> TransformJob:
         holder=uuid.uuid4().hex,
         name=config.name,
     )
-    return dataclasses.replace(job, progress_directory=f"{job.run_directory}/{PROGRESS}")
 
 
 def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, str]:

@@ -24,11 +24,9 @@ from beam_pipelines.config.verify_config import VerifyConfig
 from beam_pipelines.errors import ProblemsFound, StorageError, UserError, printable
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
-from beam_pipelines.parallel.progress import ProgressDisplay, Stage
-from beam_pipelines.quiet import quiet_engines
-from beam_pipelines.runners.engine import Engine
-from beam_pipelines.runners.jobs import choose_engine, explained_errors
-from beam_pipelines.runners.waiting import run_job
+from beam_pipelines.parallel.progress import Stage
+from beam_pipelines.runners.jobs import explained_errors
+from beam_pipelines.runners.run import open_engine, run_pipeline
 from beam_pipelines.storage.files import files_at, is_remote, open_file, write_file
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from beam_pipelines.verify.check_catalog import keys_of, open_catalog
@@ -139,13 +137,8 @@ def _read_records(
 
     If a shard is corrupt, the statistics are None.
     """
-    quiet_engines()
-    engine = choose_engine(options, "verify")
-    engine.check(
-        [("OUT", directory), *([("--report", config.report)] if config.report else [])],
-        shared_filesystem=config.shared_filesystem,
-        wait=True,
-    )
+    paths = [("OUT", directory), *([("--report", config.report)] if config.report else [])]
+    engine = open_engine(options, "verify", paths, shared_filesystem=config.shared_filesystem)
     if not engine.is_local and not config.report:
         raise UserError(f"--runner={engine.name}: its workers write their findings to a file. Give --report=FILE with a path that they can write.")
     engine.set_defaults(manifest.name)
@@ -154,21 +147,11 @@ def _read_records(
         context = VerifyContext(directory, manifest, config.decodes, progress)
         path = f"{scratch}/results" if engine.is_local else f"{config.report}.results"
         pipeline = engine.make_pipeline()
-        verify(pipeline, context, path, _num_processes(engine, directory))
+        verify(pipeline, context, path, 0 if is_remote(directory) else engine.num_processes)  # Worker processes cannot access stores.
         num_examples = sum(map(manifest.num_examples, manifest.splits))
-        with (
-            ProgressDisplay(progress, lambda counts: [Stage("verified", counts.analyzed, num_examples)])
-            if progress
-            else contextlib.nullcontext()
-        ):
-            run_job(pipeline, engine, [directory])
+        run_pipeline(pipeline, engine, progress, lambda counts: [Stage("verified", counts.analyzed, num_examples)], [directory])
         record = json.loads(files_at(path).read(path))
         return [Corruption(*fields) for fields in record["problems"]], record["verified"], record["recounted"]
-
-
-def _num_processes(engine: Engine, directory: str) -> int:
-    """Returns the number of worker processes, which is 0 for object stores."""
-    return 0 if is_remote(directory) else engine.num_processes
 
 
 def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes: int) -> beam.PCollection:

@@ -18,7 +18,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import EngineError, StillRunningError, UserError
-from beam_pipelines.launch import make_run_info
+from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.runners.engine import Job, output_digest
 from beam_pipelines.runners.flink import Flink
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options

@@ -1,0 +1,154 @@
+"""Runs the Beam job of a command: chooses the engine, holds the working directory, and shows the progress."""
+
+import contextlib
+import dataclasses
+import time
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.runners.runner import PipelineResult
+
+from beam_pipelines import log
+from beam_pipelines.config.output_paths import PROGRESS, OutputPaths
+from beam_pipelines.errors import printable
+from beam_pipelines.log import print_message
+from beam_pipelines.parallel import interrupts, progress
+from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
+from beam_pipelines.publish.output_directory import ResumePolicy, working_directory
+from beam_pipelines.publish.run_info import make_run_info
+from beam_pipelines.quiet import quiet_engines
+from beam_pipelines.runners.engine import Engine
+from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
+from beam_pipelines.runners.waiting import run_job
+from beam_pipelines.storage.files import is_remote
+
+# Converts progress counts to progress bars.
+Stages = Callable[[Counts], list[Stage]]
+
+
+def open_engine(
+    options: PipelineOptions,
+    command: str,
+    paths: Sequence[tuple[str, str]],
+    *,
+    shared_filesystem: bool,
+    wait: bool = True,
+    has_tensorflow: bool = False,
+) -> Engine:
+    """Returns the engine of a command, and applies the options for object stores in this process.
+
+    Args:
+        options: The options of the Beam pipeline.
+        command: The name of the command.
+        paths: The (option, path) pairs of the paths that workers must be able to access.
+        shared_filesystem: Whether workers can access local paths.
+        wait: Whether the command waits until the job ends.
+        has_tensorflow: Whether the job needs TensorFlow.
+
+    Raises:
+        UserError: The engine is unknown, cannot access a path, or cannot run the job with these options.
+    """
+    beam.io.filesystems.FileSystems.set_options(options)
+    quiet_engines()
+    engine = choose_engine(options, command, has_tensorflow=has_tensorflow)
+    engine.check(paths, shared_filesystem=shared_filesystem, wait=wait)
+    return engine
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The parameters of a run that writes an output directory.
+
+    Attributes:
+        engine: The engine that runs the job.
+        config: The configuration that `run.json` describes.
+        add_steps: A function that adds the steps of the command to a pipeline, given the pipeline, the job with its
+            progress directory, and the contents of `run.json`.
+        stages: A function that converts progress counts to progress bars. None shows the bars of `prepare`.
+        paths: The paths that workers access. If an object store does not respond for too long, the job is stopped.
+        has_tensorflow: Whether the job needs TensorFlow.
+        resume_policy: What to do if an interrupted run to the same output exists.
+        is_finished: A function that returns whether the job is complete, so that no pipeline has to run.
+        is_submitted: Whether to only submit the job, without waiting until it ends.
+    """
+
+    engine: Engine
+    config: Any
+    add_steps: Callable[[beam.Pipeline, Any, Mapping[str, Any]], object]
+    stages: Stages | None = None
+    paths: Sequence[str] = ()
+    has_tensorflow: bool = False
+    resume_policy: ResumePolicy = ResumePolicy.FAIL
+    is_finished: Callable[[Any], bool] = lambda job: False
+    is_submitted: bool = False
+
+    def execute(self, job: OutputPaths) -> PipelineResult | None:
+        """Runs the job in its working directory until it ends, or only submits the job.
+
+        Args:
+            job: The parameters of the job, a dataclass.
+
+        Returns:
+            The result of the submission, or None if the job has ended.
+        """
+        engine = self.engine
+        engine.set_defaults(job.name, output=job.output, run_id=job.run_id, has_tensorflow=self.has_tensorflow)
+        run_info = make_run_info(self.config, engine.options, job.run_id)
+        with (
+            working_directory(job, self.resume_policy, EngineJobs(engine)) as detach,
+            _progress_directory(job, engine, self.is_submitted) as directory,
+            _logged(job, directory, engine, run_info["options"]),
+            explained_errors(engine),
+        ):
+            job = dataclasses.replace(job, progress_directory=directory)
+            if self.is_finished(job):
+                return None
+            pipeline = engine.make_pipeline()
+            self.add_steps(pipeline, job, run_info)
+            if self.is_submitted:
+                submitted = pipeline.run()
+                detach()
+                return submitted
+            run_pipeline(pipeline, engine, directory, self.stages, self.paths)
+        return None
+
+
+def run_pipeline(
+    pipeline: beam.Pipeline, engine: Engine, progress_directory: str, stages: Stages | None = None, paths: Sequence[str] = ()
+) -> None:
+    """Runs a pipeline until it ends, and shows its progress unless the progress directory is an empty string."""
+    with ProgressDisplay(progress_directory, stages) if progress_directory else contextlib.nullcontext():
+        run_job(pipeline, engine, paths)
+
+
+@contextlib.contextmanager
+def _progress_directory(job: OutputPaths, engine: Engine, is_submitted: bool) -> Iterator[str]:
+    """Context manager for a directory in which workers store progress counts. For a submitted job, it yields ""."""
+    if is_submitted:
+        yield ""
+    elif is_remote(job.output) and engine.is_local:
+        with interrupts.temporary_folder() as directory:
+            yield directory
+    else:
+        yield f"{job.run_directory}/{PROGRESS}"
+
+
+@contextlib.contextmanager
+def _logged(job: OutputPaths, directory: str, engine: Engine, options: Mapping[str, Any]) -> Iterator[None]:
+    """Context manager that logs the start and the end of a run, and adds the run ID to all log messages."""
+    log.set_run(job.run_id, lambda: progress.stage_of(directory) if job.command == "prepare" else "write")
+    began = time.monotonic()
+    if log.is_kept():
+        name = engine.options.view_as(GoogleCloudOptions).job_name
+        message = f"run {job.run_id} to {printable(job.output)} on {engine.name}{name and f', job {name}' or ''}"
+        print_message(message, options=options)
+    try:
+        yield
+    except BaseException:
+        stage = log.stage()  # Read before the progress files are removed.
+        log.set_run(job.run_id, lambda: stage)
+        raise
+    log.set_run(job.run_id, lambda: "done")
+    if log.is_kept():
+        print_message(f"done after {time.monotonic() - began:.0f} s: {printable(job.output)}")
