@@ -44,7 +44,7 @@ from beam_pipelines.lean import without_optional_parts
 from beam_pipelines.options.arguments import WITHOUT_BEAM, error_file, make_parser, option_names, parser_of, read
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.worker_processes import worker_processes
-from beam_pipelines.publish.output_directory import check_paths
+from beam_pipelines.publish.check_paths import check_paths
 from beam_pipelines.publish.resumable_run import ResumePolicy
 from beam_pipelines.publish.status import describe_status, find_status
 from beam_pipelines.publish.written_dataset import check_names, open_dataset
@@ -177,9 +177,7 @@ def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill repair`: rebuilds the corrupt shards of a dataset and prints which files were repaired."""
     config = read(RepairConfig, arguments)
-    if beam_flags:  # Options for object stores.
-        _use_for_stores(beam_flags, "repair")
-    for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # A slow import of pyarrow.
+    for line in _import("repair.repair").run_repair(config, _pipeline_options(beam_flags, "repair")):
         if config.is_dry or not log.is_quiet():  # A dry run prints corrupt files even with --quiet.
             _print(line)
 

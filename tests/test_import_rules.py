@@ -24,7 +24,7 @@ IMPORTS = {
         "top": "options config runners sources splits shuffle shards publish repair transform verify quality leaks export report elements parallel storage",
         "options": "sources publish elements config storage",
         "runners": "publish config parallel storage",
-        "repair": "sources shards publish elements config tfrecord parallel storage",
+        "repair": "runners sources shards publish elements config tfrecord parallel storage",
         "leaks": "sources shards publish elements images config tfrecord parallel storage",
         "verify": "features runners publish elements images config tfrecord parallel storage",
         "export": "features runners sources publish images config tfrecord parallel storage",
@@ -70,7 +70,7 @@ READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "t
 
 # Packages that worker processes use, and that are loaded before Beam.
 PLAIN = ("options", "config", "images", "elements", "tfrecord")
-PLAIN_MODULES = ("sources.listing.part_listing", "shards.shard_writer", "shards.hash_some", "leaks.hash_records", "parallel.worker_processes", "publish.output_directory", "repair.repair")
+PLAIN_MODULES = ("sources.listing.part_listing", "shards.shard_writer", "shards.hash_some", "leaks.hash_records", "parallel.worker_processes", "publish.output_directory")
 
 
 @functools.cache

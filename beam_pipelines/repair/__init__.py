@@ -1,5 +1,5 @@
-"""Implements `recordmill repair`, which finds corrupt shard files and rebuilds them from the sources.
+"""Implements `recordmill repair`, which finds corrupt shard files and writes these shards again from the sources.
 
-A rebuilt file has the same bytes as the original. If a file cannot be rebuilt, the command reports the reason. Shards
-are rebuilt one at a time, without Beam.
+The steps are those of `recordmill prepare --resume`: the inputs are listed, and the missing shards of the plan are
+written. A new file has the same bytes as the original, or the command reports which inputs have changed.
 """

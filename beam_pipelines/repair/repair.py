@@ -7,25 +7,33 @@ cannot be rebuilt, no file of the shard is replaced.
 import contextlib
 import dataclasses
 import os
-from typing import Iterator, Sequence
+import uuid
+from typing import Iterator, Mapping, Sequence
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from apache_beam.options.pipeline_options import PipelineOptions
+
 from beam_pipelines.config.repair_config import RepairConfig
-from beam_pipelines.elements.plan import PlannedShard, ShardAddress
-from beam_pipelines.elements.plan_files import find_problems
+from beam_pipelines.elements.plan import ShardAddress
+from beam_pipelines.elements.plan_files import find_problems, read_done, read_plan
 from beam_pipelines.errors import ProblemsFound, RunError, StorageError, UserError, did_you_mean, printable
 from beam_pipelines.parallel import interrupts, progress
-from beam_pipelines.parallel.worker_processes import TaskWindow, end_running_tasks
-from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
+from beam_pipelines.parallel.progress import ProgressDisplay, Stage
+from beam_pipelines.parallel.worker_processes import TaskWindow
+from beam_pipelines.publish.resumable_run import ResumePolicy
 from beam_pipelines.publish.versions import describe_others
 from beam_pipelines.publish.written_dataset import RecordedRun, read_dataset, read_how_made
-from beam_pipelines.repair.rebuild import CorruptShard, rebuild
+from beam_pipelines.repair.changes import find_changes
+from beam_pipelines.repair.corrupt_shard import CorruptShard
+from beam_pipelines.repair.plan_again import RepairJob, write_again
+from beam_pipelines.runners.engine import Engine
+from beam_pipelines.runners.run import Run, open_engine
 from beam_pipelines.storage.files import any_remote
-from beam_pipelines.storage.marked_directory import exclusive_directory
+from beam_pipelines.storage.marked_directory import check_is_owned
+from beam_pipelines.storage.pinned_files import check_versions
 from tf_input.cores import num_cores
 from tf_input.dataset_format import Manifest, ShardInfo
 
-WORKING = ".repair"  # The suffix of the working directory.
+WORKING = ".repair"  # The suffix of the output of a repair, whose scratch directory is beside the dataset.
 
 # The minimum size of a dataset, in bytes, for which worker processes check the shards.
 _MANY_BYTES = 256 << 20
@@ -38,7 +46,7 @@ _LOST = (
 )
 
 
-def repair(config: RepairConfig) -> Iterator[str]:
+def run_repair(config: RepairConfig, options: PipelineOptions) -> Iterator[str]:
     """Finds the corrupt files of a dataset and rebuilds them.
 
     Yields:
@@ -48,55 +56,23 @@ def repair(config: RepairConfig) -> Iterator[str]:
         UserError: The dataset cannot be repaired, or has no shard with the given name.
         RunError: Files are corrupt and `--dry_run` is set, or files cannot be rebuilt.
     """
+    engine = open_engine(options, "repair", [], shared_filesystem=False)
+    if not engine.is_local:
+        raise UserError(f"--runner={engine.name}: `recordmill repair` runs on this machine. Omit --runner.")
     manifest = read_dataset(config.directory, "repair")
     shards = choose_shards(config, manifest)
-    corrupt: list[CorruptShard] = []
-
-    def stages(counts: Counts) -> list[Stage]:
-        num_wanted = sum(shard.info.num_examples for shard in corrupt) if counts.analyzed == len(shards) else None
-        return [Stage("checked", counts.analyzed, len(shards)), Stage("written", counts.written, num_wanted)]
-
-    with interrupts.temporary_folder() as scratch, ProgressDisplay(scratch, stages):
-        yield from _repair(config, manifest, shards, corrupt, scratch)
-
-
-def _repair(
-    config: RepairConfig,
-    manifest: Manifest,
-    shards: Sequence[tuple[ShardAddress, ShardInfo]],
-    corrupt: list[CorruptShard],
-    progress_directory: str,
-) -> Iterator[str]:
-    """Repairs a dataset and appends each corrupt shard to `corrupt`."""
-    for shard in find_corrupt(config.directory, shards, progress_directory):
-        shard = shard._replace(has_keys=not manifest.is_verbatim)
-        corrupt.append(shard)
-        yield from (f"{printable(name)} {how}" for name, how in shard.corruption.items())
+    corrupt = []
+    with interrupts.temporary_folder() as scratch, ProgressDisplay(scratch, lambda counts: [Stage("checked", counts.analyzed, len(shards))]):
+        for shard in find_corrupt(config.directory, shards, not manifest.is_verbatim, scratch):
+            corrupt.append(shard)
+            yield from (f"{printable(name)} {how}" for name, how in shard.corruption.items())
     num_files, num_corrupt = sum(len(info.files()) for _, info in shards), sum(len(shard.corruption) for shard in corrupt)
     if not corrupt:
-        yield f"{_count(num_files, 'file')} of {_count(len(shards), 'shard')} match the manifest"
-        return
-    if config.is_dry:
-        message = f"corrupt or missing: {num_corrupt:,} of {_count(num_files, 'file')}"
-        raise ProblemsFound(f"{message}. {_describe_repair(corrupt)}")
-    yield from _repair_shards(config, manifest, corrupt, progress_directory)
-
-
-def _repair_shards(config: RepairConfig, manifest: Manifest, corrupt: Sequence[CorruptShard], progress_directory: str) -> Iterator[str]:
-    run = read_how_made(config.directory, manifest)
-    failures: list[str] = []
-    num_repaired, num_corrupt = 0, sum(len(shard.corruption) for shard in corrupt)
-    working = _working_config(config, run, progress_directory)
-    for shard, changes in _rebuild_here(os.path.realpath(config.directory), manifest, working, corrupt):
-        failures += _shorten(shard, changes)
-        num_repaired += 0 if changes else len(shard.corruption)
-        yield from () if changes else (f"{printable(name)} is repaired" for name in shard.corruption)
-    interrupts.note(str)
-    if failures:
-        num = _count(num_corrupt - num_repaired, "file")
-        lines = "".join(f"\n  - {line}" for line in [*failures, *_describe_versions(run)])
-        raise RunError(f"{num} could not be rebuilt, and the shards with these files were left unchanged:{lines}")
-    yield f"repaired {_count(num_repaired, 'file')} of {_count(len(corrupt), 'shard')}"
+        yield f"all files match the manifest (files: {num_files:,}, shards: {len(shards):,})"
+    elif config.is_dry:
+        raise ProblemsFound(f"corrupt or missing: {num_corrupt:,} of {num_files:,} files. {_describe_repair(corrupt)}")
+    else:
+        yield from _rebuild(config, manifest, corrupt, engine)
 
 
 def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardAddress, ShardInfo]]:
@@ -120,9 +96,9 @@ def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardA
 
 
 def find_corrupt(
-    directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]], progress_directory: str = ""
+    directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]], has_keys: bool, progress_directory: str
 ) -> Iterator[CorruptShard]:
-    """Yields each shard that has a corrupt or missing file."""
+    """Yields each shard that has a corrupt or missing file. See `CorruptShard` for `has_keys`."""
     num_bytes = sum(info.num_bytes for _, info in shards)
     tasks, waiting = TaskWindow(num_cores() if num_bytes > _MANY_BYTES else 0), iter(shards)  # Results arrive in order.
 
@@ -135,51 +111,81 @@ def find_corrupt(
         address, info = next(waiting)
         progress.count(progress_directory, analyzed=1)
         if corruptions:
-            yield CorruptShard(PlannedShard(address, info.num_examples), info, corruptions)
+            yield CorruptShard(address, info, corruptions, has_keys)
 
 
-def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: str) -> PrepareJob:
-    """Returns the configuration of the original job, with a new working directory."""
-    return dataclasses.replace(
-        run.config,
-        output=f"{os.path.realpath(config.directory)}{WORKING}",
-        is_output_new=False,
-        progress_directory=progress_directory,
-        run_id="",
-        holder="",
-        ignore=(*run.config.ignore, *config.ignore),
-        # Worker processes cannot access object stores.
-        num_processes=0 if any_remote(run.config.input, run.config.source.image_root) else num_cores(),
-        max_bad_fraction=1.0,  # All dead letters are reported.
-    )
-
-
-def _rebuild_here(
-    directory: str, manifest: Manifest, config: PrepareJob, corrupt: Sequence[CorruptShard]
-) -> Iterator[tuple[CorruptShard, list[str]]]:
-    """Rebuilds and replaces the files of shards. Yields each shard with the reasons why it cannot be rebuilt."""
-    yield from ((shard, [_LOST]) for shard in corrupt if shard.is_lost)
-    corrupt = [shard for shard in corrupt if not shard.is_lost]
-    if not corrupt:
-        return
-    num_repaired = 0
-    interrupts.note(lambda: f"repaired so far: {_count(num_repaired, 'file')}" if num_repaired else "")
-    busy = "another `recordmill repair` is repairing it"
-    with exclusive_directory(config.working_directory, printable(directory), busy), _open(directory) as dataset:
-        if read_dataset(directory, "repair") != manifest:  # Files are moved to the open directory `dataset`.
-            raise RunError(
-                f"{printable(directory)} was replaced by another dataset during the repair. Nothing was changed. Run "
-                "the command again."
-            )
+def _rebuild(config: RepairConfig, manifest: Manifest, corrupt: Sequence[CorruptShard], engine: Engine) -> Iterator[str]:
+    """Rebuilds shards and yields one line for each repaired file. Raises `RunError` if a file could not be rebuilt."""
+    run = read_how_made(config.directory, manifest)
+    job = _make_job(config, manifest, run, engine)
+    changes = {shard.info.name: [_LOST] for shard in corrupt if shard.is_lost}
+    shards = [shard for shard in corrupt if not shard.is_lost]
+    if shards:
+        check_is_owned(job.scratch_directory, printable(config.directory))
+        num_examples = sum(shard.info.num_examples for shard in shards)
+        stages = lambda counts: [Stage("listed", counts.listed, None), Stage("written", counts.written, num_examples)]
+        add_steps = lambda pipeline, job, unused: write_again(pipeline, job, manifest.schema, shards)
+        finish = lambda job: changes.update(replace_shards(job, manifest, shards))
+        paths = (job.input, job.source.image_root or "")
+        repair = Run(engine, config, add_steps, stages, paths, resume_policy=ResumePolicy.RESTART, finish=finish)
         try:
-            for shard, changes in rebuild(directory, manifest, config, corrupt):
-                if not changes:
-                    _replace_shard(config, shard, dataset)
-                    num_repaired += len(shard.corruption)
-                yield shard, changes
-        except BaseException:
-            end_running_tasks()  # Running tasks could write to the files that are removed next.
-            raise
+            repair.execute(job)
+        except UserError as error:
+            raise RunError(f"the inputs of the dataset cannot be listed again: {error}") from error
+    lines = [line for shard in corrupt for line in _shorten(shard, changes[shard.info.name])]
+    repaired = [name for shard in corrupt if not changes[shard.info.name] for name in shard.corruption]
+    yield from (f"{printable(name)} is repaired" for name in repaired)
+    if lines:
+        num = sum(len(shard.corruption) for shard in corrupt) - len(repaired)
+        listed = "".join(f"\n  - {line}" for line in [*lines, *_describe_versions(run)])
+        raise RunError(f"Files that could not be rebuilt: {num:,}. The shards with these files were left unchanged:{listed}")
+    yield f"repaired files: {len(repaired):,}, in shards: {len(corrupt):,}"
+
+
+def _make_job(config: RepairConfig, manifest: Manifest, run: RecordedRun, engine: Engine) -> RepairJob:
+    """Returns the configuration of the original run with the paths of the repair. Known classes keep their labels."""
+    recorded, directory = run.config, os.path.realpath(config.directory)
+    source = recorded.source
+    named = {feature.name: feature.label_names for feature in manifest.schema if feature.kind == "class_label"}
+    first = {name: labels for name, labels in named.items() if not source.names_of(name)}
+    changed = {
+        "directory": directory,
+        "output": f"{directory}{WORKING}",
+        "is_output_new": False,
+        "run_id": uuid.uuid4().hex,
+        "holder": uuid.uuid4().hex,
+        "ignore": (*recorded.ignore, *config.ignore),
+        # Worker processes cannot access object stores.
+        "num_processes": 0 if any_remote(recorded.input, source.image_root) else engine.num_processes,
+        "max_bad_fraction": 1.0,  # All dead letters are reported.
+        "source": dataclasses.replace(source, first_label_names=first),
+    }
+    return RepairJob(**{**vars(recorded), **changed})
+
+
+def replace_shards(job: RepairJob, manifest: Manifest, shards: Sequence[CorruptShard]) -> Mapping[str, list[str]]:
+    """Moves rebuilt files into the dataset.
+
+    Returns:
+        A mapping from the name of each shard to the reasons why it could not be rebuilt.
+
+    Raises:
+        RunError: The dataset was replaced during the repair.
+        DataError: A file of the input has changed since it was listed.
+    """
+    plan = read_plan(job)
+    check_versions(plan.listing.versions)
+    with _open(job.directory) as dataset:
+        if read_dataset(job.directory, "repair") != manifest:  # Files are moved to the open directory `dataset`.
+            raise RunError(
+                f"{printable(job.directory)} was replaced by another dataset during the repair. Nothing was changed. Run the command again."
+            )
+        changes = {}
+        for shard in shards:
+            changes[shard.info.name] = find_changes(job, plan, shard, read_done(job, shard.address))
+            if not changes[shard.info.name]:
+                _replace_files(job, shard, dataset)
+    return changes
 
 
 @contextlib.contextmanager
@@ -192,22 +198,15 @@ def _open(directory: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _replace_shard(config: PrepareJob, shard: CorruptShard, dataset: int) -> None:
-    try:
-        for name, *_ in shard.info.files():
-            path = f"{config.working_directory}/{name}"
-            if name not in shard.corruption:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
-                continue
+def _replace_files(job: RepairJob, shard: CorruptShard, dataset: int) -> None:
+    for name in shard.corruption:
+        try:
             with contextlib.suppress(FileExistsError):
                 if folder := os.path.dirname(name):
                     os.mkdir(folder, dir_fd=dataset)
-            os.replace(path, name, dst_dir_fd=dataset)
-    except OSError as error:
-        raise StorageError(
-            f"{printable(name)} could not be moved into the dataset: {error.strerror or error}"
-        ) from error
+            os.replace(f"{job.working_directory}/{name}", name, dst_dir_fd=dataset)
+        except OSError as error:
+            raise StorageError(f"{printable(name)} could not be moved into the dataset: {error.strerror or error}") from error
 
 
 def _describe_repair(corrupt: Sequence[CorruptShard]) -> str:
@@ -215,8 +214,8 @@ def _describe_repair(corrupt: Sequence[CorruptShard]) -> str:
     if not lost:
         return "Run the command without --dry_run to rebuild them."
     return (
-        f"{lost:,} of {_count(len(corrupt), 'shard')} cannot be rebuilt, because the catalog is corrupt or "
-        "missing, and the records do not have the keys of the examples. Prepare the dataset again."
+        f"{lost:,} of {len(corrupt):,} corrupt shards cannot be rebuilt, because the catalog is corrupt or missing, and the records do not "
+        "have the keys of the examples. Prepare the dataset again."
     )
 
 
@@ -230,8 +229,3 @@ def _shorten(shard: CorruptShard, changes: Sequence[str]) -> list[str]:
 def _describe_versions(run: RecordedRun) -> list[str]:
     others = describe_others(run.python, run.versions)
     return [f"the dataset was written with {', '.join(others)}; other versions may write other bytes"] if others else []
-
-
-def _count(num: int, noun: str) -> str:
-    return f"{num:,} {noun}{'' if num == 1 else 's'}"
-

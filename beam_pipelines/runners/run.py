@@ -15,7 +15,8 @@ from beam_pipelines.errors import printable
 from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
-from beam_pipelines.publish.output_directory import ResumePolicy, working_directory
+from beam_pipelines.publish.output_directory import working_directory
+from beam_pipelines.publish.resumable_run import ResumePolicy
 from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
@@ -70,6 +71,7 @@ class Run:
         has_tensorflow: Whether the job needs TensorFlow.
         resume_policy: What to do if an interrupted run to the same output exists.
         is_finished: A function that returns whether the job is complete, so that no pipeline has to run.
+        finish: A function to call in the working directory after the job has ended.
         is_submitted: Whether to only submit the job, without waiting until it ends.
     """
 
@@ -81,6 +83,7 @@ class Run:
     has_tensorflow: bool = False
     resume_policy: ResumePolicy = ResumePolicy.FAIL
     is_finished: Callable[[Any], bool] = lambda job: False
+    finish: Callable[[Any], object] = lambda job: None
     is_submitted: bool = False
 
     def execute(self, job: OutputPaths) -> PipelineResult | None:
@@ -111,6 +114,7 @@ class Run:
                 detach()
                 return submitted
             run_pipeline(pipeline, engine, directory, self.stages, self.paths)
+            self.finish(job)
         return None
 
 

@@ -1,0 +1,109 @@
+"""Describes how the sources have changed since a dataset was made, with one line per example."""
+
+import collections
+import contextlib
+import json
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.plan import Plan, WrittenShard
+from beam_pipelines.elements.plan_files import dead_letters_path
+from beam_pipelines.elements.reference_runs import read_range
+from beam_pipelines.errors import printable
+from beam_pipelines.repair.corrupt_shard import CorruptShard, catalog_rows, record_rows
+from beam_pipelines.repair.plan_again import RepairJob
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.spool import SpoolReader
+
+# Catalog columns that depend on the image's bytes, and columns that depend on the location of the record.
+_IMAGE_FIELDS = ("num_bytes", "crc32c", "height", "width", "format", "reencoded")
+_LOCATION_FIELDS = ("key", "shard", "record")
+
+Row = Mapping[str, Any]
+
+
+def find_changes(job: RepairJob, plan: Plan, shard: CorruptShard, rebuilt: WrittenShard) -> list[str]:
+    """Returns a line for each reason why the files of a rebuilt shard differ from the original files.
+
+    Args:
+        job: The configuration of the repair.
+        plan: The plan of the repair.
+        shard: The corrupt shard.
+        rebuilt: The rebuilt shard, whose files are in the working directory.
+    """
+    sums = {name: of_file for name, *of_file in rebuilt.info.files()}
+    differing = [file for file in shard.info.files() if file[0] in shard.corruption and sums[file[0]] != [*file[1:]]]
+    if not differing:
+        return []
+    directories = job.directory, job.working_directory
+    of_records = [list(record_rows(f"{directory}/{shard.info.name}")) for directory in directories]
+    of_catalogs = [catalog_rows(f"{directory}/{shard.info.catalog}") for directory in directories] if shard.has_catalog else []
+    lines = _missing(*(of_catalogs or of_records), lambda: list(_dead_letters(job, plan, rebuilt)))
+    lines += _compare(*of_catalogs, _changed_columns) if of_catalogs else []
+    lines = lines or _compare(*of_records, _changed_features)
+    name, num_bytes, crc = differing[0]
+    return lines or [
+        f"the rebuilt {printable(name)} has {sums[name][0]} bytes with CRC-32C {sums[name][1]:08x}, but the manifest "
+        f"states {num_bytes} bytes with {crc:08x}. Images and labels are unchanged. Another feature, a path or a package "
+        "version differs."
+    ]
+
+
+def _shown(row: Row) -> str:
+    path, key = row.get("path"), row["key"]
+    return printable(key if not path or path == key or not isinstance(path, str) else f"{path}: {key}")
+
+
+def _missing(old: Sequence[Row], new: Sequence[Row], find_dead_letters: Callable[[], list[DeadLetter]]) -> list[str]:
+    """Returns a line for each example that is missing in the sources, and for each key that several inputs now have."""
+    counts = collections.Counter(row["key"] for row in new)
+    lines = [f"{printable(row['key'])}: {counts[row['key']]} inputs now have this key" for row in old if counts[row["key"]] > 1]
+    missing = [row for row in old if not counts[row["key"]]]
+    if not missing:
+        return lines
+    letters = {letter.path: f"{letter.message} ({letter.stage})" for letter in find_dead_letters()}
+    num_explained = 0
+    for row in missing:
+        key, path = row["key"], row.get("path") if isinstance(row.get("path"), str) else row["key"]
+        reason = next((letters[name] for name in (key, path, f"{path}:{key}", f"{path}/{key}") if name in letters), None)
+        num_explained += reason is not None
+        lines.append(f"{_shown(row)}: {reason or 'is no longer listed'}")
+    if letters and num_explained < len(missing):
+        first = min(letters)
+        lines.append(f"the sources now have {len(letters):,} dead letters, for example {printable(first)}: {letters[first]}")
+    return lines
+
+
+def _dead_letters(job: RepairJob, plan: Plan, rebuilt: WrittenShard) -> Iterator[DeadLetter]:
+    """Yields the dead letters of the listing and of a rebuilt shard."""
+    with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
+        chunks = [read_range(spool_range, spool) for spool_range in plan.dead_letters]
+    if rebuilt.statistics.dead_letters.num:
+        path = dead_letters_path(job, rebuilt.address)
+        chunks.append(files_at(path).read(path))
+    for chunk in chunks:
+        yield from (DeadLetter(**json.loads(line)) for line in chunk.splitlines())
+
+
+def _compare(old: Sequence[Row], new: Sequence[Row], find: Callable[[Row, Row], str]) -> list[str]:
+    """Returns a line for each example in which the given function finds a change."""
+    rebuilt = {row["key"]: row for row in new}
+    changes = ((row, find(row, rebuilt[row["key"]])) for row in old if row["key"] in rebuilt)
+    return [f"{_shown(row)}: {change}" for row, change in changes if change]
+
+
+def _changed_features(old: Row, new: Row) -> str:
+    changed = [name for name in new if old.get(name) != new[name]]
+    return f"other values of {', '.join(changed)}" if changed else ""
+
+
+def _changed_columns(old: Row, new: Row) -> str:
+    changes = []
+    if any(old[name] != new[name] for name in ("num_bytes", "crc32c")):
+        sums = [f"{row['num_bytes']} bytes with CRC-32C {row['crc32c']:08x}" for row in (new, old)]
+        content = "the image" if old["format"] else "the example"  # The example has no image, or its image was not checked.
+        content = f"{content} after re-encoding" if old["reencoded"] or new["reencoded"] else content
+        changes.append(f"{content} has {sums[0]}, formerly {sums[1]}")
+    names = [name for name in old if name not in _LOCATION_FIELDS and not (changes and name in _IMAGE_FIELDS)]
+    changes += [f"{name} is {new.get(name)!r:.80}, formerly {old[name]!r:.80}" for name in names if old[name] != new.get(name)]
+    return ", ".join(changes)

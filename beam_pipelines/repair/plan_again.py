@@ -1,0 +1,177 @@
+"""Lists the sources again, and plans and writes the corrupt shards of a dataset.
+
+The plan of a run is deleted when its dataset is published. The plan of a corrupt shard is made again from the keys of
+its examples. Inputs that were added to the sources later are left out.
+"""
+
+import contextlib
+import dataclasses
+import json
+from typing import Any, Iterable, Iterator, Mapping, Sequence
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsIter, AsSingleton
+
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.binary_column import BinaryColumn
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.plan import Plan, PlannedShard, recordmill_version
+from beam_pipelines.elements.plan_files import write_plan, write_planned_shard
+from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_references, write_run
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.shuffle_keys import shuffle_orders
+from beam_pipelines.errors import RunError, UserError, printable
+from beam_pipelines.repair.corrupt_shard import CorruptShard
+from beam_pipelines.shards.hash_images import HashImages
+from beam_pipelines.shards.write_shards import WriteShards
+from beam_pipelines.sources.listing.list_images import ListImages
+from beam_pipelines.storage.files import make_folder, open_file, write_file
+from beam_pipelines.storage.spool import SpoolReader
+from tf_input.dataset_format import NEAR_DUPLICATES, Feature
+
+_LAST = np.uint64(2**64 - 1)  # Greater than all shuffle keys.
+
+
+@dataclasses.dataclass(frozen=True)
+class RepairJob(PrepareJob):
+    """The configuration of the run that made a dataset, with the paths of a repair.
+
+    Attributes:
+        directory: The directory of the dataset.
+    """
+
+    directory: str = ""
+    command, output_option = "repair", "OUT"
+    can_resume = False
+
+
+def write_again(root: beam.Pipeline, job: RepairJob, schema: Sequence[Feature], shards: Sequence[CorruptShard]) -> None:
+    """Adds the steps that write shards again to a Beam pipeline.
+
+    Args:
+        root: The pipeline.
+        job: The configuration of the job. Its working directory exists.
+        schema: The schema of the dataset.
+        shards: The shards to write. The keys of their examples must not be lost.
+    """
+    make_folder(job.spool_directory)
+    orders = [shuffle_orders(job.seed, shard.keys(job.directory)) for shard in shards]
+    write_file(_wanted_path(job), np.append(np.sort(np.concatenate(orders)), _LAST).tobytes())
+    listed = root | "ListImages" >> ListImages(job)
+    listing = AsSingleton(listed.listing | "UseSchema" >> beam.Map(use_schema, schema))
+    runs, dead_letters = listed.runs | "KeepWanted" >> beam.FlatMap(keep_wanted, job), listed.dead_letters
+    if job.duplicates:
+        hashed = runs | "HashImages" >> HashImages(job, listing)
+        runs = hashed.runs | "TakeRuns" >> beam.Map(lambda hashed: hashed.run)
+        dead_letters = (dead_letters, hashed.dead_letters) | "JoinDeadLetters" >> beam.Flatten()
+    groups = NearDuplicateGroups.read(job.directory) if job.duplicates == "group" else None
+    planned = root | "AfterListing" >> beam.Impulse() | "PlanShards" >> beam.FlatMap(plan_shards, AsIter(runs), shards, job, groups)
+    planned | "WriteShards" >> WriteShards(job, listing)
+    root | "AfterAll" >> beam.Impulse() | "WritePlan" >> beam.Map(finish_plan, listing, AsIter(dead_letters), job)
+
+
+def _wanted_path(job: RepairJob) -> str:
+    """Returns the path of the sorted shuffle keys of all wanted inputs and a last sentinel, uint64 [num_keys + 1]."""
+    return f"{job.spool_directory}/wanted"
+
+
+def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
+    """Returns a listing with the schema of the dataset, to which the sources may have added classes.
+
+    Raises:
+        UserError: The features of the sources have changed.
+    """
+    now, then = ({(feature.name, feature.kind) for feature in features} for features in (listing.schema, schema))
+    if now != then:
+        added, missing = (", ".join(f"{name} ({kind})" for name, kind in sorted(some)) or "none" for some in (now - then, then - now))
+        raise UserError(
+            f"the features of {printable(listing.root)} have changed: it now has {added}, but the dataset has {missing}. "
+            "Restore the inputs, or prepare a new dataset."
+        )
+    names = {feature.name: feature.label_names for feature in listing.schema if feature.kind == "class_label"}
+    schema = tuple(dataclasses.replace(feature, label_names=names.get(feature.name, feature.label_names)) for feature in schema)
+    return dataclasses.replace(listing, schema=schema)
+
+
+def keep_wanted(run: Run, job: RepairJob) -> Iterator[Run]:
+    """Yields the wanted references of a run as a new run, unless there are none."""
+    wanted = np.memmap(_wanted_path(job), np.uint64, "r")
+    with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
+        references = read_references(run.smallest(run.num_references), spool)
+    orders = references.rows["order"]
+    kept = np.flatnonzero(wanted[np.searchsorted(wanted, orders)] == orders)
+    if len(kept):
+        yield write_run([references.take(kept)], job.spool_directory)
+
+
+def plan_shards(
+    unused: bytes, runs: Iterable[Run], shards: Sequence[CorruptShard], job: RepairJob, groups: "NearDuplicateGroups | None"
+) -> Iterator[tuple[str, PlannedShard]]:
+    """Writes the plan of each shard: the references to those of its inputs that are still listed, in record order."""
+    runs = list(runs)
+    for shard in shards:
+        records = {key: record for record, key in enumerate(shard.keys(job.directory))}
+        references = _read(runs, shuffle_orders(job.seed, list(records)), job)
+        numbers = np.array([records.get(key, -1) for key in references.keys], np.int64)
+        order = np.argsort(numbers, kind="stable")
+        references = references.take(order[np.searchsorted(numbers[order], 0) :])
+        references = groups.regroup(references) if groups else references
+        planned = PlannedShard(shard.address, len(references))
+        yield str(shard.address), write_planned_shard(job, planned, b"".join(references.chunks()))
+
+
+def _read(runs: Sequence[Run], orders: np.ndarray, job: RepairJob) -> References:
+    """Returns the references with shuffle keys from the smallest to the largest given key."""
+    if not len(orders):
+        return References.concatenate([])
+    first, last = orders.min(), orders.max()
+    bounds = np.array([first, last + np.uint64(1)] if last < _LAST else [first], np.uint64)
+    with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
+        chunks = [spool_range for run in runs for block, spool_range in run.cut(bounds) if block == 0]
+        return References.concatenate([_between(read_references(spool_range, spool), first, last) for spool_range in chunks])
+
+
+def _between(references: References, first: np.uint64, last: np.uint64) -> References:
+    orders = references.rows["order"]
+    return references.slice(int(np.searchsorted(orders, first)), int(np.searchsorted(orders, last, side="right")))
+
+
+def finish_plan(unused: bytes, listing: Listing, dead_letters: Iterable[SpoolRange], job: RepairJob) -> None:
+    """Writes the summary of the plan, which names the dead letters and the versions of the listed files."""
+    config = PrepareJob(**{field.name: getattr(job, field.name) for field in dataclasses.fields(PrepareJob)})
+    write_plan(Plan(config, listing, {}, tuple(dead_letters), recordmill_version()))
+
+
+@dataclasses.dataclass(frozen=True)
+class NearDuplicateGroups:
+    """The groups into which `prepare --duplicates group` merged near-duplicates.
+
+    Attributes:
+        of_keys: A mapping from the key of an image that has near-duplicates to its group.
+        of_groups: A mapping from each merged group to its new name.
+    """
+
+    of_keys: Mapping[bytes, bytes]
+    of_groups: Mapping[bytes, bytes]
+
+    @classmethod
+    def read(cls, directory: str) -> "NearDuplicateGroups":
+        """Reads the groups of a dataset."""
+        of_keys, of_groups = {}, {}
+        try:
+            with open_file(f"{directory}/{NEAR_DUPLICATES}") as file:
+                for line in file:
+                    fields: dict[str, Any] = json.loads(line)
+                    of_keys[fields["key"].encode()] = fields["group"].encode()
+                    if fields["original_group"]:
+                        of_groups[fields["original_group"].encode()] = fields["group"].encode()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            path = f"{printable(directory)}/{NEAR_DUPLICATES}"
+            raise RunError(f"{path} is missing or corrupt: {error}. Prepare the dataset again.") from None
+        return cls(of_keys, of_groups)
+
+    def regroup(self, references: References) -> References:
+        """Returns references with the groups of the original run."""
+        groups = [self.of_keys.get(key) or self.of_groups.get(group, group) for key, group in zip(references.keys, references.groups)]
+        return dataclasses.replace(references, groups=BinaryColumn.of(groups))
