@@ -18,7 +18,8 @@ from beam_pipelines.log import print_message
 from beam_pipelines.parallel import progress
 from beam_pipelines.pipeline import prepare, resume
 from beam_pipelines.publish.resumable_run import ResumableRun, ResumePolicy, find_resumable_run, is_done
-from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, remove_leftovers, wait_for_others
+from beam_pipelines.publish.check_paths import check_input, check_paths, is_new
+from beam_pipelines.publish.output_directory import output_of
 from beam_pipelines.publish.publishing import finish_publishing
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.jobs import choose_engine
@@ -65,10 +66,10 @@ def run_prepare(
     job, left = resolve_job(config, engine), None
     replaces = overwrite and not job.is_output_new
     if resume_policy is ResumePolicy.RESUME:
-        wait_for_others(job)
+        output_of(job).wait()
         left = find_resumable_run(job)
         if not left and not overwrite and is_done(job):
-            remove_leftovers(job)
+            output_of(job).remove_leftovers()
             print_message("--resume: the dataset is complete, so there is nothing to do")
             return None
         if not left:

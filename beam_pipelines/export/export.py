@@ -203,7 +203,7 @@ def _describe(job: ExportJob) -> Iterator[str]:
     manifest = job.manifest
     shown = os.fsencode(job.output).decode("utf-8", "backslashreplace")
     for split, infos in manifest.splits.items():
-        yield f"{split}: {manifest.num_examples(split):,} examples of {len(infos):,} shard{'s' * (len(infos) != 1)}"
+        yield f"{split}: examples: {manifest.num_examples(split):,}, shards: {len(infos):,}"
     if omitted := _omitted(manifest) if job.to == "image_folder" else ():
         yield f"left out:  {', '.join(omitted)}, which image folders cannot store"
     others = [split for split in manifest.splits if split not in SPLIT_FOLDERS]

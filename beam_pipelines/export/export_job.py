@@ -11,7 +11,7 @@ from beam_pipelines.errors import StorageError, UserError, did_you_mean, printab
 from beam_pipelines.export.export_objects import ExportedValues
 from beam_pipelines.export.image_folder import class_feature
 from beam_pipelines.export.record_files import ARRAY_RECORD
-from beam_pipelines.publish.output_directory import check_output, is_new
+from beam_pipelines.publish.check_paths import check_output, is_new
 from beam_pipelines.publish.written_dataset import check_names, open_dataset, reject_verbatim
 from beam_pipelines.storage.files import any_remote, is_remote
 from beam_pipelines.tfrecord.array_record_reader import check_array_record

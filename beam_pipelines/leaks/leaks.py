@@ -192,32 +192,27 @@ def describe_leaks(leaks: dict[str, Any]) -> str:
 def _lines(leaks: dict[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{part} {num:,}" for part, num in leaks["parts"].items()) + " images"
     if leaks["num_by_bytes"]:
-        yield f"{_count(leaks['num_by_bytes'], 'image')} compared only by their bytes: of one color, corrupt, or in an unknown format"
-    at_random = f"random splits would separate about {leaks['num_pairs_across_random_splits']:,.1f}"
+        yield f"images compared only by their bytes, because they have one color, are corrupt, or have an unknown format: {leaks['num_by_bytes']:,}"
     at_least = "" if leaks["counts_all_pairs"] else "at least "  # See `Edges.are_all`.
-    num_pairs = _count(leaks["num_pairs"], "near-duplicate pair")
-    yield f"{at_least}{num_pairs}, {leaks['num_pairs_across_splits']:,} of them in different splits ({at_random})"
+    at_random = f"in random splits about {leaks['num_pairs_across_random_splits']:,.1f}"
+    yield f"near-duplicate pairs: {at_least}{leaks['num_pairs']:,}, in different splits: {leaks['num_pairs_across_splits']:,} ({at_random})"
     for entry in leaks["across_splits"]:
         (first, second), images = entry["parts"], entry["num_images"]
-        yield f"  {_count(entry['num_pairs'], 'pair')}: {_count(images[0], 'image')} in {first} and {images[1]:,} in {second}, for example"
+        yield f"  {first} ({images[0]:,} images) and {second} ({images[1]:,} images): pairs: {entry['num_pairs']:,}, for example"
         yield from (f"    {printable(ours)} and {printable(theirs)}" for ours, theirs in entry["first"])
     groups, labels = leaks["groups"], leaks["labels"]
     if groups["num"]:
-        apart = f"{groups['num_across_splits']:,} of them in different splits" + (
+        apart = f"in different splits: {groups['num_across_splits']:,}" + (
             f", for example {', '.join(map(printable, groups['first']))}" if groups["first"] else ""
         )
-        yield f"{_count(groups['num'], 'group')}, {apart}"
+        yield f"groups: {groups['num']:,}, {apart}"
     if labels["num_conflicts"]:
         of = ", ".join(f"{num:,} of {printable(name)}" for name, num in labels["num_conflicts_of"].items() if num)
-        yield f"{_count(labels['num_conflicts'], 'near-duplicate cluster')} with different labels ({of}), for example"
+        yield f"near-duplicate clusters with different labels: {labels['num_conflicts']:,} ({of}), for example"
         for entry in labels["conflicts"]:
             images = ", ".join(f"{printable(image['key'])}: {printable(show_label(image['label']))}" for image in entry["images"])
             yield f"    {printable(entry['feature'])}: {images}"
     yield from map(printable, describe_shares(leaks["classes"], list(leaks["parts"])))
-
-
-def _count(num: int, noun: str) -> str:
-    return f"{num:,} {noun}{'' if num == 1 else 's'}"
 
 
 def failure(config: LeaksConfig, leaks: dict[str, Any]) -> ProblemsFound | None:
@@ -226,6 +221,6 @@ def failure(config: LeaksConfig, leaks: dict[str, Any]) -> ProblemsFound | None:
         return None
     shown = ", ".join(map(printable, config.datasets))
     return ProblemsFound(
-        f"{shown}: {_count(leaks['num_pairs_across_splits'], 'near-duplicate pair')} and "
-        f"{_count(leaks['groups']['num_across_splits'], 'group')} are in different splits"
+        f"{shown}: near-duplicate pairs in different splits: {leaks['num_pairs_across_splits']:,}, groups in different splits: "
+        f"{leaks['groups']['num_across_splits']:,}"
     )

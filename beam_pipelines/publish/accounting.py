@@ -1,6 +1,6 @@
 """Checks that each input has become an example, a dead letter or a dropped duplicate."""
 
-from typing import Collection, Iterator
+from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetterCount, sufficient_fraction
@@ -54,54 +54,42 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
     """Returns one-line warnings about unexpected properties of the dataset."""
-    lines = []
+    facts = images.images.values()
+    keeps_depth = any(feature.is_image and feature.dtype == "uint16" for feature in listing.schema)
+    nums = {
+        "rotated": images.num_turns_guessed,
+        "black and white": images.num_black_white_masks if images.num_black_white_masks > images.num_class_masks else 0,
+        "deep": 0 if keeps_depth else sum(fact.num_deep for fact in facts),
+        "odd": sum(fact.num_odd for fact in facts),
+        "pages": sum(fact.num_with_more_pages for fact in facts),
+    }
+    lines = [*_classes_without_examples(images, listing), *(_WARNINGS[name].format(num=num) for name, num in nums.items() if num)]
+    lines += [*_coordinate_warnings(images, listing), *listing.warnings]
+    return [*lines, *(line for of in (listing.division, listing.near_duplicates) if of for line in of.warnings())]
+
+
+_WARNINGS = {
+    "rotated": "images with boxes, masks or keypoints that EXIF rotates: {num:,}. These annotations were rotated too. That is right if they were "
+    "drawn on the image as its file stores it: pass --drawn_on=file to confirm it. If they were drawn on the upright image, as most tools "
+    "show it, pass --drawn_on=upright. The size that annotations state does not prove either.",
+    "black and white": "masks with only the values 0 and 255: {num:,}. These values become classes 0 and 255 in batches. If 255 is the "
+    "foreground, pass --mask_values 0=0,255=1. A loss with ignore_class=255 would ignore it.",
+    "deep": "images with 16 bits per channel: {num:,}. Batches have 8 bits. To read all 16 bits, pass --keep_depth, without --image_size, "
+    "--image_format or --image_encoding.",
+    "odd": "JPEGs with bytes that decoders skip with a warning, such as padding or a camera trailer: {num:,}. No pixel is missing.",
+    "pages": "TIFF or HEIC files with more than one page or image: {num:,}. Only the first is stored. To store the others too, split the "
+    "files, for example with: magick FILE.tif FILE-%d.png",
+}
+
+
+def _classes_without_examples(images: ImageStatistics, listing: Listing) -> Iterator[str]:
+    """Yields a warning for each class feature with classes whose inputs were all rejected."""
     for feature in listing.schema:
         listed = listing.listed_labels.get(feature.name, frozenset())
         seen_labels = _seen_labels(images, feature.name)
         emptied = [name for label, name in enumerate(feature.label_names) if name in listed and label not in seen_labels]
         if emptied:
-            names = ", ".join(printable(repr(name)) for name in emptied[:NUM_NAMES_SHOWN])
-            more = f" and {len(emptied) - NUM_NAMES_SHOWN:,} more" if len(emptied) > NUM_NAMES_SHOWN else ""
-            classes = "1 class has" if len(emptied) == 1 else f"{len(emptied):,} classes have"
-            lines.append(f"{feature.name}: {classes} no example, because all of their inputs were rejected: {names}{more}")
-    if num := images.num_turns_guessed:
-        rotated_images = "1 image with boxes, a mask or keypoints is" if num == 1 else f"{num:,} images with boxes, masks or keypoints are"
-        lines.append(
-            f"{rotated_images} rotated by EXIF, and these annotations were rotated too. That is right if they were "
-            "drawn on the image as its file stores it: pass --drawn_on=file to confirm it. If they were drawn on the upright image, as most tools show it, pass "
-            "--drawn_on=upright. The size that annotations state does not prove either."
-        )
-    if (num := images.num_black_white_masks) > images.num_class_masks:
-        lines.append(
-            f"{_count(num, 'mask has', 'masks have')} only the values 0 and 255, which become classes 0 and 255 in batches. If 255 is the "
-            "foreground, pass --mask_values 0=0,255=1. A loss with ignore_class=255 would ignore it."
-        )
-    lines += [*_image_warnings(images, listing), *_page_warnings(images), *_coordinate_warnings(images, listing), *listing.warnings]
-    return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.near_duplicates.warnings() if listing.near_duplicates else ())]
-
-
-def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
-    """Yields warnings about 16-bit images that readers decode to 8 bits, and about JPEGs that libjpeg warns about."""
-    are_kept = any(feature.is_image and feature.dtype == "uint16" for feature in listing.schema)
-    if (num := sum(facts.num_deep for facts in images.images.values())) and not are_kept:
-        yield (
-            f"{_count(num, 'image has', 'images have')} 16 bits per channel, but batches have 8. To read all 16 bits, pass --keep_depth, "
-            "without --image_size, --image_format or --image_encoding."
-        )
-    if num := sum(facts.num_odd for facts in images.images.values()):
-        yield (
-            f"{_count(num, 'JPEG has', 'JPEGs have')} bytes that decoders skip with a warning, such as padding or a camera trailer. No "
-            "pixel is missing."
-        )
-
-
-def _page_warnings(images: ImageStatistics) -> Iterator[str]:
-    """Yields a warning if only the first page of some files is stored."""
-    if num := sum(facts.num_with_more_pages for facts in images.images.values()):
-        yield (
-            f"{_count(num, 'TIFF or HEIC file has', 'TIFF or HEIC files have')} more than one page or image, and only the first is stored. "
-            "To store the others too, split the files, for example with: magick FILE.tif FILE-%d.png"
-        )
+            yield f"{feature.name}: classes without examples, because all of their inputs were rejected: {len(emptied):,}: {_first(emptied)}"
 
 
 def _coordinate_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
@@ -115,28 +103,24 @@ def _coordinate_warnings(images: ImageStatistics, listing: Listing) -> Iterator[
             rotated[feature.name] = facts.num_rotated
         if facts.num_resized and facts.are_pixels(has_name):  # Relative coordinates stay valid.
             resized[feature.name] = facts.num_resized
-    if resized:
-        yield (
-            f"{_count(max(resized.values()), 'image was', 'images were')} resized, but {_stay_as_given(resized)}. If they are points, use "
-            "the kind keypoints, such as --feature NAME:keypoints. Otherwise convert them to fractions of the image's width and height "
-            "(0 to 1), or omit --image_size."
-        )
-    if rotated:
-        yield (
-            f"{_count(max(rotated.values()), 'image was', 'images were')} rotated upright by EXIF, but {_stay_as_given(rotated)}. If they "
-            "are points, use the kind keypoints, such as --feature NAME:keypoints. Otherwise, if they refer to the image as its file "
-            "stores it, rotate the files upright and convert the coordinates before `prepare`."
-        )
+    for nums, happened, advice in (
+        (resized, "Resized images", "Otherwise convert them to fractions of the image's width and height (0 to 1), or omit --image_size."),
+        (
+            rotated,
+            "Images that EXIF rotates",
+            "Otherwise, if they refer to the image as its file stores it, rotate the files upright and convert the coordinates before `prepare`.",
+        ),
+    ):
+        if nums:
+            yield (
+                f"{happened}: {max(nums.values()):,}. The values of these features look like coordinates, and were stored as given: "
+                f"{_first([*nums])}. If they are points, use the kind keypoints, such as --feature NAME:keypoints. {advice}"
+            )
 
 
-def _stay_as_given(names: Collection[str]) -> str:
-    shown = ", ".join(printable(repr(name)) for name in [*names][:NUM_NAMES_SHOWN])
+def _first(names: Sequence[str]) -> str:
     more = f" and {len(names) - NUM_NAMES_SHOWN:,} more" if len(names) > NUM_NAMES_SHOWN else ""
-    return f"{shown}{more} {'looks like coordinates and stays' if len(names) == 1 else 'look like coordinates and stay'} as given"
-
-
-def _count(num: int, singular: str, plural: str) -> str:
-    return f"1 {singular}" if num == 1 else f"{num:,} {plural}"
+    return ", ".join(printable(repr(name)) for name in names[:NUM_NAMES_SHOWN]) + more
 
 
 def _seen_labels(images: ImageStatistics, name: str) -> set[int]:

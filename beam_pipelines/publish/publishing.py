@@ -4,20 +4,18 @@ All functions can be called again after success, because a Beam runner may retry
 """
 
 import dataclasses
-import os
 import pathlib
-import shutil
 from typing import Iterable, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.output_paths import PROGRESS, REPLACED, OutputPaths
+from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import print_message
-from beam_pipelines.publish.resumable_run import is_published, is_complete
-from beam_pipelines.publish.output_directory import remove_marked
+from beam_pipelines.publish.disk_output import check_still_new, move_to_output
+from beam_pipelines.publish.output_directory import output_of
+from beam_pipelines.publish.resumable_run import is_complete, is_published
 from beam_pipelines.report.write_report import write_report
-from beam_pipelines.storage.files import files_at, is_remote, open_file, write_file, write_chunks
+from beam_pipelines.storage.files import files_at, is_remote, open_file, write_chunks
 from beam_pipelines.storage.lease import check_lease
-from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, remove_directory, remove_temporary_files
 from tf_input.dataset_format import MANIFEST, REPORT, RUN, FileSum, Manifest, sum_of
 
 
@@ -105,46 +103,9 @@ def publish(config: OutputPaths, manifest: bytes) -> None:
     if not is_published(config):
         check_lease(config.scratch_directory, config.holder)
     try:
-        _publish_objects(config, manifest) if is_remote(config.output) else _publish_folder(config, manifest)
+        output_of(config).publish(manifest)
     except OSError as error:
-        raise StorageError(
-            f"{printable(config.output)} could not be moved to its final path: {error.strerror or error}"
-        ) from error
-
-
-def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
-    """Publishes a dataset in an object store, which cannot rename objects.
-
-    A new dataset is written directly to the output path. A dataset that replaces an old dataset is written to the
-    scratch directory first, and then copied.
-    """
-    store = files_at(config.output)
-    if not is_published(config):
-        write_file(f"{config.working_directory}/{config.last_file}", manifest)
-        if config.working_directory != config.output:
-            # If the copy fails, the marker lets a later run remove the rest of the old dataset.
-            write_file(f"{config.output}/{MARKER}", MARKER_TEXT)
-            store.remove(f"{config.output}/{config.last_file}")
-            store.remove_all(config.output, but=(MARKER,))
-            store.copy_all(config.working_directory, config.output, last=config.last_file)
-        store.remove(f"{config.working_directory}/{MARKER}")
-    _clear_objects(config)
-
-
-def _clear_objects(config: OutputPaths) -> None:
-    store = files_at(config.output)
-    store.remove(f"{config.output}/{MARKER}")
-    remove_marked(store, config.scratch_directory)
-
-
-def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
-    if is_published(config):
-        return
-    if config.is_output_new:
-        _check_still_new(pathlib.Path(config.output))
-    remove_temporary_files(config.working_directory)  # A killed attempt can leave temporary files.
-    write_file(f"{config.working_directory}/{config.last_file}", manifest)
-    _finish_folder(config)
+        raise StorageError(f"{printable(config.output)} could not be moved to its final path: {error.strerror or error}") from error
 
 
 def finish_publishing(config: OutputPaths) -> bool:
@@ -154,8 +115,7 @@ def finish_publishing(config: OutputPaths) -> bool:
         RunError: A shard or a metadata file has changed since it was written.
     """
     if is_published(config):
-        if is_remote(config.output):  # On a local disk, the owner of the lock removes the directory.
-            _clear_objects(config)
+        output_of(config).publish(b"")
         return True
     if not is_complete(config):
         return False
@@ -165,8 +125,8 @@ def finish_publishing(config: OutputPaths) -> bool:
     _check_metadata(config.working_directory, manifest)
     check_lease(config.scratch_directory, config.holder)
     if config.is_output_new:
-        _check_still_new(pathlib.Path(config.output))
-    _finish_folder(config)
+        check_still_new(pathlib.Path(config.output))
+    move_to_output(config)
     return True
 
 
@@ -180,46 +140,3 @@ def _check_metadata(directory: str, manifest: Manifest) -> None:
             raise RunError(f"{name} was written, but is now missing. Run the same command again.") from None
         except ValueError as error:
             raise RunError(f"{error}") from None
-
-
-def _finish_folder(config: OutputPaths) -> None:
-    """Removes intermediate files of a complete local dataset and moves the dataset to the output path."""
-    for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
-        shutil.rmtree(scratch, ignore_errors=True)
-    publish_directory(pathlib.Path(config.working_directory), pathlib.Path(config.output))
-    remove_directory(config.scratch_directory)
-
-
-def _check_still_new(output: pathlib.Path) -> None:
-    """Raises `RunError` if another program created files at the output path during the run."""
-    if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
-        raise RunError(
-            f"{printable(str(output))} was created by another program during the run, and was not changed. Choose a "
-            "new "
-            "--output."
-        )
-
-
-def publish_directory(directory: pathlib.Path, output: pathlib.Path) -> None:
-    """Moves a directory to the output path with a single rename.
-
-    An old dataset is first moved to a path beside the output. It is moved back if the rename fails, and removed
-    otherwise. If the process is killed in between, both datasets remain.
-    """
-    old = output.with_name(f"{output.name}{REPLACED}")
-    has_old = output.exists()
-    if has_old:
-        if os.path.lexists(old):
-            raise RunError(
-                f"{printable(str(old))} was created by another program during the run, but --overwrite needs this path "
-                "for the old dataset. Remove it."
-            )
-        os.replace(output, old)
-    try:
-        os.replace(directory, output)
-    except BaseException:  # Includes KeyboardInterrupt.
-        if has_old and not output.exists():
-            os.replace(old, output)
-        raise
-    if has_old:
-        shutil.rmtree(old, ignore_errors=True)

@@ -145,16 +145,16 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
     """Yields lines about near-duplicates: how many were grouped or dropped, and how many pairs span splits."""
     detected, now = leaks["detected"], leaks["remaining"]
     became = {"keep": "kept", "group": "each cluster in one split", "drop": f"{detected['num_dropped']:,} dropped"}[detected["duplicates"]]
-    images = f"{detected['num_images']:,} images in {_count(detected['num_clusters'], 'cluster')}"
     at_least = "" if detected["counts_all_pairs"] else "at least "
-    yield f"duplicates:   {at_least}{_count(detected['num_pairs'], 'near-duplicate pair')}, {images}: {became}" + (
+    nums = f"near-duplicate pairs: {at_least}{detected['num_pairs']:,}, images: {detected['num_images']:,}, clusters: {detected['num_clusters']:,}"
+    yield f"duplicates:   {nums}; {became}" + (
         f" (see {directory}/{dataset_format.NEAR_DUPLICATES})" if detected["num_images"] else ""
     )
     if detected["num_joined"]:
-        yield f"  {_count(detected['num_joined'], 'group')} merged with others, because they have near-duplicate images"
-    at_random = f"random splits would separate about {now['num_pairs_across_random_splits']:,.1f}"
-    groups = f"{now['groups']['num_across_splits']:,} of {_count(now['groups']['num'], 'group')}"
-    yield f"leaks:        {_count(now['num_pairs_across_splits'], 'pair')} ({at_random}) and {groups} in several splits (see {directory}/{dataset_format.LEAKS})"
+        yield f"  groups merged with others, because they have near-duplicate images: {detected['num_joined']:,}"
+    at_random = f"in random splits about {now['num_pairs_across_random_splits']:,.1f}"
+    groups = f"{now['groups']['num_across_splits']:,} of {now['groups']['num']:,}"
+    yield f"leaks:        pairs in two splits: {now['num_pairs_across_splits']:,} ({at_random}), groups: {groups} (see {directory}/{dataset_format.LEAKS})"
     yield from describe_shares(leaks["classes"], list(now["parts"]))
 
 
@@ -173,10 +173,6 @@ def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], sp
 def _first_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MAX_CLASSES} more" if len(names) > _MAX_CLASSES else ""
     return ", ".join(printable(name) or "(without a name)" for name in names[:_MAX_CLASSES]) + more
-
-
-def _count(num: int, noun: str) -> str:
-    return f"{num:,} {noun}{'' if num == 1 else 's'}"
 
 
 def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], splits: list[str]) -> Iterator[str]:

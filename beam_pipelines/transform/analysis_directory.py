@@ -10,7 +10,7 @@ from beam_pipelines.config.output_paths import ANALYSIS_SCRATCH
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts
-from beam_pipelines.publish.output_directory import Jobs
+from beam_pipelines.publish.output import Jobs
 from beam_pipelines.publish.written_dataset import read_dataset, reject_verbatim
 from beam_pipelines.storage.files import make_folder
 from beam_pipelines.storage.lease import check_lease, disk_lease, make_lease, read_lease

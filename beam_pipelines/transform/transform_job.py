@@ -13,7 +13,7 @@ from beam_pipelines.config.transform_config import TransformConfig
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.publish.output_directory import check_output, is_new
+from beam_pipelines.publish.check_paths import check_output, is_new
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.tfrecord.example_encoder import value_chunk
 from beam_pipelines.transform.analysis_directory import image_sides, open_for_analysis

@@ -48,7 +48,7 @@ def test_warns_about_absolute_coordinates_when_images_are_resized(tmp_path, size
     option = f"--image_size={size}"
     (warning,) = prepare_warnings(tmp_path, option)
     assert find_feature_names(warning) == {name for name, (*_, (is_wrong, _)) in FEATURES.items() if is_wrong}
-    assert "4 images" in warning and "--image_size" in warning
+    assert ": 4. " in warning and "--image_size" in warning
     assert warning in capfd.readouterr().err
     assert not prepare_warnings(tmp_path)
     fractions = {"landmarks": [0.1, 0.2, 0.3, 0.4], "x1": 0.125, "polygon": [0.1, 0.2], "numbers": [0.1] * 6}
@@ -62,7 +62,7 @@ def test_warns_about_absolute_coordinates_when_images_are_resized(tmp_path, size
 def test_warns_about_coordinates_when_exif_rotates_images(tmp_path, orientation):
     (warning,) = prepare_warnings(tmp_path, orientation=orientation)
     assert find_feature_names(warning) == {name for name, (*_, (_, is_wrong)) in FEATURES.items() if is_wrong}
-    assert "4 images" in warning and "EXIF" in warning
+    assert ": 4. " in warning and "EXIF" in warning
 
 
 def test_no_warning_about_boxes_that_are_resized_with_the_image(tmp_path):

@@ -19,7 +19,8 @@ from beam_pipelines.errors import BusyError, RunError, StorageError, UserError
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.publish.resumable_run import ResumePolicy
 from beam_pipelines.publish.output_directory import working_directory
-from beam_pipelines.publish.publishing import check_files, publish_directory
+from beam_pipelines.publish.disk_output import publish_directory
+from beam_pipelines.publish.publishing import check_files
 from beam_pipelines.storage import marked_directory
 from beam_pipelines.storage.lease import LEASE
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked, exclusive_directory, remove_directory
@@ -270,7 +271,7 @@ def test_restores_old_dataset_if_new_one_cannot_be_moved(tmp_path, monkeypatch, 
             raise error
         replace(source, target)
 
-    monkeypatch.setattr(publish.os, "replace", fail_for_new_directory)
+    monkeypatch.setattr(os, "replace", fail_for_new_directory)
     with pytest.raises(error):
         publish_directory(new, output)
     assert (output / "data").read_text() == "old" and list_names(tmp_path) == ["out", "out.incomplete"]

@@ -184,9 +184,9 @@ KILLED_AT = {
     "before the first shard is finished": ("beam_pipelines.shards.shard_files:write_done:1", ""),
     "when all shards are finished": ("beam_pipelines.publish.write_metadata:check_sums:1", ""),
     "before the manifest": ("beam_pipelines.publish.publishing:publish:1", ""),
-    "after the manifest": ("beam_pipelines.publish.publishing:_finish_folder:1", ""),
-    "before the last rename": ("beam_pipelines.publish.publishing:publish_directory:1", ""),
-    "after the last rename": ("beam_pipelines.publish.publishing:remove_directory:1", DONE),
+    "after the manifest": ("beam_pipelines.publish.disk_output:move_to_output:1", ""),
+    "before the last rename": ("beam_pipelines.publish.disk_output:publish_directory:1", ""),
+    "after the last rename": ("beam_pipelines.publish.disk_output:remove_directory:1", DONE),
 }
 
 
@@ -265,7 +265,7 @@ def test_resume_rewrites_changed_dead_letters_of_finished_shard(source, uninterr
 
 def test_resume_rejects_metadata_changed_before_last_rename(source, tmp_path, capsys):
     output = tmp_path / "out"
-    kill_at(command(source, output), "beam_pipelines.publish.publishing:publish_directory:1")
+    kill_at(command(source, output), "beam_pipelines.publish.disk_output:publish_directory:1")
     path = run_directory(output) / "statistics.json"
     path.write_text(path.read_text().replace('"variance"', '"varianze"'))
     assert main(command(source, output, "--resume")) == 1
@@ -538,11 +538,11 @@ def test_resume_in_object_store_keeps_finished_shards(source, uninterrupted_few,
 def test_resume_in_object_store_after_kill_during_publishing(source, uninterrupted_few, old, server, replaces):
     out = f"{server.make_bucket()}/out"
     options = [*server.flags, *(["--overwrite"] if replaces else [])]
-    # The first call of write_file writes the manifest, the second the marker on the dataset that is replaced.
-    for location in ("publish:1", "write_file:2") if replaces else ("write_file:1",):
+    # The first two calls of write_file write markers, the third the manifest, the fourth the marker on the replaced dataset.
+    for location in ("publishing:publish:1", "store_output:write_file:4") if replaces else ("store_output:write_file:3",):
         if replaces:
             write_objects(server, out, old)
-        kill_at(command_few(source, out, *options, "--overwrite"), f"beam_pipelines.publish.publishing:{location}")
+        kill_at(command_few(source, out, *options, "--overwrite"), f"beam_pipelines.publish.{location}")
         assert main(command_few(source, out, "--overwrite", *server.flags)) == 2
         assert main(command_few(source, out, *options, "--resume")) == 0
         assert digest_of_objects(objects(server, out)) == uninterrupted_few and not objects(server, f"{out}.incomplete")

@@ -42,7 +42,7 @@ def test_class_folders_of_tiffs_are_pictures(tmp_path, capsys):
     assert dataset.statistics["images"]["formats"] == {"jpeg": 1, "tiff": 5}
     assert dataset.statistics["images"]["reencoded"] == {"tiff": 5}
     warnings = " ".join(dataset.statistics["warnings"])
-    assert "1 TIFF or HEIC file has more than one page" in warnings and "--keep_depth" in warnings
+    assert "more than one page or image: 1." in warnings and "--keep_depth" in warnings
     assert main(["verify", str(tmp_path / "out")]) == 0
     kept = prepare(tmp_path / "kept", "--input", str(tmp_path / "in"), "--keep_depth")
     np.testing.assert_array_equal(by_key(kept)["dog/deep.TIF"], deep)

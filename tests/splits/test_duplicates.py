@@ -117,7 +117,7 @@ def test_near_duplicates_are_in_one_group_and_one_split(grouped, capfd):
     assert (letter["path"], letter["stage"], letter["reason"]) == ("ant/cut.jpg", "check", "bad_image")
     assert main(["verify", str(grouped)]) == 0 and main(["leaks", str(grouped)]) == 0
     reported = capfd.readouterr().out
-    assert "6 near-duplicate pairs, 0 of them" in reported and "3 images compared" in reported
+    assert "near-duplicate pairs: 6, in different splits: 0 " in reported and "unknown format: 3\n" in reported
 
 
 def test_repair_restores_a_shard_and_a_catalog(grouped, source, tmp_path, capfd):
@@ -145,7 +145,7 @@ def test_drop_keeps_the_first_image_of_each_cluster(source, plain, tmp_path, cap
     capfd.readouterr()
     output = prepare(source, tmp_path / "out", "--duplicates=drop")
     reported = capfd.readouterr()
-    assert "6 near-duplicate pairs, 9 images in 4 clusters: 5 dropped" in reported.out and "leaks:        0 pairs (" in reported.out
+    assert "near-duplicate pairs: 6, images: 9, clusters: 4; 5 dropped" in reported.out and "pairs in two splits: 0 (" in reported.out
     assert "with different labels: 1, " in reported.err and "class shares of label: train " in reported.out
     rows, dropped = rows_of(output), {line["key"] for line in near_duplicate_lines(output) if line["dropped"]}
     assert dropped == {key for cluster in NEAR_DUPLICATES for key in cluster - {min(cluster)}} and not dropped & set(rows)
@@ -179,7 +179,7 @@ def test_leaks_are_equal_with_and_without_hashes_in_the_catalog(source, plain, t
     assert apart["first"] and all({rows[key]["split"] for key in pair} == {"train", "test"} for pair in apart["first"])
     capfd.readouterr()
     assert main(["leaks", str(kept)]) == 1
-    assert f"pairs: {apart['num_images'][0]} images in train and {apart['num_images'][1]} in test, " in capfd.readouterr().out
+    assert f"train ({apart['num_images'][0]} images) and test ({apart['num_images'][1]} images): pairs: " in capfd.readouterr().out
     without = shutil.copytree(plain, tmp_path / "without")
     manifest = json.loads((without / dataset_format.MANIFEST).read_text())
     for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
@@ -319,7 +319,7 @@ def test_parts_of_leaks_are_named_by_files_without_shard_numbers(tmp_path, capfd
     images = [{"key": "single.tfrecord:0", "label": "2"}, {"key": "test/train.tfrecord-00000-of-00002:0", "label": "5"}]
     assert actual["labels"] == {"num_conflicts": 1, "num_conflicts_of": {"label": 1}, "conflicts": [{"feature": "label", "images": images}]}
     assert main(["leaks", str(tmp_path / "in" / "train-*-of-00002")]) == 0
-    assert capfd.readouterr().out.startswith("train 4 images\n2 near-duplicate pairs, 0 of them")
+    assert capfd.readouterr().out.startswith("train 4 images\nnear-duplicate pairs: 2, in different splits: 0 ")
     assert main(["leaks", str(write_records(tmp_path / "empty.tfrecord", []))]) == 2
     reported = capfd.readouterr().err
     assert "empty.tfrecord: " in reported and reported.count("\n") == 1

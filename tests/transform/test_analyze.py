@@ -20,7 +20,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.analyze_config import AnalyzeConfig
 from beam_pipelines.errors import RunError, StorageError, UserError
 from beam_pipelines.parallel import interrupts, progress
-from beam_pipelines.publish.output_directory import Jobs
+from beam_pipelines.publish.output import Jobs
 from beam_pipelines.storage.lease import read_lease
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
 from beam_pipelines.transform.analysis_directory import analysis_directory, publish_analysis
