@@ -47,14 +47,14 @@ IMAGES = {
     "trainer": Image("trainer"),
 }
 
-# File -> (extras of pyproject.toml, other packages). Images that prepare a dataset omit TensorFlow, which the package
-# requires by default, and which is larger than all other packages together.
+# File -> (extras of pyproject.toml, other packages). Images that prepare a dataset omit TensorFlow, which
+# is larger than all other packages together.
 REQUIREMENTS = {
     "dataflow/requirements.txt": (("gcp",), ()),
     "flink/requirements.txt": (("gcp", "aws"), ()),
     "flink/requirements_transform.txt": (("gcp", "aws", "transform"), ()),
     "tf_data_service/requirements.txt": ((), ("tensorflow",)),
-    "trainer/requirements.txt": ((), ("boto3", "google-crc32c", "obstore")),
+    "trainer/requirements.txt": ((), ("boto3", "google-crc32c", "obstore", "pillow", "simplejpeg")),
 }
 _INSPECT = {"docker": ("docker", "buildx", "imagetools", "inspect", "--raw"), "skopeo": ("skopeo", "inspect", "--raw")}
 

@@ -1,14 +1,11 @@
 """Recomputes the examples of an earlier training batch, for `PreparedDataset.which` and `Mixture.which`."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Callable
 
 import numpy as np
 
 from tf_input.dataset_format import KEY
-from tf_input.lazy_tensorflow import tf
+from tf_input.example_values import find_key
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
@@ -44,13 +41,10 @@ def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
         raise ValueError("seed=None: the order is random without a seed. Pass the seed of the training.")
 
 
-def find_examples(
-    parse_keys: Callable[[tf.Tensor], tf.Tensor], reader: RecordReader, catalog: Catalog, numbers: np.ndarray
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def find_examples(reader: RecordReader, catalog: Catalog, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Returns the keys and catalog columns of the given examples.
 
     Args:
-        parse_keys: A function from records, string [n], to their keys.
         reader: The reader of all records of a split.
         catalog: The catalog of the split.
         numbers: The indices of the examples in the split, int64 [n].
@@ -67,7 +61,7 @@ def find_examples(
         paths = {reader.locate(number)[0] for number in numbers.tolist()}
     is_sound = np.array([record is not None for record in read], bool)
     records = [record for record in read if record is not None]
-    stored = parse_keys(tf.constant(records, tf.string)).numpy() if reader.keys is None else reader.keys[numbers[is_sound]]
+    stored = map(find_key, records) if reader.keys is None else reader.keys[numbers[is_sound]]
     keys = [key.decode("utf-8", "backslashreplace") for key in stored]
     columns, wanted = catalog.row_columns(), set(keys)
     rows_by_key = {row[0]: row for row in catalog.rows(columns, paths) if row[0] in wanted} if columns else {key: (key,) for key in keys}

@@ -5,7 +5,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 
-from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.dataset_format import KEY, OBJECTS, Feature
 from tf_input.image_files import NUM_CHANNELS, decode_image, decode_mask
 from tf_input.serialized_example import BadExampleError, SerializedExample
 
@@ -74,6 +74,15 @@ def read_value(example: SerializedExample, feature: Feature) -> Any:
     if feature.label_names and len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(feature.label_names):
         raise BadExampleError(f"feature {feature.name!r} has a class outside of 0 to {len(feature.label_names) - 1}")
     return _in_shape(numbers, feature.shape, feature)
+
+
+def find_key(record: bytes) -> bytes | None:
+    """Returns the key of a record; None if it has no key, or can't be parsed."""
+    try:
+        (key,) = SerializedExample(record).values(KEY)
+    except ValueError:
+        return None
+    return key if isinstance(key, bytes) else str(key).encode()
 
 
 def dtype_of(feature: Feature) -> np.dtype:

@@ -1,13 +1,12 @@
 """Provides access to single examples of a split by index or key."""
 
-import contextlib
 import operator
 from typing import Any, Callable, Iterator, Sequence, overload
 
 import numpy as np
 
 from tf_input.dataset_format import KEY
-from tf_input.serialized_example import BadExampleError, SerializedExample
+from tf_input.example_values import find_key
 from tf_input.storage.record_reader import RecordReader
 
 # Examples of datasets that were prepared with `--records verbatim` are bytes. The type is that of all other datasets, so
@@ -165,14 +164,7 @@ class ExampleReader:
             return self._decode_record(record)
         except ValueError as error:
             shard, row, offset = self._records.locate(number)
-            key = _find_key(record)
+            key = find_key(record)
             name = "an example without a key" if key is None else repr(key.decode(errors="replace"))
             place = f"example {number} ({shard}: record {row}, at byte {offset})"
             raise ValueError(f"{place}: {name} can't be decoded: {error}") from error
-
-
-def _find_key(record: bytes) -> bytes | None:
-    """Returns the key of a record; None if it has no key, or can't be parsed."""
-    with contextlib.suppress(BadExampleError):
-        return next(iter(SerializedExample(record).values(KEY)), None)
-    return None

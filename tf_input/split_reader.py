@@ -203,7 +203,7 @@ class SplitReader:
 
     def find_examples(self, plan: Plan, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Returns the keys and catalog columns of the given examples; see `batch_examples.find_examples`."""
-        return find_examples(plan.decoder.parse_keys, self.open_records(plan.config), self.catalog, numbers)
+        return find_examples(self.open_records(plan.config), self.catalog, numbers)
 
     def read_served(self, config: ReadConfig) -> tuple[tf.data.Dataset, int]:
         """Returns batches from a tf.data service, and the number of examples; see `distribute.service_batches`."""
@@ -239,7 +239,7 @@ class SplitReader:
         """Returns `memory.decoded_bytes` for the whole split, or for `num_chosen` examples of the split."""
         of_split = self._files.statistics.get("splits", {}).get(self.split, {})
         tensors = [item for name, item in self._files.features.items() if name != IMAGE and item.is_tensor and None not in item.shape]
-        per_example = sum(tf.as_dtype(tensor.dtype).size * math.prod(tensor.shape) for tensor in tensors)
+        per_example = sum(np.dtype(tensor.dtype).itemsize * math.prod(tensor.shape) for tensor in tensors)
         stored = sum(shard.num_bytes for shard in self.shards) - (of_split.get("image_bytes") or 0)
         record_bytes = max(0, stored - self.num_examples * per_example)
         num_read = self.num_examples if num_chosen is None else num_chosen

@@ -65,7 +65,16 @@ print("keys:", len({key for keys in loader for key in keys}))
 """
 
 
-PROGRAMS = {"read.py": READ, "train.py": TRAIN, "loaders.py": LOADERS, "torch_loader.py": TORCH}
+EXAMPLES = """
+import sys, tf_input
+
+train = tf_input.open("out")["train"]
+print(len([example["image"].shape for example in train]), "examples")
+assert "tensorflow" not in sys.modules
+"""
+
+
+PROGRAMS = {"examples.py": EXAMPLES, "read.py": READ, "train.py": TRAIN, "loaders.py": LOADERS, "torch_loader.py": TORCH}
 
 
 class Use(NamedTuple):
@@ -99,8 +108,9 @@ PHOTOS = (
 BACKEND = f"python {CHECKOUT}/tests/keras_backend_training.py out $(mktemp -d -p .) images.npy"
 SITE = f"cd {CHECKOUT} && NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --site-dir $OLDPWD/site"
 USES = {
-    "": Use(("python -W error -c 'import google_crc32c'", "python train.py"), "classes predicted: 17"),
-    "beam": Use((f"{PREPARE} new", "recordmill verify new", "recordmill report new", "python read.py new"), SHAPE),
+    "": Use(("python -W error -c 'import google_crc32c'", "recordmill inspect out", "python examples.py"), "93 examples"),
+    "tensorflow": Use(("python train.py",), "classes predicted: 17"),
+    "beam": Use((f"{PREPARE} new", "recordmill verify new", "recordmill report new", "python examples.py"), "93 examples"),
     "export": Use(
         (
             "recordmill export out parquet --to parquet",
@@ -112,7 +122,7 @@ USES = {
     ),
     "gcp": Use(("python -c 'import google.cloud.dataflow_v1beta3, google.auth'", *STORED), "110 examples", "gs"),
     "aws": Use(STORED, "110 examples", "s3"),
-    "remote": Use(
+    "remote,tensorflow": Use(
         (f"printf '{KEYS}' > keys", f"{PROFILE} python read.py $STORE/out", "python read.py local://$PWD/out"),
         SHAPE,
         "s3",

@@ -248,7 +248,7 @@ class ExampleDecoder:
         """Returns the size in bytes of one pixel of an image or mask in a batch; 0 for other features."""
         if feature.is_mask:
             return self.mask_dtype.itemsize
-        return self._channels_of(feature) * _dtype(feature).size if feature.is_image else 0
+        return self._channels_of(feature) * _dtype(feature).itemsize if feature.is_image else 0
 
     @property
     def has_targets(self) -> bool:
@@ -279,7 +279,7 @@ class ExampleDecoder:
         ):
             return None
         tensors = [element for element in features if is_dense_target(element) or element.is_tensor and None not in element.shape]
-        num_bytes = sum(_dtype(tensor).size * math.prod(tensor.shape) for tensor in tensors)
+        num_bytes = sum(_dtype(tensor).itemsize * math.prod(tensor.shape) for tensor in tensors)
         num_bytes += sum(self._pixel_bytes(item) * math.prod(size) for item, size in stored)
         others = [feature for feature in features if not feature.is_picture and feature not in tensors]
         return num_bytes and num_bytes + sum(map(_value_bytes, others)) + _TEXT_BYTES * self.config.keys or None
@@ -302,9 +302,9 @@ class ExampleDecoder:
             if depth := self._pixel_bytes(feature):
                 num_bytes += area * depth
             elif _is_of_any_size(feature):
-                num_bytes += area * feature.shape[-1] * _dtype(feature).size
+                num_bytes += area * feature.shape[-1] * _dtype(feature).itemsize
             else:
-                num_bytes += _dtype(feature).size * math.prod(size or 1 for size in feature.shape)
+                num_bytes += _dtype(feature).itemsize * math.prod(size or 1 for size in feature.shape)
         # float32 weights per pixel
         weighed = [name for name in self.class_weights if self.features[name].is_mask]
         return num_bytes + math.prod(self.image_size or ()) * tf.float32.size * len(weighed)
@@ -526,7 +526,7 @@ class ExampleDecoder:
             return crop_masks(value, crops) if feature.is_mask else tf.cast(crop_pixels(value, crops) + 0.5, value.dtype)
         if feature.is_mask:
             return decode.decode_mask_boxes(value, crops.sizes, crops.boxes, crops.image_size, crops.flipped, crops.extents)
-        of_images = self._channels_of(feature), _dtype(feature), crops.antialias
+        of_images = self._channels_of(feature), tf.as_dtype(_dtype(feature)), crops.antialias
         return decode.decode_boxes(value, crops.boxes, crops.image_size, crops.flipped, crops.extents, crops.ratios, *of_images)
 
     def _decode_uncropped(self, name: str, value: Any, batch_size: int | None = None) -> Any:
@@ -546,7 +546,7 @@ class ExampleDecoder:
         if feature.is_mask:
             return tf.cast(decode.decode_masks(value, stored), self.mask_dtype)
         are_grey = self.stored_channels == 1
-        return uncropped_images.decode_uncropped_images(value, stored, batch_size, self._channels_of(feature), _dtype(feature), are_grey)
+        return uncropped_images.decode_uncropped_images(value, stored, batch_size, self._channels_of(feature), tf.as_dtype(_dtype(feature)), are_grey)
 
     def _colored(self, images: tf.Tensor, seed: tf.Tensor | None, slots: augment.BatchSlots | None) -> tf.Tensor:
         augmentation = self.config.augmentation
@@ -555,14 +555,14 @@ class ExampleDecoder:
         return augment.jitter_colors(images, augmentation, seed, slots)
 
 
-def _dtype(feature: Feature) -> tf.DType:
+def _dtype(feature: Feature) -> np.dtype:
     """Returns the dtype of the values of an image, a tensor or a dense target."""
-    return tf.as_dtype(feature.value_dtype or "float32")
+    return np.dtype(feature.value_dtype or "float32")
 
 
 def _value_bytes(feature: Feature) -> int:
     """Returns the approximate size in bytes of one example's feature, without the contents of lists and strings."""
-    size = {"bytes": _TEXT_BYTES, "float": tf.float32.size}.get(feature.storage, tf.int64.size)
+    size = {"bytes": _TEXT_BYTES, "float": 4}.get(feature.storage, 8)
     return tf.int64.size if None in feature.shape else size * math.prod(feature.shape)
 
 

@@ -115,8 +115,12 @@ def key_parser(
     feature = features.get(KEY)
     if feature is None or feature.shape or not (feature.is_text or feature.is_integer):
         return None
-    as_text = tf.identity if feature.is_text else tf.strings.as_string
-    return lambda serialized: as_text(parse(serialized, [KEY])[KEY])
+
+    def parse_keys(serialized: tf.Tensor) -> tf.Tensor:
+        keys = parse(serialized, [KEY])[KEY]
+        return keys if feature.is_text else tf.strings.as_string(keys)
+
+    return parse_keys
 
 
 def depends_on_crop(feature: Feature) -> bool:

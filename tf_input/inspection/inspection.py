@@ -9,10 +9,8 @@ from tf_input.inspection.contents import Contents
 from tf_input.inspection.examples import example_json, example_table, find_example, find_examples
 from tf_input.options import suggest_option
 from tf_input.overview import Table, printable
-from tf_input.quiet import import_tensorflow
 from tf_input.selection.catalog import Catalog
 from tf_input.storage.open_files import open_manifest
-from tf_input.storage.packages import import_package
 from tf_input.storage.store import Store
 
 if TYPE_CHECKING:
@@ -74,7 +72,6 @@ def _print_matches(where: str, catalogs: dict[str, Catalog], as_json: bool) -> N
 
 
 def _print_example(directory: str, wanted: str, as_json: bool) -> None:
-    import_tensorflow()
     import tf_input
     from tf_input.inspection.pictures import is_shown, save_image
 
@@ -101,7 +98,6 @@ def _drawn(dataset: "PreparedDataset", example: Mapping[str, Any]) -> "np.ndarra
     positions = [(feature, _value_of(example, name)) for name, feature in features.items() if feature.kind in KINDS]
     if not masks and objects is None and not positions:
         return example[IMAGE]
-    import_package("PIL", "drawing boxes, masks and keypoints", "Pillow")
     from tf_input.inspection.drawings import draw_annotations
 
     label = features.get(f"{OBJECTS}/{LABEL}")

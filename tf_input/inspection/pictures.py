@@ -1,14 +1,12 @@
 """Saves images to temporary files."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from typing import Any
 
 import numpy as np
 
-from tf_input.lazy_tensorflow import tf
+from PIL import Image
 
 
 def save_image(pixels: np.ndarray, name: str) -> str:
@@ -20,7 +18,9 @@ def save_image(pixels: np.ndarray, name: str) -> str:
     """
     prefix = f"recordmill-{re.sub('[^A-Za-z0-9]+', '-', name)[:80]}-"
     with tempfile.NamedTemporaryFile(prefix=prefix, suffix=".png", delete=False) as file:
-        file.write(tf.io.encode_png(pixels).numpy())
+        # Pillow supports 16 bits for grayscale only.
+        shown = to_rgb(pixels) if pixels.dtype == np.uint16 and pixels.shape[-1] > 1 else pixels
+        Image.fromarray(shown[..., 0] if shown.shape[-1] == 1 else shown).save(file, "PNG")
     return f"saved to {file.name}"
 
 

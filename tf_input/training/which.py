@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from tf_input.dataset_format import IMAGE, training_split
 from tf_input.overview import printable
-from tf_input.quiet import import_tensorflow
 from tf_input.read_config import ReadConfig
 from tf_input.training.checkpoint_files import check_fingerprint, find_checkpoints, read_checkpoint
 
@@ -50,7 +49,6 @@ def run(
         ValueError: A file is corrupt or belongs to another dataset, an option has a wrong value, or the batch does not
             exist.
     """
-    import_tensorflow()
     import tf_input
 
     if checkpoint is None:

@@ -186,13 +186,20 @@ def test_invalid_boxes_are_not_drawn_and_any_name_is_drawn() -> None:
     assert draw_annotations(pixels, [np.ones((10, 5, 1), np.int32)], boxes, names).any()
 
 
-@pytest.mark.parametrize(("dtype", "channels"), [("uint8", 3), ("uint8", 1), ("uint8", 4), ("uint16", 3)])
+@pytest.mark.parametrize(("dtype", "channels"), [("uint8", 3), ("uint8", 1), ("uint8", 4), ("uint16", 1)])
 def test_image_of_any_type_is_saved_under_a_safe_name(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, dtype: str, channels: int) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     pixels = np.arange(4 * 4 * channels, dtype=dtype).reshape(4, 4, channels)
     saved = save_image(pixels, "../\x1b[31m").removeprefix("saved to ")
     assert saved.startswith(f"{tmp_path}/recordmill--31m-")
     np.testing.assert_array_equal(tf.io.decode_png(pathlib.Path(saved).read_bytes(), dtype=dtype).numpy(), pixels)
+
+
+def test_colors_of_16_bits_are_saved_with_8_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    pixels = np.random.default_rng(0).integers(0, 1 << 16, (4, 4, 3), np.uint16)
+    saved = save_image(pixels, "deep").removeprefix("saved to ")
+    np.testing.assert_array_equal(tf.io.decode_png(pathlib.Path(saved).read_bytes()).numpy(), pixels >> 8)
 
 
 def test_duckdb_reads_the_catalog(directory: pathlib.Path, dataset: tf_input.PreparedDataset) -> None:
@@ -239,8 +246,7 @@ def test_record_that_does_not_match_the_schema_prints_one_line(
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps(manifest | {"schema": [{"name": "nothing", "kind": "text"}]}))
     code, stdout, stderr = inspect(capfd, copy, "--example", "train:0")
-    messages = [line for line in stderr.splitlines() if line.startswith("recordmill: ")]  # without log lines of TensorFlow
-    assert (code, stdout, len(messages)) == (2, "", 1) and re.match("recordmill: example 0 .*Feature: nothing .*required", messages[0])
+    assert (code, stdout, stderr.count("\n")) == (2, "", 1) and re.match("recordmill: example 0 .*'nothing'", stderr)
 
 
 def test_invalid_paths_and_options_print_one_line(directory: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:

@@ -111,13 +111,11 @@ def collate(examples: list[Example]) -> tuple[list[str], np.ndarray]:
     return [example["key"] for example in examples], np.stack([example["image"] for example in examples])
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_torch_reads_examples(flowers, num_workers):
+@pytest.mark.parametrize(("num_workers", "method"), [(0, None), (2, "fork"), (2, "spawn")])
+def test_torch_reads_examples(flowers, num_workers, method):
     data = pytest.importorskip("torch.utils.data", reason="needs torch: pip install 'recordmill[backends]'")
-    options = {"multiprocessing_context": "spawn"} if num_workers else {}
-    loader = data.DataLoader(
-        flowers["train"], batch_size=8, shuffle=True, num_workers=num_workers, collate_fn=collate, **options
-    )
+    options = {"num_workers": num_workers, "multiprocessing_context": method, "collate_fn": collate}
+    loader = data.DataLoader(flowers["train"], batch_size=8, shuffle=True, **options)
     for _ in range(2):
         keys, images = zip(*loader)
         assert sorted(key for batch in keys for key in batch) == sorted(example["key"] for example in flowers["train"])
