@@ -398,9 +398,7 @@ SHAPES: dict[str, tuple[str, Files, list[tuple]]] = {
     "labelme numbers as labels": ("labelme", {"1.json": labelme([labelme_shape((7, *CAT[1:]))])}, [("7", *CAT[1:])]),
     "labelme mask": (
         "labelme",
-        {
-            "1.json": labelme([labelme_mask(np.pad(np.ones((12, 10), np.uint8), 1), [[3, 4], [14, 17]])])
-        },
+        {"1.json": labelme([labelme_mask(np.pad(np.ones((12, 10), np.uint8), 1), [[3, 4], [14, 17]])])},
         [CAT],
     ),
     "labelme points and lines": (
@@ -487,11 +485,7 @@ SHAPES |= {
 LABEL_FILE = "training/label_2/1.txt"
 SHAPES |= {
     "via circle": ("via", changed_via(via_shape("circle", cx=20, cy=10, r=5)), [("cat", 15, 5, 25, 15)]),
-    "via ellipse": (
-        "via",
-        changed_via(via_shape("ellipse", cx=10, cy=10, rx=3, ry=5, theta=math.pi / 2)),
-        _TURNED,
-    ),
+    "via ellipse": ("via", changed_via(via_shape("ellipse", cx=10, cy=10, rx=3, ry=5, theta=math.pi / 2)), _TURNED),
     "via points and lines": (
         "via",
         changed_via(via_region(CAT), *(via_shape(kind) for kind in ("point", "polyline"))),

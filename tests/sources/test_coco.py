@@ -346,10 +346,7 @@ REJECTED = {
         b'{"images": [{"id": 1, "file_name": "\xff"}], "annotations": [], "categories": []}',
         "not valid JSON",
     ),
-    "NaN": (
-        json.dumps(instances(annotations=[annotation(box=[math.nan, 1, 2, 3])])).encode(),
-        "not valid JSON",
-    ),
+    "NaN": (json.dumps(instances(annotations=[annotation(box=[math.nan, 1, 2, 3])])).encode(), "not valid JSON"),
     "number with a million digits": (b'{"images": [{"id": ' + b"9" * 10**6 + b"}]}", "not valid JSON"),
     "too large number": (b'{"images": [{"id": 1e999}]}', "not valid JSON"),
     "list": ([instances()], "not a JSON object"),

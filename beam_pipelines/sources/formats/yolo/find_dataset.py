@@ -2,7 +2,7 @@
 
 import os
 import posixpath
-from typing import Iterable, Iterator, NamedTuple
+from typing import Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import UserError, printable
@@ -17,18 +17,6 @@ _USUAL = ("data.yaml", "dataset.yaml", "obj.data")
 NAMES_FILES = ("classes.txt", "obj.names", "_darknet.labels")
 
 
-class StatedImages(NamedTuple):
-    """An image folder, or a list file with the paths of images, that a dataset file names.
-
-    Attributes:
-        path: The path of the image folder or the list file, relative to the root.
-        split: The split of the images.
-    """
-
-    path: str
-    split: str
-
-
 class Dataset(NamedTuple):
     """The location and description of a dataset, before its images are listed.
 
@@ -36,14 +24,14 @@ class Dataset(NamedTuple):
         root: The root of the source.
         file: The content of the dataset file. Its fields are empty if there is no dataset file.
         folder: The folder, relative to the root, in which the paths of the dataset file start.
-        images: The image folders and list files that the dataset file names; empty if it names none.
+        images: A mapping from the path of each image folder and list file that the dataset file names to its split.
         messages: Messages for the user about detected or skipped paths.
     """
 
     root: Root
     file: DatasetFile
     folder: str = ""
-    images: tuple[StatedImages, ...] = ()
+    images: Mapping[str, str] = {}
     messages: tuple[str, ...] = ()
 
 
@@ -74,16 +62,13 @@ def find_dataset(config: PrepareConfig) -> Dataset:
     first = next(paths[0] for paths in file.splits.values())
     fitting = (place for place in places if find_path(place[0], first, place[1], may_shorten=file.is_darknet) is not None)
     used, base = next(fitting, places[-1])
-    dataset = Dataset(used, file, base, messages=tuple(_describe_place(root, file, used, base, bool(image_root))))
-    searched = " or ".join(printable(join(place.path, inner)) for place, inner in places)
-    return _find_images(dataset, searched, f"{folder}/{name}")
-
-
-def _describe_place(root: Root, file: DatasetFile, used: Root, base: str, has_image_root: bool) -> Iterator[str]:
+    message = ""
     if used is not root:
-        yield f"the images are below its path {printable(used.path)}"
-    elif not has_image_root and not base and _states_other_folder(root, file):
-        yield f"its path {printable(file.path)!r} does not contain the images, so its own folder is used"
+        message = f"the images are below its path {printable(used.path)}"
+    elif not image_root and not base and _states_other_folder(root, file):
+        message = f"its path {printable(file.path)!r} does not contain the images, so its own folder is used"
+    searched = " or ".join(printable(join(place.path, inner)) for place, inner in places)
+    return _find_images(Dataset(used, file, base, messages=tuple(filter(None, [message]))), searched, f"{folder}/{name}")
 
 
 def _states_other_folder(root: Root, file: DatasetFile) -> bool:
@@ -135,7 +120,7 @@ def _find_images(dataset: Dataset, searched: str, file_path: str) -> Dataset:
             messages.append(f"the {split} images {printable(path)!r} are also the {splits[place]} images, and only read as these")
         else:
             splits[place] = split
-    return dataset._replace(images=tuple(StatedImages(*item) for item in splits.items()), messages=tuple(messages))
+    return dataset._replace(images=splits, messages=tuple(messages))
 
 
 def find_path(root: Root, path: str, folder: str, may_shorten: bool = False) -> str | None:
@@ -169,15 +154,14 @@ def find_path(root: Root, path: str, folder: str, may_shorten: bool = False) -> 
 
 def _find_file(root: Root, files: FileListing) -> str:
     """Returns the name of the only dataset file in the root, or "". Raises `UserError` if there are several."""
-    for name in _USUAL:
-        if path := _find_file_at(root, name):
-            return path
+    if usual := next((name for name in _USUAL if _exists(root, name)), ""):
+        return usual
     names = [name for name in files.top_level()[1] if name.lower().endswith(DATASET_ENDS)]
-    names = [name for name in names if is_dataset_head(name, read_head(f"{root.path}/{name}"))]
+    names = [name for name in names if is_dataset_head(name, read_head(f"{root.path}/{name}")) and _exists(root, name)]
     if len(names) > 1:
         shown = ", ".join(map(printable, names[:3]))
         raise UserError(f"--input={root.path}: contains several dataset files: {shown}. Pass one of them as --input.")
-    return _inside(root, names[0]) if names else ""
+    return next(iter(names), "")
 
 
 def is_dataset_head(name: str, head: bytes) -> bool:
@@ -210,8 +194,8 @@ def find_names_file(dataset: Dataset, label_folders: Iterable[str]) -> str:
     for labels in label_folders:
         parts = labels.split("/")
         folders += ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
-    paths = (_find_file_at(root, join(folder, name)) for folder in dict.fromkeys(folders) for name in NAMES_FILES)
-    names = {path: read_names_file(f"{root.path}/{path}") for path in filter(None, paths)}
+    paths = (join(folder, name) for folder in dict.fromkeys(folders) for name in NAMES_FILES)
+    names = {path: read_names_file(f"{root.path}/{path}") for path in paths if _exists(root, path)}
     first = next(iter(names), "")
     for path, others in names.items():
         if others != names[first]:
@@ -222,20 +206,10 @@ def find_names_file(dataset: Dataset, label_folders: Iterable[str]) -> str:
     return first
 
 
-def _find_file_at(root: Root, path: str) -> str:
-    """Returns the path of a file relative to the root, or "" if the file does not exist. Raises `UserError` if the path
-    is not a file, or is a link that is not followed."""
-    if files_at(root.path).exists(f"{root.path}/{path}"):
-        return _inside(root, path)
-    if not is_remote(root.path) and os.path.lexists(f"{root.path}/{path}"):
-        raise UserError(f"--input={root.path}: {printable(path)!r} is not a file, or a broken link. Replace or remove it.")
-    return ""
-
-
-def _inside(root: Root, path: str) -> str:
-    """Returns a path relative to the root. Raises `UserError` if the path is a link that is not followed."""
+def _exists(root: Root, path: str) -> bool:
+    """Returns whether a file exists. Raises `UserError` if its path is a link that is not followed."""
     try:
-        return root.relative(path)
+        return files_at(root.path).exists(f"{root.path}/{root.relative(path)}")
     except OutsideError as error:
         raise UserError(f"--input={root.path}: {error}.") from None
 

@@ -105,20 +105,22 @@ class Yolo(PairedSource):
         return [json.dumps({"names": names_file, **task}) for task in tasks]
 
     def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
-        self._lists = [(images.path, images.split) for images in self._dataset.images if images.path.lower().endswith(self.extensions)]
-        groups, left_out = [], []
-        if self._dataset.images:
-            groups = [self._make_group(files, path, split) for path, split in self._dataset.images if (path, split) not in self._lists]
-        elif find_group(files, self, "") is None:
-            lists = {name: split for name, split in _LISTS.items() if name in files.top_level()[1]}
-            known = {name: recognise(f"{self.root}/{name}") for name in lists}
-            self._lists = [(name, split) for name, split in lists.items() if known[name] and known[name].name == "a list of images"]
-        if not self._dataset.images and not self._lists:
+        images = self._dataset.images
+        if not images and find_group(files, self, "") is None:
+            names = files.top_level()[1]
+            images = {name: split for name, split in _LISTS.items() if name in names and self._is_list(name)}
+        self._lists = [(path, split) for path, split in images.items() if path.lower().endswith(self.extensions)]
+        groups, left_out = [self._make_group(files, path, split) for path, split in images.items() if (path, split) not in self._lists], []
+        if not images:
             groups, left_out = super()._find_groups(files)
         self._searched = [group.annotations for group in groups]
         if self._config.split_folders is False:
             groups = [group._replace(split=None) for group in groups]
         return groups, left_out
+
+    def _is_list(self, name: str) -> bool:
+        known = recognise(f"{self.root}/{name}")
+        return known is not None and known.name == "a list of images"
 
     def _make_group(self, files: FileListing, path: str, split: str) -> PairedFolders:
         """Returns an image folder that a dataset file names, and its folder of label files."""
