@@ -17,6 +17,8 @@ ENGINES = {
     "coco, detection and segmentation": ("one worker", "s3"),
     "yolo, detection": ("two workers", "s3"),
     "labelme, detection and segmentation": ("one worker", "gs"),
+    "cvat, detection and segmentation": ("two workers", "s3"),
+    "kitti, detection": ("one worker", "gs"),
     "table csv, a row for each box": ("one worker", "s3"),
     "table csv, pairs": ("two workers", "gs"),
     "table parquet, embedded pairs": ("one worker", "s3"),

@@ -1,7 +1,7 @@
-"""Tests the sources of annotation tools: boxes, masks, dead letters, hostile files, object stores and runners.
+"""Tests the sources of annotation tools: shapes, invalid and hostile files, layouts, links and memory.
 
-In each format, the same three images are annotated: `1` with an overlapping cat and dog, `2` with a dog, and `3`
-without objects.
+In each case, image `1` has the given annotations, and the images `2` and `3` have none. `test_conformance` and
+`test_source_tasks` test the detection of the formats and the stored values.
 """
 
 import base64
@@ -12,12 +12,11 @@ import math
 import os
 import pathlib
 import tracemalloc
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 import pytest
 
-import engines
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
@@ -28,33 +27,12 @@ from beam_pipelines.sources.formats.label_studio.brush import decode_brush
 from beam_pipelines.sources.guess import guess_source
 from listed import Listing, open_kind
 from made_images import encode, png, write_files
-from object_stores import StoreServer, connected_to, shared_server, upload_files
 
 WIDTH, HEIGHT = 48, 32
-IMAGES = {name: png(int(name), HEIGHT, WIDTH) for name in "123"}
-# The objects of each image: (class, xmin, ymin, xmax, ymax). The second object of image 1 is larger than the first.
-BOXES = {"1": [("cat", 4, 5, 14, 17), ("dog", 10, 10, 30, 20)], "2": [("dog", 2, 3, 8, 9)], "3": []}
+IMAGES = {f"{name}.png": png(int(name), HEIGHT, WIDTH) for name in "123"}
+CAT = ("cat", 4, 5, 14, 17)  # class, xmin, ymin, xmax, ymax
+LABEL_FILE = "training/label_2/1.txt"
 Files = dict[str, bytes]
-
-
-class Format(NamedTuple):
-    """A source format.
-
-    Attributes:
-        write: A function that returns the files of the source, given the objects of each image.
-        input: The path of `--input`, relative to the folder with the files.
-        key: A function that returns the key of an example, given the name of its image.
-        has_masks: Whether the format supports `--masks`.
-        splits: The option that writes all examples to the split `train`.
-        flags: The expected additional features of each object of image 1.
-    """
-
-    write: Callable[[Mapping[str, Sequence[tuple]]], Files]
-    input: str = ""
-    key: str = "{}.png"
-    has_masks: bool = True
-    splits: str = "--splits=train=1"
-    flags: Mapping[str, tuple] = {}
 
 
 def corners(box: tuple) -> list[list[float]]:
@@ -74,17 +52,19 @@ def labelme_shape(box: tuple, kind: str = "rectangle", **fields: Any) -> dict[st
     return {"label": box[0], "points": points, "group_id": None, "shape_type": kind, "flags": {}, **fields}
 
 
+def labelme_files(*shapes: Mapping[str, Any]) -> Files:
+    others = {f"{name}.json": labelme([], imagePath=f"{name}.png") for name in "23"}
+    return IMAGES | {"1.json": labelme(shapes)} | others
+
+
 def labelme_mask(pixels: np.ndarray, points: list) -> dict[str, Any]:
     mask = base64.b64encode(encode(pixels, "PNG")).decode()
     return {"label": "cat", "points": points, "shape_type": "mask", "mask": mask}
 
 
-def write_labelme(boxes: Mapping[str, Sequence[tuple]]) -> Files:
-    files = {f"{name}.png": data for name, data in IMAGES.items()}
-    for name, objects in boxes.items():
-        shapes = [labelme_shape(box, ("rectangle", "polygon")[number % 2]) for number, box in enumerate(objects)]
-        files[f"{name}.json"] = labelme(shapes, imagePath=f"{name}.png")
-    return files
+def in_folder(name: str, data: bytes) -> Files:
+    """Returns a file that annotates the images in the folder `images`."""
+    return {f"images/{image}": content for image, content in IMAGES.items()} | {name: data}
 
 
 def cvat(*images: str, start: str = "<?xml version='1.0' encoding='utf-8'?>", meta: str = "") -> bytes:
@@ -106,19 +86,10 @@ def cvat_polygon(box: tuple) -> str:
     return f'<polygon label="{box[0]}" occluded="0" points="{points}" z_order="0"/>'
 
 
-def write_cvat(boxes: Mapping[str, Sequence[tuple]]) -> Files:
-    images = [
-        cvat_image(*((cvat_box, cvat_polygon)[number % 2](box) for number, box in enumerate(objects)), name=f"{name}.png")
-        for name, objects in boxes.items()
-    ]
+def cvat_files(*shapes: str, more: str = "", **fields: str) -> Files:
     meta = "<meta><task><mode>annotation</mode><labels><label><name>cat</name></label></labels></task></meta>"
-    return {f"images/{name}.png": data for name, data in IMAGES.items()} | {"annotations.xml": cvat(*images, meta=meta)}
-
-
-def changed_cvat(*shapes: str, more: str = "") -> Files:
-    """Returns a CVAT file with the given shapes in image 1."""
     others = [cvat_image(name=f"{name}.png") for name in "23"]
-    return {"annotations.xml": cvat(cvat_image(*shapes, more=more), *others)}
+    return in_folder("annotations.xml", cvat(cvat_image(*shapes, more=more, **fields), *others, meta=meta))
 
 
 SIZE = {"original_width": WIDTH, "original_height": HEIGHT}
@@ -146,26 +117,13 @@ def task(*results: Mapping[str, Any], image: str = "/data/upload/3/0a1b2c3d-1.pn
     return {"id": number, "annotations": annotations, "predictions": [], "data": {"image": image}, "project": 3}
 
 
-def label_studio_regions(objects: Sequence[tuple]) -> list[dict[str, Any]]:
-    return [(percent_rectangle, percent_polygon)[number % 2](box) for number, box in enumerate(objects)]
+def task_files(changed: Any) -> Files:
+    """Returns a Label Studio export with the given task for image 1."""
+    return in_folder("export.json", json.dumps([changed, *(task(image=f"s3://bucket/a/{name}.png", number=int(name)) for name in "23")]).encode())
 
 
-def write_label_studio(boxes: Mapping[str, Sequence[tuple]]) -> Files:
-    tasks = [
-        task(*map(result, label_studio_regions(objects)), image=f"/data/upload/3/0a1b2c3d-{name}.png", number=number)
-        for number, (name, objects) in enumerate(boxes.items())
-    ]
-    return {f"images/{name}.png": data for name, data in IMAGES.items()} | {"export.json": json.dumps(tasks).encode()}
-
-
-def changed_label_studio(*values: Mapping[str, Any]) -> Files:
-    """Returns a Label Studio export with the given regions in image 1."""
-    others = [task(image=f"s3://bucket/a/{name}.png", number=int(name)) for name in "23"]
-    return {"export.json": json.dumps([task(*map(result, values)), *others]).encode()}
-
-
-def changed_task(changed: Any) -> Files:
-    return {"export.json": json.dumps([changed, *(task(image=f"{name}.png", number=int(name)) for name in "23")]).encode()}
+def label_studio_files(*values: Mapping[str, Any]) -> Files:
+    return task_files(task(*map(result, values)))
 
 
 def encode_brush(pixels: np.ndarray, sizes: Sequence[int] = (3, 4, 8, 16)) -> list[int]:
@@ -201,25 +159,16 @@ def via_entry(*regions: Any, name: str = "1.png", **attributes: Any) -> dict[str
     return {"filename": name, "size": 123, "regions": regions, "file_attributes": attributes}
 
 
-def via_entries(boxes: Mapping[str, Sequence[tuple]]) -> dict[str, Any]:
-    return {
-        f"{name}.png123": via_entry(*(via_region(box, ("rect", "polygon")[number % 2]) for number, box in enumerate(objects)), name=f"{name}.png")
-        for name, objects in boxes.items()
-    }
-
-
-def write_via(boxes: Mapping[str, Sequence[tuple]]) -> Files:
-    return {f"images/{name}.png": data for name, data in IMAGES.items()} | {"via_project.json": via_project(via_entries(boxes))}
-
-
 def via_project(entries: Mapping[str, Any]) -> bytes:
     return json.dumps({"_via_settings": {"core": {}}, "_via_img_metadata": entries, "_via_attributes": {"region": {}}}).encode()
 
 
-def changed_via(*regions: Any, **fields: Any) -> Files:
-    """Returns a VGG Image Annotator project with the given regions in image 1."""
-    entries = {"1": via_entry(*regions) | fields, **{name: via_entry(name=f"{name}.png") for name in "23"}}
-    return {"via_project.json": via_project(entries)}
+def via_entries(*regions: Any, **fields: Any) -> dict[str, Any]:
+    return {"1": via_entry(*regions) | fields, **{name: via_entry(name=f"{name}.png") for name in "23"}}
+
+
+def via_files(*regions: Any, **fields: Any) -> Files:
+    return in_folder("via_project.json", via_project(via_entries(*regions, **fields)))
 
 
 def via_csv(entries: Mapping[str, Any]) -> bytes:
@@ -245,9 +194,9 @@ def kitti_line(box: tuple, start: str = "0.25 2 -1.58", end: str = "1.65 1.67 3.
 DONT_CARE = "DontCare -1 -1 -10 0.00 0.00 9.00 9.00 -1 -1 -1 -1000 -1000 -1000 -10"
 
 
-def write_kitti(boxes: Mapping[str, Sequence[tuple]]) -> Files:
-    files = {f"training/image_2/{name}.png": data for name, data in IMAGES.items()} | {"testing/image_2/9.png": IMAGES["1"]}
-    return files | {f"training/label_2/{name}.txt": kitti(*map(kitti_line, objects), DONT_CARE) for name, objects in boxes.items()}
+def kitti_files(*lines: str) -> Files:
+    files = {f"training/image_2/{name}": data for name, data in IMAGES.items()} | {"testing/image_2/9.png": b"x"}
+    return files | {f"training/label_2/{name}.txt": kitti(DONT_CARE) for name in "23"} | {LABEL_FILE: kitti(*lines)}
 
 
 def brush(pixels: np.ndarray, **fields: Any) -> dict[str, Any]:
@@ -258,13 +207,27 @@ CAT_PIXELS = np.zeros((HEIGHT, WIDTH), np.uint8)
 CAT_PIXELS[5:17, 4:14] = 1
 CAT_PIXELS[4, 20] = 0
 
-FORMATS = {
-    "labelme": Format(write_labelme),
-    "cvat": Format(write_cvat, key="images/{}.png", flags={"is_occluded": (1, 0)}),
-    "label_studio": Format(write_label_studio, key="images/{}.png"),
-    "via": Format(write_via, key="images/{}.png"),
-    "kitti": Format(write_kitti, key="training/image_2/{}.png", has_masks=False, splits="--split_folders=yes", flags={"occluded": (2, 2), "truncated": (0.25, 0.25)}),
+WRITERS = {"labelme": labelme_files, "cvat": cvat_files, "label_studio": label_studio_files, "via": via_files, "kitti": kitti_files}
+FOLDERS = {"labelme": "", "kitti": "training/image_2/"}  # the folder of the images; by default `images/`
+# The same annotation in each format: an object of the class `cat`.
+ONE_OBJECT = {
+    "labelme": labelme_shape(CAT),
+    "cvat": cvat_box(CAT),
+    "label_studio": percent_rectangle(CAT),
+    "via": via_region(CAT),
+    "kitti": kitti_line(CAT),
 }
+ALL = pytest.mark.parametrize("kind", WRITERS)
+LISTED = ("cvat", "label_studio", "via")  # the formats with one annotation file for many images
+
+
+def write_case(root: pathlib.Path, kind: str, content: tuple | Files) -> str:
+    """Writes the images and annotations in which image 1 has the given shapes, or which have the given files."""
+    return write(root, WRITERS[kind](*(() if isinstance(content, dict) else content)) | (content if isinstance(content, dict) else {}))
+
+
+def write_one(root: pathlib.Path, kind: str) -> str:
+    return write_case(root, kind, (ONE_OBJECT[kind],))
 
 
 def boxes_of(listed: Listing) -> dict[str, list[tuple]]:
@@ -282,390 +245,205 @@ def write(root: pathlib.Path, files: Mapping[str, bytes]) -> str:
     return os.fspath(write_files(root, files))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_format_is_detected_and_boxes_are_exact(tmp_path, kind):
-    case = FORMATS[kind]
-    path = f"{write(tmp_path, case.write(BOXES))}/{case.input}".rstrip("/")
-    assert guess_source(path).kind.name == kind
-    listed = Listing(path, kind)
-    assert not listed.letters
-    assert set(boxes_of(listed)) == {case.key.format(name) for name in BOXES}
-    for name, expected in BOXES.items():
-        actual = boxes_of(listed)[case.key.format(name)]
-        assert [box[0] for box in actual] == [box[0] for box in expected]
-        np.testing.assert_allclose([box[1:] for box in actual], [box[1:] for box in expected], atol=1e-9)
-    objects = listed.images[case.key.format("1")].values["objects"]
-    assert dict(objects.flags) == dict(case.flags)
-
-
-@pytest.mark.parametrize("kind", FORMATS)
+@ALL
 def test_label_none_lists_only_images(tmp_path, kind):
-    case = FORMATS[kind]
-    path = f"{write(tmp_path, case.write(BOXES))}/{case.input}".rstrip("/")
-    listed = Listing(path, kind, source={"labels": ()})
+    listed = Listing(write_one(tmp_path, kind), kind, source={"labels": ()})
     assert {image.values for image in listed.images.values()} == {None} and len(listed.images) == (4 if kind == "kitti" else 3)
 
 
 def test_masks_and_label_none_exclude_each_other(tmp_path):
     with pytest.raises(UserError, match="--masks"):
-        Listing(write(tmp_path, write_labelme(BOXES)), "labelme", source={"labels": (), "has_masks": True})
+        Listing(write_one(tmp_path, "labelme"), "labelme", source={"labels": (), "has_masks": True})
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[StoreServer]:
-    with connected_to(shared_server("s3")) as server:
-        yield server
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", FORMATS)
-def test_object_store_lists_the_same_as_a_disk(server, tmp_path, kind):
-    case = FORMATS[kind]
-    files = case.write(BOXES)
-    root = upload_files(server, files)
-    listed = Listing(f"{root}/{case.input}".rstrip("/"), kind)
-    local = Listing(f"{write(tmp_path, files)}/{case.input}".rstrip("/"), kind)
-    assert boxes_of(listed) == boxes_of(local) and not listed.letters
-    assert guess_source(f"{root}/{case.input}".rstrip("/")).kind.name == kind
-
-
-def enlarge(kind: str, num: int) -> Files:
-    """Returns the files of a source with `num` images. Image `k` has the objects of image `k % 3 + 1` in `BOXES`."""
-    case = FORMATS[kind]
-    files = case.write({str(number): BOXES[str(number % 3 + 1)] for number in range(num)})
-    for path in [path for path in files if path.endswith(".png")]:
-        del files[path]
-    folder = os.path.dirname(case.key)
-    images = {f"{number}.png": png(number, HEIGHT, WIDTH) for number in range(num)}
-    return files | {os.path.join(folder, name): data for name, data in images.items()}
-
-
-@pytest.mark.slow(20)
-@pytest.mark.parametrize("kind", FORMATS)
-def test_command_writes_boxes_and_masks_for_training(tmp_path, kind):
-    case, num = FORMATS[kind], 12
-    path = f"{write(tmp_path / 'in', enlarge(kind, num))}/{case.input}".rstrip("/")
-    options = ["prepare", f"--input={path}", "--name=made", case.splits, "--num_shards=2", *(["--masks"] if case.has_masks else [])]
-    assert main([*options, f"--output={tmp_path}/out"]) == 0
-    dataset = tf_input.open(tmp_path / "out")
-    examples = {pathlib.PurePosixPath(example["key"]).stem: example for example in dataset["train"]}
-    assert set(examples) == {str(number) for number in range(num)}
-    for name, example in examples.items():
-        expected = BOXES[str(int(name) % 3 + 1)]
-        sides = [[ymin / HEIGHT, xmin / WIDTH, ymax / HEIGHT, xmax / WIDTH] for _, xmin, ymin, xmax, ymax in expected]
-        np.testing.assert_allclose(example["objects"]["bbox"], np.reshape(sides, (-1, 4)), atol=1e-6)
-        assert list(example["objects"]["label"]) == [("cat", "dog").index(box[0]) for box in expected]
-        for flag in case.flags:
-            assert len(example["objects"][flag]) == len(expected)
-        if len(expected) == 2:
-            assert {flag: tuple(example["objects"][flag]) for flag in case.flags} == dict(case.flags)
-        if case.has_masks:
-            mask = np.zeros((HEIGHT, WIDTH))
-            for label, xmin, ymin, xmax, ymax in reversed(expected):
-                mask[ymin:ymax, xmin:xmax] = ("cat", "dog").index(label) + 1
-            np.testing.assert_array_equal(example["mask"][..., 0], mask, err_msg=name)
-    images, targets = next(iter(dataset.batches("train", batch_size=4, image_size=32)))
-    boxes = targets["objects"] if case.has_masks else targets
-    assert images.shape == (4, 32, 32, 3) and boxes["bbox"].shape[0] == 4 and boxes["valid"].shape == boxes["label"].shape
-
-
-@pytest.mark.slow(20)
-@pytest.mark.skipif(not engines.has_go(), reason="Prism is built with go, which is not on the PATH")
-@pytest.mark.parametrize("kind", FORMATS)
-def test_two_runners_write_the_same_bytes(tmp_path, kind):
-    path = f"{write(tmp_path / 'in', enlarge(kind, 12))}/{FORMATS[kind].input}".rstrip("/")
-    prism = ["--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK"]
-    for name, options in (("local", []), ("prism", prism)):
-        assert main(["prepare", f"--input={path}", "--name=made", f"--output={tmp_path}/{name}", *options]) == 0
-    assert engines.digest(tmp_path / "local") == engines.digest(tmp_path / "prism")
-
-
-# Valid annotations: (format, changed files, expected boxes of image 1).
-
-CAT = ("cat", 4, 5, 14, 17)
-SHAPES: dict[str, tuple[str, Files, list[tuple]]] = {
-    "labelme circle": (
-        "labelme",
-        {"1.json": labelme([{"label": "cat", "points": [[20, 10], [23, 14]], "shape_type": "circle"}])},
-        [("cat", 15, 5, 25, 15)],
-    ),
-    "labelme corners in another order": (
-        "labelme",
-        {"1.json": labelme([{"label": "cat", "points": [[14, 5], [4, 17]], "shape_type": "rectangle"}])},
-        [CAT],
-    ),
-    "labelme without shape_type": ("labelme", {"1.json": labelme([{"label": "cat", "points": corners(CAT)}])}, [CAT]),
-    "labelme numbers as labels": ("labelme", {"1.json": labelme([labelme_shape((7, *CAT[1:]))])}, [("7", *CAT[1:])]),
-    "labelme mask": (
-        "labelme",
-        {"1.json": labelme([labelme_mask(np.pad(np.ones((12, 10), np.uint8), 1), [[3, 4], [14, 17]])])},
-        [CAT],
-    ),
-    "labelme points and lines": (
-        "labelme",
-        {
-            "1.json": labelme(
-                [
-                    labelme_shape(CAT),
-                    {"label": "nose", "points": [[1, 1]], "shape_type": "point"},
-                    {"label": "edge", "points": [[1, 1], [9, 9]], "shape_type": "linestrip"},
-                ]
-            )
-        },
-        [CAT],
-    ),
-}
-
+# Valid annotations: (shapes of image 1 or changed files, expected boxes of image 1, expected additional features).
 
 _TURNED = [("cat", 10 - 5, 10 - 3, 10 + 5, 10 + 3)]  # a box of 6 x 10 pixels, rotated by 90 degrees about (10, 10)
-SHAPES |= {
-    "cvat box": ("cvat", changed_cvat(cvat_box(CAT)), [CAT]),
-    "cvat rotated box": ("cvat", changed_cvat(cvat_box(("cat", 7, 5, 13, 15), 'rotation="90.0"')), _TURNED),
-    "cvat ellipse": ("cvat", changed_cvat('<ellipse label="cat" cx="10" cy="10" rx="3" ry="5" rotation="90"/>'), _TURNED),
-    "cvat mask": (
-        "cvat",
-        changed_cvat('<mask label="cat" rle="13, 10, 2, 10, 1" left="3" top="4" width="12" height="3"></mask>'),
-        [("cat", 4, 5, 14, 7)],
-    ),
-    "cvat points, lines and attributes": (
-        "cvat",
-        changed_cvat('<points label="cat" points="1,2"/><polyline label="cat" points="1,2;3,4"/>', cvat_box(CAT, inner='<attribute name="colour">red</attribute>')),
-        [CAT],
-    ),
-}
-SHAPES |= {
-    "label_studio rotated rectangle": (
-        "label_studio",
-        changed_label_studio(percent_rectangle(("cat", 10, 5, 16, 15), rotation=90)),
-        [("cat", 0, 5, 10, 11)],
-    ),
-    "label_studio ellipse": (
-        "label_studio",
-        changed_label_studio({"x": 100 * 10 / WIDTH, "y": 100 * 10 / HEIGHT, "radiusX": 100 * 3 / WIDTH, "radiusY": 100 * 5 / HEIGHT, "rotation": 90, "ellipselabels": ["cat"]}),
-        _TURNED,
-    ),
-    "label_studio brush": ("label_studio", changed_label_studio(brush(CAT_PIXELS)), [CAT]),
-    "label_studio generic labels": (
-        "label_studio",
-        changed_label_studio({name: value for name, value in percent_rectangle(CAT).items() if name != "rectanglelabels"} | {"labels": ["cat"]}),
-        [CAT],
-    ),
-    "label_studio keypoints": (
-        "label_studio",
-        changed_label_studio({"x": 1, "y": 2, "width": 0.5, "keypointlabels": ["nose"]}, percent_rectangle(CAT)),
-        [CAT],
-    ),
-    "label_studio first annotation that is not cancelled": (
-        "label_studio",
-        changed_task(
-            task(
-                annotations=[
-                    {"was_cancelled": True, "result": []},
-                    {"was_cancelled": False, "result": [result(percent_rectangle(CAT))]},
-                    {"was_cancelled": False, "result": []},
-                ]
-            )
-        ),
-        [CAT],
-    ),
-    "label_studio JSON-MIN": (
-        "label_studio",
-        {
-            "export.json": json.dumps(
-                [
-                    {"image": "/data/local-files/?d=pictures%2F1.png", "id": 1, "tag": [{**percent_rectangle(CAT), **SIZE}], "annotator": 1, "annotation_id": 1},
-                    {"image": "/data/local-files/?d=pictures%2F1.png", "id": 1, "tag": [], "annotator": 2, "annotation_id": 2},
-                    *({"image": f"https://host/{name}.png?token=1", "id": int(name), "annotator": 1, "annotation_id": int(name)} for name in "23"),
-                ]
-            ).encode()
-        },
-        [CAT],
-    ),
-}
-LABEL_FILE = "training/label_2/1.txt"
-SHAPES |= {
-    "via circle": ("via", changed_via(via_shape("circle", cx=20, cy=10, r=5)), [("cat", 15, 5, 25, 15)]),
-    "via ellipse": ("via", changed_via(via_shape("ellipse", cx=10, cy=10, rx=3, ry=5, theta=math.pi / 2)), _TURNED),
-    "via points and lines": (
-        "via",
-        changed_via(via_region(CAT), *(via_shape(kind) for kind in ("point", "polyline"))),
-        [CAT],
-    ),
-    "via checkbox": ("via", changed_via(via_region(({"cat": True, "dog": False}, *CAT[1:]))), [CAT]),
-    "via regions of an old version": ("via", changed_via(regions={"0": via_region(CAT)}), [CAT]),
-    "via no attributes": ("via", changed_via({**via_region(CAT), "region_attributes": {}}), [("object", *CAT[1:])]),
-    "kitti scores": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT) + " 0.9")}, [CAT]),
-    "kitti line ends": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT)).replace(b"\n", b"\r\n\r\n")}, [CAT]),
-    "kitti fractions": ("kitti", {LABEL_FILE: kitti(kitti_line(("cat", 4.25, 5.5, 14.75, 17)))}, [("cat", 4.25, 5.5, 14.75, 17)]),
+DOG = ("dog", 10, 10, 30, 20)
+PERCENT_ELLIPSE = {"x": 100 * 10 / WIDTH, "y": 100 * 10 / HEIGHT, "radiusX": 100 * 3 / WIDTH, "radiusY": 100 * 5 / HEIGHT, "rotation": 90}
+GENERIC = {name: value for name, value in percent_rectangle(CAT).items() if name != "rectanglelabels"} | {"labels": ["cat"]}
+MIN_IMAGE = "/data/local-files/?d=pictures%2F1.png"
+MIN_ROWS = [
+    {"image": MIN_IMAGE, "id": 1, "tag": [{**percent_rectangle(CAT), **SIZE}], "annotator": 1, "annotation_id": 1},
+    {"image": MIN_IMAGE, "id": 1, "tag": [], "annotator": 2, "annotation_id": 2},
+    *({"image": f"https://host/{name}.png?token=1", "id": int(name), "annotator": 1, "annotation_id": int(name)} for name in "23"),
+]
+CANCELLED = [
+    {"was_cancelled": True, "result": []},
+    {"was_cancelled": False, "result": [result(percent_rectangle(CAT))]},
+    {"was_cancelled": False, "result": []},
+]
+CVAT_MASK = '<mask label="cat" rle="13, 10, 2, 10, 1" left="3" top="4" width="12" height="3"></mask>'
+CVAT_POINTS = '<points label="cat" points="1,2"/>', '<polyline label="cat" points="1,2;3,4"/>'
+POINT, LINE = ({"label": "x", "points": [[1, 1], [9, 9]][:num], "shape_type": kind} for num, kind in ((1, "point"), (2, "linestrip")))
+SHAPES: dict[str, tuple] = {
+    "labelme rectangle and polygon": ((labelme_shape(CAT), labelme_shape(DOG, "polygon")), [CAT, DOG], {}),
+    "labelme circle": (({"label": "cat", "points": [[20, 10], [23, 14]], "shape_type": "circle"},), [("cat", 15, 5, 25, 15)]),
+    "labelme corners in another order": ((labelme_shape(CAT, points=[[14, 5], [4, 17]]),), [CAT]),
+    "labelme without shape_type": (({"label": "cat", "points": corners(CAT)},), [CAT]),
+    "labelme numbers as labels": ((labelme_shape((7, *CAT[1:])),), [("7", *CAT[1:])]),
+    "labelme mask": ((labelme_mask(np.pad(np.ones((12, 10), np.uint8), 1), [[3, 4], [14, 17]]),), [CAT]),
+    "labelme points and lines": ((labelme_shape(CAT), POINT, LINE), [CAT]),
+    "cvat box and polygon": ((cvat_box(CAT), cvat_polygon(DOG)), [CAT, DOG], {"is_occluded": (1, 0)}),
+    "cvat rotated box": ((cvat_box(("cat", 7, 5, 13, 15), 'rotation="90.0"'),), _TURNED),
+    "cvat ellipse": (('<ellipse label="cat" cx="10" cy="10" rx="3" ry="5" rotation="90"/>',), _TURNED),
+    "cvat mask": ((CVAT_MASK,), [("cat", 4, 5, 14, 7)]),
+    "cvat points, lines and attributes": ((*CVAT_POINTS, cvat_box(CAT, inner='<attribute name="colour">red</attribute>')), [CAT]),
+    "label_studio rectangle and polygon": ((percent_rectangle(CAT), percent_polygon(DOG)), [CAT, DOG], {}),
+    "label_studio rotated rectangle": ((percent_rectangle(("cat", 10, 5, 16, 15), rotation=90),), [("cat", 0, 5, 10, 11)]),
+    "label_studio ellipse": (({**PERCENT_ELLIPSE, "ellipselabels": ["cat"]},), _TURNED),
+    "label_studio brush": ((brush(CAT_PIXELS),), [CAT]),
+    "label_studio generic labels": ((GENERIC,), [CAT]),
+    "label_studio keypoints": (({"x": 1, "y": 2, "width": 0.5, "keypointlabels": ["nose"]}, percent_rectangle(CAT)), [CAT]),
+    "label_studio first annotation that is not cancelled": (task_files(task(annotations=CANCELLED)), [CAT]),
+    "label_studio JSON-MIN": ({"export.json": json.dumps(MIN_ROWS).encode()}, [CAT]),
+    "via rectangle and polygon": ((via_region(CAT), via_region(DOG, "polygon")), [CAT, DOG], {}),
+    "via circle": ((via_shape("circle", cx=20, cy=10, r=5),), [("cat", 15, 5, 25, 15)]),
+    "via ellipse": ((via_shape("ellipse", cx=10, cy=10, rx=3, ry=5, theta=math.pi / 2),), _TURNED),
+    "via points and lines": ((via_region(CAT), *(via_shape(kind) for kind in ("point", "polyline"))), [CAT]),
+    "via checkbox": ((via_region(({"cat": True, "dog": False}, *CAT[1:])),), [CAT]),
+    "via regions of an old version": (via_files(regions={"0": via_region(CAT)}), [CAT]),
+    "via no attributes": (({**via_region(CAT), "region_attributes": {}},), [("object", *CAT[1:])]),
+    "kitti flags": ((kitti_line(CAT), DONT_CARE, kitti_line(DOG)), [CAT, DOG], {"occluded": (2, 2), "truncated": (0.25, 0.25)}),
+    "kitti scores": ((kitti_line(CAT) + " 0.9",), [CAT]),
+    "kitti line ends": ({LABEL_FILE: kitti(kitti_line(CAT)).replace(b"\n", b"\r\n\r\n")}, [CAT]),
+    "kitti fractions": ((kitti_line(("cat", 4.25, 5.5, 14.75, 17)),), [("cat", 4.25, 5.5, 14.75, 17)]),
 }
 
 
 @pytest.mark.parametrize("case", SHAPES)
 def test_shapes_become_boxes(tmp_path, case):
-    kind, changes, expected = SHAPES[case]
-    form = FORMATS[kind]
-    path = f"{write(tmp_path, form.write(BOXES) | changes)}/{form.input}".rstrip("/")
-    listed = Listing(path, kind, source={"has_masks": form.has_masks})
-    actual = boxes_of(listed)[form.key.format("1")]
+    kind, (content, expected, *flags) = case.split()[0], SHAPES[case]
+    path = write_case(tmp_path, kind, content)
+    assert guess_source(path).kind.name == kind
+    listed = Listing(path, kind, source={"has_masks": kind != "kitti"})
+    key = FOLDERS.get(kind, "images/") + "1.png"
+    actual = boxes_of(listed)[key]
     assert not listed.letters and [box[0] for box in actual] == [box[0] for box in expected]
     np.testing.assert_allclose([box[1:] for box in actual], [box[1:] for box in expected], atol=1e-6)
+    assert all(dict(listed.objects(key).flags) == some for some in flags)
 
 
-# Invalid and hostile annotations of image 1: (format, changed files, reason, words of the message).
+# Invalid and hostile annotations of image 1: (shapes of image 1 or changed files, reason, words of the message).
 
 DEEP = b"[" * 200_000
 # A PNG with one pixel, and a header that claims 458,752 x 458,752 pixels.
 BOMB = encode(np.ones((1, 1), np.uint8), "PNG").replace(b"\0\0\0\1\0\0\0\1", b"\0\7\0\0\0\7\0\0")
-BAD: dict[str, tuple[str, Files, str, list[str]]] = {
-    "labelme NaN": ("labelme", {"1.json": labelme([labelme_shape(("cat", 4, 5, float("nan"), 9))])}, "bad_box", ["shape 1", "nan"]),
-    "labelme huge number": ("labelme", {"1.json": labelme([labelme_shape(("cat", 4, 5, 10**400, 9))])}, "bad_box", ["shape 1"]),
-    "labelme digits": ("labelme", {"1.json": b'{"shapes": [' + b"9" * 5000 + b"]}"}, "bad_json", []),
-    "labelme two corners": (
-        "labelme",
-        {"1.json": labelme([labelme_shape(CAT), {"label": "dog", "points": [[1, 2], [3, 4]], "shape_type": "polygon"}])},
-        "bad_box",
-        ["shape 2", "2 points", "3"],
-    ),
-    "labelme text as a point": ("labelme", {"1.json": labelme([labelme_shape(CAT, points=[["a", 1], [2, 3]])])}, "bad_box", ["'a'"]),
-    "labelme empty label": ("labelme", {"1.json": labelme([labelme_shape(("", *CAT[1:]))])}, "bad_label", ["shape 1"]),
-    "labelme unknown type": ("labelme", {"1.json": labelme([labelme_shape(CAT, shape_type="cube")])}, "bad_annotation", ["cube"]),
-    "labelme size": ("labelme", {"1.json": labelme([], imageHeight=-4)}, "size_mismatch", ["-4"]),
-    "labelme mask outside": (
-        "labelme",
-        {"1.json": labelme([labelme_mask(np.ones((6, 21), np.uint8), [[40, 4], [60, 9]])])},
-        "bad_mask",
-        ["shape 1"],
-    ),
-    "labelme mask bomb": (
-        "labelme",
-        {"1.json": labelme([labelme_shape(CAT, shape_type="mask", mask=base64.b64encode(BOMB).decode())])},
-        "bad_mask",
-        [],
-    ),
-    "labelme deep nesting": ("labelme", {"1.json": DEEP}, "bad_json", []),
-    "labelme other JSON": ("labelme", {"1.json": b"[1, 2]"}, "bad_annotation", ["shapes"]),
-    "labelme repeated key": ("labelme", {"1.json": b'{"shapes": [], "shapes": []}'}, "bad_json", ["shapes"]),
-    "labelme not UTF-8": ("labelme", {"1.json": b'{"shapes": [], "imagePath": "\xff"}'}, "bad_json", []),
-    "labelme other image": ("labelme", {"1.json": labelme([], imagePath="2.png")}, "ambiguous", ["imagePath", "2.png"]),
-}
-
-
-BAD |= {
-    "cvat NaN": ("cvat", changed_cvat(cvat_box(("cat", 1, 2, "nan", 4))), "bad_box", ["shape 1", "'nan'"]),
-    "cvat missing side": ("cvat", changed_cvat('<box label="cat" xtl="1" ytl="2" xbr="3"/>'), "bad_box", ["ybr"]),
-    "cvat infinity": ("cvat", changed_cvat(cvat_box(CAT), cvat_box(("cat", 1, 2, "1e999", 4))), "bad_box", ["shape 2"]),
-    "cvat negative side": ("cvat", changed_cvat(cvat_box(("cat", 9, 2, 3, 4))), "bad_box", ["-6"]),
-    "cvat two corners": ("cvat", changed_cvat('<polygon label="cat" points="1,2;3,4"/>'), "bad_box", ["2 points"]),
-    "cvat point of three numbers": ("cvat", changed_cvat('<polygon label="cat" points="1,2,3;3,4;5,6"/>'), "bad_box", []),
-    "cvat without label": ("cvat", changed_cvat('<box xtl="1" ytl="2" xbr="3" ybr="4"/>'), "bad_label", ["shape 1"]),
-    "cvat size": ("cvat", {"annotations.xml": cvat(cvat_image().replace('"48"', '"wide"'), cvat_image(name="2.png"), cvat_image(name="3.png"))}, "bad_box", ["wide"]),
-    "cvat escape": ("cvat", {"annotations.xml": cvat(cvat_image(name="../images/1.png"), cvat_image(name="2.png"), cvat_image(name="3.png"))}, "outside", [".."]),
-    "cvat missing image": ("cvat", {"annotations.xml": cvat(cvat_image(name="cam/1.png"), cvat_image(name="2.png"), cvat_image(name="3.png"))}, "missing", ["cam/1.png"]),
-    "cvat without name": ("cvat", {"annotations.xml": cvat(cvat_image(name=""), cvat_image(name="2.png"), cvat_image(name="3.png"))}, "bad_annotation", ["name"]),
-    "cvat run lengths": ("cvat", changed_cvat('<mask label="cat" rle="1, 99999" left="0" top="0" width="3" height="3"/>'), "bad_mask", ["100000"]),
-    "cvat huge mask": ("cvat", changed_cvat('<mask label="cat" rle="1" left="0" top="0" width="99999999" height="99999999"/>'), "bad_image", []),
-}
-BAD |= {
-    "label_studio not a number": ("label_studio", changed_label_studio(percent_rectangle(CAT, x="a")), "bad_box", ["region 1", "'a'"]),
-    "label_studio infinity": ("label_studio", changed_label_studio(percent_rectangle(CAT), percent_rectangle(CAT, x=1e300)), "bad_box", ["region 2"]),
-    "label_studio negative side": ("label_studio", changed_label_studio(percent_rectangle(CAT, width=-10)), "bad_box", ["-4.8"]),
-    "label_studio two corners": ("label_studio", changed_label_studio({"points": [[1, 2], [3, 4]], "polygonlabels": ["cat"]}), "bad_box", ["2 points"]),
-    "label_studio two classes": ("label_studio", changed_label_studio(percent_rectangle(CAT, rectanglelabels=["cat", "dog"])), "bad_label", ["dog"]),
-    "label_studio no class": ("label_studio", changed_label_studio(percent_rectangle(CAT, rectanglelabels=[])), "bad_label", ["region 1"]),
-    "label_studio no size": ("label_studio", changed_task(task(result(percent_rectangle(CAT), original_width=0))), "size_mismatch", ["original_width"]),
-    "label_studio two sizes": (
-        "label_studio",
-        changed_task(task(result(percent_rectangle(CAT)), result(percent_rectangle(CAT), original_width=96))),
-        "size_mismatch",
-        ["96"],
-    ),
-    "label_studio rotated image": ("label_studio", changed_task(task(result(percent_rectangle(CAT), image_rotation=90))), "size_mismatch", ["image_rotation"]),
-    "label_studio skipped task": ("label_studio", changed_task(task(annotations=[{"was_cancelled": True, "result": []}])), "no_annotation", []),
-    "label_studio open task": ("label_studio", changed_task(task(annotations=[])), "no_annotation", []),
-    "label_studio escape": ("label_studio", changed_task(task(image="/data/local-files/?d=../../etc/1.png")), "outside", [".."]),
-    "label_studio missing image": ("label_studio", changed_task(task(image="s3://bucket/9.png")), "missing", ["9.png"]),
-    "label_studio embedded image": ("label_studio", changed_task(task(image="data:image/png;base64,AAAA")), "bad_annotation", ["embedded"]),
-    "label_studio no image": ("label_studio", changed_task({**task(), "data": {"text": "x"}}), "bad_annotation", ["image"]),
-    "label_studio task is no object": ("label_studio", changed_task([1]), "bad_annotation", ["object"]),
-    "label_studio cut brush": ("label_studio", changed_label_studio(brush(CAT_PIXELS, rle=encode_brush(CAT_PIXELS)[:-9])), "bad_mask", ["ends"]),
-    "label_studio huge brush": ("label_studio", changed_label_studio(brush(CAT_PIXELS, rle=[255] * 60)), "bad_mask", ["4294967295"]),
-    "label_studio brush of other numbers": ("label_studio", changed_label_studio(brush(CAT_PIXELS, rle=[0, 999])), "bad_mask", ["bytes"]),
-    "label_studio empty brush": ("label_studio", changed_label_studio(brush(0 * CAT_PIXELS)), "bad_mask", ["without pixels"]),
-}
-BAD |= {
-    "via infinity": ("via", changed_via(via_region(CAT), via_region(("cat", 1e300, 2, 3, 4))), "bad_box", ["region 2"]),
-    "via negative side": ("via", changed_via(via_region(("cat", 9, 2, 3, 4))), "bad_box", ["region 1", "-6"]),
-    "via missing side": ("via", changed_via(via_shape("circle", cx=1, cy=2)), "bad_box", ["r None"]),
-    "via negative radius": ("via", changed_via(via_shape("circle", cx=1, cy=2, r=-3)), "bad_box", ["-3"]),
-    "via two corners": ("via", changed_via(via_shape("polygon", all_points_x=[1, 2], all_points_y=[3, 4])), "bad_box", ["2 points"]),
-    "via lists of different lengths": ("via", changed_via(via_shape("polygon", all_points_x=[1, 2], all_points_y=[3])), "bad_box", ["equal length"]),
-    "via unknown shape": ("via", changed_via(via_shape("star")), "bad_annotation", ["star"]),
-    "via empty class": ("via", changed_via(via_region(("", *CAT[1:]))), "bad_label", ["kind"]),
-    "via two classes": ("via", changed_via(via_region(({"cat": True, "dog": True}, *CAT[1:]))), "bad_label", ["2 values"]),
-    "via region is no object": ("via", changed_via(7), "bad_annotation", ["shape_attributes"]),
-    "via escape": ("via", changed_via(filename="../images/1.png"), "outside", [".."]),
-    "via missing image": ("via", changed_via(filename="https://host/9.png"), "missing", ["9.png"]),
-    "via no file name": ("via", changed_via(filename=5), "bad_annotation", ["filename"]),
-    "kitti NaN": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT), kitti_line(("cat", float("nan"), 1, 2, 3)))}, "bad_box", ["object 2", "nan"]),
-    "kitti huge number": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT).replace("4.00", "1e999"))}, "bad_box", ["1e999"]),
-    "kitti columns": ("kitti", {LABEL_FILE: kitti("cat 0 0 0 1 2 3 4")}, "bad_annotation", ["8 columns"]),
-    "kitti sides": ("kitti", {LABEL_FILE: kitti(kitti_line(("cat", 9, 1, 2, 3)))}, "bad_box", ["-7"]),
-    "kitti truncation": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT, "1.5 0 0"))}, "bad_annotation", ["1.5"]),
-    "kitti occlusion": ("kitti", {LABEL_FILE: kitti(kitti_line(CAT, "0 7 0"))}, "bad_annotation", ["7"]),
-    "kitti not UTF-8": ("kitti", {LABEL_FILE: b"\xff"}, "bad_txt", ["UTF-8"]),
-    "kitti too large": ("kitti", {LABEL_FILE: b" " * (5 << 20)}, "bad_annotation", ["too large"]),
+BAD: dict[str, tuple] = {
+    "labelme NaN": ((labelme_shape(("cat", 4, 5, float("nan"), 9)),), "bad_box", ["shape 1", "nan"]),
+    "labelme huge number": ((labelme_shape(("cat", 4, 5, 10**400, 9)),), "bad_box", ["shape 1"]),
+    "labelme digits": ({"1.json": b'{"shapes": [' + b"9" * 5000 + b"]}"}, "bad_json", []),
+    "labelme two corners": ((labelme_shape(CAT), {"label": "dog", "points": [[1, 2], [3, 4]], "shape_type": "polygon"},), "bad_box", ["shape 2", "2 points", "3"]),
+    "labelme text as a point": ((labelme_shape(CAT, points=[["a", 1], [2, 3]]),), "bad_box", ["'a'"]),
+    "labelme empty label": ((labelme_shape(("", *CAT[1:])),), "bad_label", ["shape 1"]),
+    "labelme unknown type": ((labelme_shape(CAT, shape_type="cube"),), "bad_annotation", ["cube"]),
+    "labelme size": ({"1.json": labelme([], imageHeight=-4)}, "size_mismatch", ["-4"]),
+    "labelme mask outside": ((labelme_mask(np.ones((6, 21), np.uint8), [[40, 4], [60, 9]]),), "bad_mask", ["shape 1"]),
+    "labelme mask bomb": ((labelme_shape(CAT, shape_type="mask", mask=base64.b64encode(BOMB).decode()),), "bad_mask", []),
+    "labelme deep nesting": ({"1.json": DEEP}, "bad_json", []),
+    "labelme other JSON": ({"1.json": b"[1, 2]"}, "bad_annotation", ["shapes"]),
+    "labelme repeated key": ({"1.json": b'{"shapes": [], "shapes": []}'}, "bad_json", ["shapes"]),
+    "labelme not UTF-8": ({"1.json": b'{"shapes": [], "imagePath": "\xff"}'}, "bad_json", []),
+    "labelme other image": ({"1.json": labelme([], imagePath="2.png")}, "ambiguous", ["imagePath", "2.png"]),
+    "cvat NaN": ((cvat_box(("cat", 1, 2, "nan", 4)),), "bad_box", ["shape 1", "'nan'"]),
+    "cvat missing side": (('<box label="cat" xtl="1" ytl="2" xbr="3"/>',), "bad_box", ["ybr"]),
+    "cvat infinity": ((cvat_box(CAT), cvat_box(("cat", 1, 2, "1e999", 4)),), "bad_box", ["shape 2"]),
+    "cvat negative side": ((cvat_box(("cat", 9, 2, 3, 4)),), "bad_box", ["-6"]),
+    "cvat two corners": (('<polygon label="cat" points="1,2;3,4"/>',), "bad_box", ["2 points"]),
+    "cvat point of three numbers": (('<polygon label="cat" points="1,2,3;3,4;5,6"/>',), "bad_box", []),
+    "cvat without label": (('<box xtl="1" ytl="2" xbr="3" ybr="4"/>',), "bad_label", ["shape 1"]),
+    "cvat size": ({"annotations.xml": cvat(cvat_image().replace('"48"', '"wide"'), cvat_image(name="2.png"), cvat_image(name="3.png"))}, "bad_box", ["wide"]),
+    "cvat escape": (cvat_files(name="../images/1.png"), "outside", [".."]),
+    "cvat missing image": (cvat_files(name="cam/1.png"), "missing", ["cam/1.png"]),
+    "cvat without name": (cvat_files(name=""), "bad_annotation", ["name"]),
+    "cvat run lengths": (('<mask label="cat" rle="1, 99999" left="0" top="0" width="3" height="3"/>',), "bad_mask", ["100000"]),
+    "cvat huge mask": (('<mask label="cat" rle="1" left="0" top="0" width="99999999" height="99999999"/>',), "bad_image", []),
+    "label_studio not a number": ((percent_rectangle(CAT, x="a"),), "bad_box", ["region 1", "'a'"]),
+    "label_studio infinity": ((percent_rectangle(CAT), percent_rectangle(CAT, x=1e300),), "bad_box", ["region 2"]),
+    "label_studio negative side": ((percent_rectangle(CAT, width=-10),), "bad_box", ["-4.8"]),
+    "label_studio two corners": (({"points": [[1, 2], [3, 4]], "polygonlabels": ["cat"]},), "bad_box", ["2 points"]),
+    "label_studio two classes": ((percent_rectangle(CAT, rectanglelabels=["cat", "dog"]),), "bad_label", ["dog"]),
+    "label_studio no class": ((percent_rectangle(CAT, rectanglelabels=[]),), "bad_label", ["region 1"]),
+    "label_studio no size": (task_files(task(result(percent_rectangle(CAT), original_width=0))), "size_mismatch", ["original_width"]),
+    "label_studio two sizes": (task_files(task(result(percent_rectangle(CAT)), result(percent_rectangle(CAT), original_width=96))), "size_mismatch", ["96"]),
+    "label_studio rotated image": (task_files(task(result(percent_rectangle(CAT), image_rotation=90))), "size_mismatch", ["image_rotation"]),
+    "label_studio skipped task": (task_files(task(annotations=[{"was_cancelled": True, "result": []}])), "no_annotation", []),
+    "label_studio open task": (task_files(task(annotations=[])), "no_annotation", []),
+    "label_studio escape": (task_files(task(image="/data/local-files/?d=../../etc/1.png")), "outside", [".."]),
+    "label_studio missing image": (task_files(task(image="s3://bucket/9.png")), "missing", ["9.png"]),
+    "label_studio embedded image": (task_files(task(image="data:image/png;base64,AAAA")), "bad_annotation", ["embedded"]),
+    "label_studio no image": (task_files({**task(), "data": {"text": "x"}}), "bad_annotation", ["image"]),
+    "label_studio task is no object": (task_files([1]), "bad_annotation", ["object"]),
+    "label_studio cut brush": ((brush(CAT_PIXELS, rle=encode_brush(CAT_PIXELS)[:-9]),), "bad_mask", ["ends"]),
+    "label_studio huge brush": ((brush(CAT_PIXELS, rle=[255] * 60),), "bad_mask", ["4294967295"]),
+    "label_studio brush of other numbers": ((brush(CAT_PIXELS, rle=[0, 999]),), "bad_mask", ["bytes"]),
+    "label_studio empty brush": ((brush(0 * CAT_PIXELS),), "bad_mask", ["without pixels"]),
+    "via infinity": ((via_region(CAT), via_region(("cat", 1e300, 2, 3, 4)),), "bad_box", ["region 2"]),
+    "via negative side": ((via_region(("cat", 9, 2, 3, 4)),), "bad_box", ["region 1", "-6"]),
+    "via missing side": ((via_shape("circle", cx=1, cy=2),), "bad_box", ["r None"]),
+    "via negative radius": ((via_shape("circle", cx=1, cy=2, r=-3),), "bad_box", ["-3"]),
+    "via two corners": ((via_shape("polygon", all_points_x=[1, 2], all_points_y=[3, 4]),), "bad_box", ["2 points"]),
+    "via lists of different lengths": ((via_shape("polygon", all_points_x=[1, 2], all_points_y=[3]),), "bad_box", ["equal length"]),
+    "via unknown shape": ((via_shape("star"),), "bad_annotation", ["star"]),
+    "via empty class": ((via_region(("", *CAT[1:])),), "bad_label", ["kind"]),
+    "via two classes": ((via_region(({"cat": True, "dog": True}, *CAT[1:])),), "bad_label", ["2 values"]),
+    "via region is no object": ((7,), "bad_annotation", ["shape_attributes"]),
+    "via escape": (via_files(filename="../images/1.png"), "outside", [".."]),
+    "via missing image": (via_files(filename="https://host/9.png"), "missing", ["9.png"]),
+    "via no file name": (via_files(filename=5), "bad_annotation", ["filename"]),
+    "kitti NaN": ((kitti_line(CAT), kitti_line(("cat", float("nan"), 1, 2, 3)),), "bad_box", ["object 2", "nan"]),
+    "kitti huge number": ((kitti_line(CAT).replace("4.00", "1e999"),), "bad_box", ["1e999"]),
+    "kitti columns": (("cat 0 0 0 1 2 3 4",), "bad_annotation", ["8 columns"]),
+    "kitti sides": ((kitti_line(("cat", 9, 1, 2, 3)),), "bad_box", ["-7"]),
+    "kitti truncation": ((kitti_line(CAT, "1.5 0 0"),), "bad_annotation", ["1.5"]),
+    "kitti occlusion": ((kitti_line(CAT, "0 7 0"),), "bad_annotation", ["7"]),
+    "kitti not UTF-8": ({LABEL_FILE: b"\xff"}, "bad_txt", ["UTF-8"]),
+    "kitti too large": ({LABEL_FILE: b" " * (5 << 20)}, "bad_annotation", ["too large"]),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_annotation_rejects_only_its_image(tmp_path, case):
-    kind, changes, reason, words = BAD[case]
-    form = FORMATS[kind]
-    path = f"{write(tmp_path, form.write(BOXES) | changes)}/{form.input}".rstrip("/")
-    listed = Listing(path, kind)
+    content, reason, words = BAD[case]
+    listed = Listing(write_case(tmp_path, case.split()[0], content), case.split()[0])
     (letter,) = listed.letters.values()
     assert letter.reason == reason and all(word in letter.message for word in words), letter
     assert len(listed.images) == 2
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@ALL
 def test_label_names_reject_other_classes(tmp_path, kind):
-    form = FORMATS[kind]
-    path = f"{write(tmp_path, form.write(BOXES))}/{form.input}".rstrip("/")
-    listed = Listing(path, kind, source={"label_names": ("dog", "bird")})
+    listed = Listing(write_one(tmp_path, kind), kind, source={"label_names": ("dog", "bird")})
     (letter,) = listed.letters.values()
     assert letter.reason == "bad_label" and "'cat'" in letter.message and len(listed.images) == 2
 
 
-# Files that are invalid as a whole: (format, changed files, words of the message).
+# Files that are invalid as a whole: (content, words of the message).
 DTD = '<!DOCTYPE x [<!ENTITY a "1"><!ENTITY b "&a;&a;">]>'
-INVALID: dict[str, tuple[str, Files, list[str]]] = {
-    "cvat video": ("cvat", {"annotations.xml": cvat('<track id="0" label="cat"></track>')}, ["CVAT for video", "for images 1.1"]),
-    "cvat entities": ("cvat", {"annotations.xml": cvat(start=DTD)}, ["DTD"]),
-    "cvat cut": ("cvat", {"annotations.xml": write_cvat(BOXES)["annotations.xml"][:-30]}, ["not valid XML"]),
-    "cvat encoding": ("cvat", {"annotations.xml": cvat(start="<?xml version='1.0' encoding='odd'?>")}, ["not valid XML"]),
-    "cvat deep nesting": ("cvat", {"annotations.xml": cvat(cvat_image("<a>" * 1000 + "</a>" * 1000))}, ["nested"]),
-    "cvat other file": ("cvat", {"annotations.xml": b"<annotation/>"}, ["CVAT"]),
+EXPORTS = {kind: next(data for name, data in WRITERS[kind]().items() if "images/" not in name) for kind in LISTED}
+INVALID: dict[str, tuple[bytes, list[str]]] = {
+    "cvat video": (cvat('<track id="0" label="cat"></track>'), ["CVAT for video", "for images 1.1"]),
+    "cvat entities": (cvat(start=DTD), ["DTD"]),
+    "cvat cut": (EXPORTS["cvat"][:-30], ["not valid XML"]),
+    "cvat encoding": (cvat(start="<?xml version='1.0' encoding='odd'?>"), ["not valid XML"]),
+    "cvat deep nesting": (cvat(cvat_image("<a>" * 1000 + "</a>" * 1000)), ["nested"]),
+    "cvat other file": (b"<annotation/>", ["CVAT"]),
+    "label_studio object": (json.dumps({"task": task()}).encode(), ["JSON list"]),
+    "label_studio cut": (EXPORTS["label_studio"][:-2], ["not valid JSON"]),
+    "label_studio repeated field": (b'[{"annotations": [], "data": {}, "data": {}}]', ["twice"]),
+    "label_studio deep nesting": (b'[{"data": 1, "annotations": ' + DEEP, ["export.json"]),
+    "via list": (b'[{"_via_img_metadata": {}}]', ["JSON object"]),
+    "via cut": (EXPORTS["via"][:-2], ["not valid JSON"]),
+    "via deep nesting": (b'{"_via_img_metadata": {"a": ' + DEEP, ["via_project.json"]),
+    "via repeated field": (b'{"_via_img_metadata": {"a": {"filename": "1", "filename": "2"}}}', ["twice"]),
 }
-INVALID |= {
-    "label_studio object": ("label_studio", {"export.json": json.dumps({"task": task()}).encode()}, ["JSON list"]),
-    "label_studio cut": ("label_studio", {"export.json": write_label_studio(BOXES)["export.json"][:-2]}, ["not valid JSON"]),
-    "label_studio repeated field": ("label_studio", {"export.json": b'[{"annotations": [], "data": {}, "data": {}}]'}, ["twice"]),
-    "label_studio deep nesting": ("label_studio", {"export.json": b'[{"data": 1, "annotations": ' + DEEP}, ["export.json"]),
-}
-INVALID |= {
-    "via list": ("via", {"via_project.json": b'[{"_via_img_metadata": {}}]'}, ["JSON object"]),
-    "via cut": ("via", {"via_project.json": write_via(BOXES)["via_project.json"][:-2]}, ["not valid JSON"]),
-    "via deep nesting": ("via", {"via_project.json": b'{"_via_img_metadata": {"a": ' + DEEP}, ["via_project.json"]),
-    "via repeated field": ("via", {"via_project.json": b'{"_via_img_metadata": {"a": {"filename": "1", "filename": "2"}}}'}, ["twice"]),
-}
+FILE_NAMES = {"cvat": "annotations.xml", "label_studio": "export.json", "via": "via_project.json"}
 
 
 @pytest.mark.parametrize("case", INVALID)
 def test_invalid_file_is_named(tmp_path, case):
-    kind, changes, words = INVALID[case]
-    form = FORMATS[kind]
-    path = f"{write(tmp_path, form.write(BOXES) | changes)}/{form.input}".rstrip("/")
+    kind, (data, words) = case.split()[0], INVALID[case]
+    path = write(tmp_path, in_folder(FILE_NAMES[kind], data))
     with pytest.raises(UserError) as caught:
         Listing(path, kind)
     assert all(word in str(caught.value) for word in words), str(caught.value)
@@ -684,7 +462,7 @@ def many_objects(kind: str, num: int) -> Files:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["cvat", "label_studio", "via"])
+@pytest.mark.parametrize("kind", LISTED)
 def test_memory_does_not_grow_with_the_file(tmp_path, kind):
     peaks = []
     for num in (10, 100):
@@ -698,36 +476,32 @@ def test_memory_does_not_grow_with_the_file(tmp_path, kind):
     assert peaks[1] < peaks[0] + (1 << 20), peaks
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@ALL
 def test_links_out_of_the_input_are_never_read(tmp_path, kind):
-    form = FORMATS[kind]
-    write_files(tmp_path / "secret", {"1.png": IMAGES["1"]})
-    path = f"{write(tmp_path / 'in', form.write(BOXES))}/{form.input}".rstrip("/")
-    image = tmp_path / "in" / form.key.format("1")
-    image.unlink()
-    image.symlink_to(tmp_path / "secret/1.png")
+    write_files(tmp_path / "secret", {"1.png": IMAGES["1.png"]})
+    path, key = write_one(tmp_path / "in", kind), FOLDERS.get(kind, "images/") + "1.png"
+    (tmp_path / "in" / key).unlink()
+    (tmp_path / "in" / key).symlink_to(tmp_path / "secret/1.png")
     listed = Listing(path, kind)
-    assert len(listed.images) == 2 and form.key.format("1") not in listed.images
-    assert "outside" in {letter.reason for letter in listed.letters.values()}
+    assert len(listed.images) == 2 and key not in listed.images and "outside" in listed.reasons.values()
     assert len(Listing(path, kind, follow_links=True).images) == 3
 
 
-@pytest.mark.parametrize("kind", ["cvat", "label_studio", "via"])
-def test_annotation_file_that_is_a_link_out_of_the_input_is_rejected(tmp_path, kind):
-    files = FORMATS[kind].write(BOXES)
-    (name,) = (name for name in files if "/" not in name)
-    write_files(tmp_path / "secret", {name: files.pop(name)})
-    path = write(tmp_path / "in", files)
+@pytest.mark.parametrize("kind", LISTED)
+def test_annotation_file_may_not_be_a_link_out_of_the_input(tmp_path, kind):
+    path, name = write_one(tmp_path / "in", kind), FILE_NAMES[kind]
+    write_files(tmp_path / "secret", {name: (tmp_path / "in" / name).read_bytes()})
+    (tmp_path / "in" / name).unlink()
     (tmp_path / "in" / name).symlink_to(tmp_path / "secret" / name)
     with pytest.raises(UserError, match="--follow_links"):
         Listing(path, kind)
     assert len(Listing(path, kind, follow_links=True).images) == 3
 
 
-def test_an_image_that_matches_ignore_is_counted(tmp_path):
-    for kind in ("cvat", "label_studio", "via"):
-        listed = Listing(write(tmp_path / kind, FORMATS[kind].write(BOXES)), kind, ignore=("1.png", "*-1.png"))
-        assert len(listed.images) == 2 and not listed.letters and listed.num_ignored == 2, kind
+@pytest.mark.parametrize("kind", LISTED)
+def test_an_image_that_matches_ignore_is_counted(tmp_path, kind):
+    listed = Listing(write_one(tmp_path, kind), kind, ignore=("1.png", "*-1.png"))
+    assert len(listed.images) == 2 and not listed.letters and listed.num_ignored == 2, kind
 
 
 # CVAT
@@ -763,8 +537,7 @@ def test_cvat_tags_can_be_labels(tmp_path):
 
 
 def test_cvat_reports_fields_that_are_not_used(tmp_path):
-    _, changes, _ = SHAPES["cvat points, lines and attributes"]
-    listed = Listing(write(tmp_path, write_cvat(BOXES) | changes), "cvat")
+    listed = Listing(write_case(tmp_path, "cvat", SHAPES["cvat points, lines and attributes"][0]), "cvat")
     assert listed.unused == {"shapes of type points", "shapes of type polyline", "attribute colour"}
 
 
@@ -821,9 +594,9 @@ def test_label_studio_images_are_found_by_name(tmp_path, path):
 
 
 def test_label_studio_reports_parts_that_are_not_used(tmp_path):
-    cancelled, keypoints = (SHAPES[f"label_studio {case}"][1] for case in ("first annotation that is not cancelled", "keypoints"))
-    assert Listing(write(tmp_path, write_label_studio(BOXES) | keypoints), "label_studio").unused == {"regions of type keypointlabels"}
-    noted = Listing(write(tmp_path, cancelled), "label_studio").noted
+    cancelled, keypoints = (SHAPES[f"label_studio {case}"][0] for case in ("first annotation that is not cancelled", "keypoints"))
+    assert Listing(write_case(tmp_path, "label_studio", keypoints), "label_studio").unused == {"regions of type keypointlabels"}
+    noted = Listing(write_case(tmp_path, "label_studio", cancelled), "label_studio").noted
     assert list(noted.values()) == [1] and "several annotations" in next(iter(noted))
 
 
@@ -861,18 +634,18 @@ def test_label_studio_asks_for_one_of_several_choices(tmp_path):
 
 @pytest.mark.parametrize("form", ["export.json", "export.csv", "annotations/export.json"])
 def test_via_exports_are_read(tmp_path, form):
-    entries = via_entries(BOXES)
+    entries = via_entries(via_region(CAT), via_region(DOG, "polygon"))
     data = via_csv(entries) if form.endswith(".csv") else json.dumps(entries).encode()
-    path = write(tmp_path, {f"images/{name}.png": b"x" for name in IMAGES} | {form: data})
+    path = write(tmp_path, in_folder(form, data))
     for place in (path, *([f"{path}/{form}"] if "/" not in form else [])):
         assert guess_source(place).kind.name == "via"
         listed = Listing(place, "via")
-        assert {pathlib.PurePath(key).stem: boxes for key, boxes in boxes_of(listed).items()} == BOXES and not listed.letters
+        assert boxes_of(listed) == {"images/1.png": [CAT, DOG], "images/2.png": [], "images/3.png": []} and not listed.letters
 
 
 def test_via_csv_with_invalid_json_is_a_dead_letter(tmp_path):
-    data = via_csv(via_entries(BOXES)).replace(b'{""name"": ""rect"", ""x"": 4', b'{""name"": rect"", ""x"": 4')
-    listed = Listing(write(tmp_path, {f"{name}.png": b"x" for name in IMAGES} | {"export.csv": data}), "via")
+    data = via_csv(via_entries(via_region(CAT))).replace(b'{""name"": ""rect"", ""x"": 4', b'{""name"": rect"", ""x"": 4')
+    listed = Listing(write(tmp_path, in_folder("export.csv", data)), "via")
     assert [letter.reason for letter in listed.letters.values()] == ["bad_json"] and len(listed.images) == 2
 
 
@@ -887,7 +660,7 @@ def test_via_split_folders_give_splits(tmp_path):
 
 def test_via_asks_for_one_of_several_attributes(tmp_path):
     regions = via_region(CAT, colour="red"), via_region(("dog", *CAT[1:]), colour="blue")
-    path = write(tmp_path, write_via(BOXES) | changed_via(*regions))
+    path = write_case(tmp_path, "via", regions)
     with pytest.raises(UserError, match="--label.*colour, kind"):
         Listing(path, "via")
     listed = Listing(path, "via", source={"labels": (Column("label", ("colour",)),)})
@@ -910,7 +683,7 @@ def test_via_file_attributes_can_be_labels(tmp_path):
 
 
 def test_kitti_counts_regions_and_images_that_are_left_out(tmp_path):
-    listed = Listing(write(tmp_path, write_kitti(BOXES)), "kitti")
+    listed = Listing(write_case(tmp_path, "kitti", (DONT_CARE, kitti_line(CAT))), "kitti")
     assert [num for warning, num in listed.noted.items() if "DontCare" in warning] == [3] and listed.num_ignored == 1
     assert {image.split for image in listed.images.values()} == {"train"}
     assert listed.unused == {"alpha", "dimensions", "location", "rotation_y"}
@@ -954,7 +727,7 @@ def test_labelme_finds_images_and_reports_outdated_names(tmp_path):
 
 
 def test_labelme_split_folders_give_splits(tmp_path):
-    files = {f"{split}/{name}": data for split in ("train", "val") for name, data in write_labelme(BOXES).items()}
+    files = {f"{split}/{name}": data for split in ("train", "val") for name, data in labelme_files(labelme_shape(CAT)).items()}
     path = write(tmp_path, files)
     assert guess_source(path).kind.name == "labelme"
     assert {image.split for image in Listing(path, "labelme").images.values()} == {"train", "validation"}
@@ -967,7 +740,7 @@ def test_labelme_image_without_annotations_is_a_dead_letter(tmp_path):
 
 @pytest.mark.slow
 def test_labelme_embedded_images_are_read(tmp_path):
-    files = {f"{name}.json": labelme([labelme_shape(CAT)], imageData=base64.b64encode(data).decode()) for name, data in IMAGES.items()}
+    files = {f"{name}.json": labelme([labelme_shape(CAT)], imageData=base64.b64encode(IMAGES[f"{name}.png"]).decode()) for name in "123"}
     files["4.json"] = labelme([labelme_shape(CAT)], imageData="AAA")
     path = write(tmp_path / "in", files)
     assert main(["prepare", f"--input={path}", f"--output={tmp_path}/out", "--splits=train=1", "--max_bad_fraction=0.5"]) == 0
