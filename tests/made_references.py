@@ -24,7 +24,8 @@ from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
 from beam_pipelines.sources.listing.list_images import join_listings
 from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
-from beam_pipelines.sources.listing.part_listing import ReferenceMaker, list_in_batches, open_to_list
+from beam_pipelines.sources.listing.part_listing import ReferenceMaker, list_in_batches
+from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.sources.source import Source
 from tf_input.dataset_format import Feature
@@ -58,7 +59,7 @@ def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord |
 def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], Listing]:
     """Lists the input of a run in the same way as workers, but without Beam."""
     batches, dead_letters, merged = [], [], ListedFacts()
-    source = open_to_list(config)
+    source = open_source(config, spool_directory=config.spool_directory)
     for part in source.parts():
         for listed in list_in_batches(source, part, config):
             if isinstance(listed, ListedFacts):

@@ -10,6 +10,7 @@ from typing import Callable, NamedTuple
 
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.files.label_files import read_head
+from beam_pipelines.sources.files.layouts import find_folder
 from beam_pipelines.sources.files.other_files import is_ignored
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
@@ -46,14 +47,16 @@ class Recognition(NamedTuple):
 class InputNames:
     """The names of files and folders in an input, without hidden files and system files. Folders are read on demand.
 
-    Attributes:
-        path: The path or URL of the input, which is a file or folder.
-        is_folder: Whether the input is a folder. A missing input is treated as a file.
+    Args:
+        path: The path or URL of the input.
+        is_folder: Whether the input is a folder. With None, this is looked up; a missing input is treated as a file.
+        may_be_class: Whether the input may be a class folder. If so, reading stops at the first image.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, is_folder: bool | None = None, may_be_class: bool = False) -> None:
         self.path = path
-        self.is_folder = _is_folder(path)
+        self.is_folder = _is_folder(path) if is_folder is None else is_folder
+        self._may_be_class = may_be_class
         self._folders: dict[str, InputNames] = {}
         self._heads: dict[str, bytes] = {}
 
@@ -64,7 +67,7 @@ class InputNames:
 
     @functools.cached_property
     def _listing(self) -> "_Listing":
-        return _list_folder(self.path, until_image=False) if self.is_folder else _Listing([], [], [])
+        return _list_folder(self.path, self._may_be_class) if self.is_folder else _Listing([], [], [])
 
     @property
     def folders(self) -> list[str]:
@@ -89,16 +92,13 @@ class InputNames:
     @functools.cached_property
     def below(self) -> "tuple[InputNames, ...]":
         """The subfolders, except class folders. A class folder contains images, and is not named like a split."""
-        inner = (_Below(f"{self.path}/{folder}", folder.lower() not in SPLIT_FOLDERS) for folder in self.folders)
-        return tuple(names for names in inner if not names.is_class)
+        inner = (InputNames(f"{self.path}/{name}", True, name.lower() not in SPLIT_FOLDERS) for name in self.folders)
+        return tuple(names for names in inner if not (names._may_be_class and names.has_images))
 
     def folder(self, *usual: str) -> "InputNames | None":
         """Returns the subfolder with the first of the given lower-case names that exists, ignoring case, or None."""
-        by_name = {name.lower(): name for name in reversed(self.folders)}
-        name = next((by_name[name] for name in usual if name in by_name), None)
-        if name is None:
-            return None
-        return self._folders.setdefault(name, InputNames(f"{self.path}/{name}"))
+        name = find_folder(self.folders, usual)
+        return name and self._folders.setdefault(name, InputNames(f"{self.path}/{name}"))
 
     def find(self, *patterns: str) -> str:
         """Returns the first file in the folder whose name matches one of the patterns, ignoring case, or "". If the input
@@ -112,23 +112,6 @@ class InputNames:
         if name not in self._heads:
             self._heads[name] = read_head(f"{self.path}/{name}" if name else self.path)
         return self._heads[name]
-
-
-class _Below(InputNames):
-    """A folder in the input. If `may_be_class` is true, reading stops at the first image."""
-
-    def __init__(self, path: str, may_be_class: bool) -> None:
-        self.path, self.is_folder, self._folders, self._heads = path, True, {}, {}
-        self._may_be_class = may_be_class
-
-    @functools.cached_property
-    def _listing(self) -> "_Listing":
-        return _list_folder(self.path, self._may_be_class)
-
-    @property
-    def is_class(self) -> bool:
-        """Whether the folder is a class folder."""
-        return self._may_be_class and self.has_images
 
 
 class _Listing(NamedTuple):

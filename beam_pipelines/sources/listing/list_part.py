@@ -6,10 +6,12 @@ from typing import Iterator
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
 from beam_pipelines.features.kinds import KINDS
-from beam_pipelines.sources.listing.first_layout import ARRAY_ENDS
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import Source, class_name_readers, other_images
 from tf_input.dataset_format import MAX_CATALOG_TEXT_BYTES
+
+# Endings of the names of files that may contain arrays.
+_ARRAY_ENDS = (".npy", ".NPY", ".tif", ".TIF", ".tiff", ".TIFF")
 
 # The number of inputs that are processed together.
 BATCH_IMAGES = 4096
@@ -50,7 +52,7 @@ def _add_facts(facts: ListedFacts, batch: list[InputRecord], source: Source) -> 
     facts.counts.num_unsized += sizes.count(0)
     facts.splits.add(columns.split)
     schema.add_raws(set(columns.raw))
-    schema.add_arrays([path for path, raw in zip(columns.path, columns.raw) if raw is None and path.endswith(ARRAY_ENDS)])
+    schema.add_arrays([path for path, raw in zip(columns.path, columns.raw) if raw is None and path.endswith(_ARRAY_ENDS)])
     for feature, read in class_name_readers(source).items():
         labels = list(map(read, batch))
         schema.labels[feature].update(*labels)
@@ -60,7 +62,8 @@ def _add_facts(facts: ListedFacts, batch: list[InputRecord], source: Source) -> 
         name = feature.name
         # Positions that belong to objects are left out, because their unit is checked with the boxes of the objects.
         if feature.kind in KINDS and not feature.is_of_objects:
-            facts.problems.add_positions(name, KINDS[feature.kind].listed_facts([image.values[name] for image in batch]))
+            positions = KINDS[feature.kind].listed_facts([image.values[name] for image in batch])
+            facts.problems.positions.setdefault(name, type(positions)()).merge(positions)
         if feature.is_text and not feature.shape and name not in schema.long_texts:
             if any(_is_long(image.values[name]) for image in batch):
                 schema.long_texts.add(name)

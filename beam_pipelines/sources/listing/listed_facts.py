@@ -165,13 +165,6 @@ class Problems(Mergeable):
         for reason, missing in self.missing_values.items():
             missing.add([letter for letter in rejected if letter.reason == reason])
 
-    def add_positions(self, name: str, positions: PositionFacts) -> None:
-        """Adds facts about values of a feature."""
-        if name in self.positions:
-            self.positions[name].merge(positions)
-        else:
-            self.positions[name] = positions
-
     def reject_unexpected_files(self, root: str) -> None:
         """Raises `UserError` if there are unexpected files. Call this method after all parts have been merged."""
         if self.unexpected_files:

@@ -8,12 +8,21 @@ import numpy as np
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
-from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
+from beam_pipelines.images.image_headers import identify
+from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.sources.listing.first_layout import first_layout
+from beam_pipelines.images.tensor_values import npy_layout
+from beam_pipelines.images.tiff_header import read_tiff_header
+from beam_pipelines.images.tiff_pixels import tensor_layout
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.files import files_at, read_in_any_form, read_start
+from beam_pipelines.storage.input_errors import describe_fact
 from tf_input.dataset_format import IMAGE, Feature
+
+_NPY_ENDS = (".npy", ".NPY")
+_START_BYTES = 1 << 14  # the size of the first read of a TIFF, whose tags are often at the start
 
 
 def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple[Feature, ...]:
@@ -96,7 +105,7 @@ def _check_follows(config: PrepareJob, source: Source, facts: ListedFacts) -> No
 
 
 def _image_feature(config: PrepareJob, root: str, facts: ListedFacts) -> Feature:
-    raws = {*facts.schema.raws, *([first_layout(root, sorted(facts.schema.arrays))] if facts.schema.arrays else [])} - {None}
+    raws = {*facts.schema.raws, *([_first_layout(root, sorted(facts.schema.arrays))] if facts.schema.arrays else [])} - {None}
     if any(raw.is_tensor for raw in raws):
         return _image_tensor(config, raws, is_of_files=bool(facts.schema.arrays))
     if config.images.encoding == "file":
@@ -143,3 +152,39 @@ def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) ->
     sizes = {(raw.height, raw.width) for raw in raws}
     size = sizes.pop() if len(sizes) == 1 and not is_of_files else (None, None)
     return Feature(IMAGE, "tensor", (*size, num_channels), dtype=dtype)
+
+
+def _first_layout(root: str, paths: list[str]) -> RawImage | None:
+    """Returns the layout of the first readable `.npy` or TIFF file, or None if it is stored as an ordinary image. Raises
+    `UserError` if all files are `.npy` files, and none of them is readable."""
+    problems = []
+    for name in paths:
+        path = f"{root}/{name}"
+        try:
+            if name.endswith(_NPY_ENDS):
+                return npy_layout(read_start(root, name, MAX_HEADER_BYTES))[0]
+            return _tiff_layout(root, name)
+        except OSError as error:
+            problems.append(f"{printable(path)}: {describe_fact(error, path)}")
+        except InvalidInput as error:
+            problems.append(f"{printable(path)}: {error}")
+    if not all(name.endswith(_NPY_ENDS) for name in paths):
+        return None  # unreadable TIFFs become dead letters
+    raise UserError(
+        f"None of the first .npy files is a readable image: {problems[0]}. Correct them, or exclude them with --ignore."
+    )
+
+
+def _tiff_layout(root: str, name: str) -> RawImage | None:
+    """Returns the layout of a TIFF that is stored as a tensor, or None for all other files."""
+    start = read_start(root, name, _START_BYTES)
+    if identify(start) != "tiff":
+        return None
+
+    def read(offset: int, num_bytes: int) -> bytes:
+        if offset + num_bytes <= len(start):
+            return start[offset : offset + num_bytes]
+        return read_in_any_form(lambda path: files_at(path).read_range(path, offset, num_bytes), root, name)
+
+    header = read_tiff_header(read)
+    return tensor_layout(header) if header.is_tensor else None

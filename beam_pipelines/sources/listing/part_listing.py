@@ -39,11 +39,6 @@ _MAX_SHARES = 4
 _NUM_THREADS = 8
 
 
-def open_to_list(config: PrepareJob) -> Source:
-    """Opens the source of a run. Data that cannot be read by byte range later is written to a temporary file."""
-    return open_source(config, spool_directory=config.spool_directory)
-
-
 class ReferenceMaker:
     """Converts listed inputs to references, and computes the shuffle key and the split of each input."""
 
@@ -128,7 +123,7 @@ class PartContext:
     @functools.cached_property
     def source(self) -> Source:
         """The source, which is opened only once per process to save time."""
-        return open_to_list(self.config)
+        return open_source(self.config, spool_directory=self.config.spool_directory)
 
 
 def list_shared_part(context: bytes, part: str) -> ListedRuns:
