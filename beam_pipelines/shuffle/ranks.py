@@ -21,7 +21,7 @@ BLOCK_REFERENCES = 1 << 19
 BLOCK_BYTES = 96 << 20
 
 # Even small inputs are divided into several blocks, so that sorting needs little memory.
-FEW_BLOCKS, SMALL_BLOCK_REFERENCES = 4, 1 << 14
+FEW_BLOCKS, SMALL_BLOCK_REFERENCES = 16, 1 << 16
 
 # Readers interleave shards, so a small dataset gets several. The shards of a large dataset have a size that is
 # convenient to copy and to cache.

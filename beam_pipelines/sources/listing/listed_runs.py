@@ -70,9 +70,10 @@ class ListedRuns:
         """Writes the references in memory as a run if they fill the given share of a full run."""
         if self._num_waiting >= share * RUN_REFERENCES or self._num_bytes >= share * RUN_BYTES:
             self.counts.add_references(self._waiting)
-            self.runs.append(write_run(self._waiting, self._spool_directory))
+            references, self._waiting = References.concatenate(self._waiting), []  # releases the batches before the sort
+            self.runs.append(write_run([references], self._spool_directory))
             self._num_written += self._num_waiting
-            self._waiting, self._num_waiting, self._num_bytes = [], 0, 0
+            self._num_waiting = self._num_bytes = 0
 
     def write_rest(self) -> None:
         """Writes all waiting references and dead letters."""
