@@ -217,7 +217,6 @@ ONE_OBJECT = {
     "via": via_region(CAT),
     "kitti": kitti_line(CAT),
 }
-ALL = pytest.mark.parametrize("kind", WRITERS)
 LISTED = ("cvat", "label_studio", "via")  # the formats with one annotation file for many images
 
 
@@ -243,17 +242,6 @@ def pixel_boxes(objects: Objects) -> list[tuple]:
 
 def write(root: pathlib.Path, files: Mapping[str, bytes]) -> str:
     return os.fspath(write_files(root, files))
-
-
-@ALL
-def test_label_none_lists_only_images(tmp_path, kind):
-    listed = Listing(write_one(tmp_path, kind), kind, source={"labels": ()})
-    assert {image.values for image in listed.images.values()} == {None} and len(listed.images) == (4 if kind == "kitti" else 3)
-
-
-def test_masks_and_label_none_exclude_each_other(tmp_path):
-    with pytest.raises(UserError, match="--masks"):
-        Listing(write_one(tmp_path, "labelme"), "labelme", source={"labels": (), "has_masks": True})
 
 
 # Valid annotations: (shapes of image 1 or changed files, expected boxes of image 1, expected additional features).
@@ -411,13 +399,6 @@ def test_bad_annotation_rejects_only_its_image(tmp_path, case):
     assert len(listed.images) == 2
 
 
-@ALL
-def test_label_names_reject_other_classes(tmp_path, kind):
-    listed = Listing(write_one(tmp_path, kind), kind, source={"label_names": ("dog", "bird")})
-    (letter,) = listed.letters.values()
-    assert letter.reason == "bad_label" and "'cat'" in letter.message and len(listed.images) == 2
-
-
 # Files that are invalid as a whole: (content, words of the message).
 DTD = '<!DOCTYPE x [<!ENTITY a "1"><!ENTITY b "&a;&a;">]>'
 EXPORTS = {kind: next(data for name, data in WRITERS[kind]().items() if "images/" not in name) for kind in LISTED}
@@ -476,17 +457,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path, kind):
     assert peaks[1] < peaks[0] + (1 << 20), peaks
 
 
-@ALL
-def test_links_out_of_the_input_are_never_read(tmp_path, kind):
-    write_files(tmp_path / "secret", {"1.png": IMAGES["1.png"]})
-    path, key = write_one(tmp_path / "in", kind), FOLDERS.get(kind, "images/") + "1.png"
-    (tmp_path / "in" / key).unlink()
-    (tmp_path / "in" / key).symlink_to(tmp_path / "secret/1.png")
-    listed = Listing(path, kind)
-    assert len(listed.images) == 2 and key not in listed.images and "outside" in listed.reasons.values()
-    assert len(Listing(path, kind, follow_links=True).images) == 3
-
-
 @pytest.mark.parametrize("kind", LISTED)
 def test_annotation_file_may_not_be_a_link_out_of_the_input(tmp_path, kind):
     path, name = write_one(tmp_path / "in", kind), FILE_NAMES[kind]
@@ -496,12 +466,6 @@ def test_annotation_file_may_not_be_a_link_out_of_the_input(tmp_path, kind):
     with pytest.raises(UserError, match="--follow_links"):
         Listing(path, kind)
     assert len(Listing(path, kind, follow_links=True).images) == 3
-
-
-@pytest.mark.parametrize("kind", LISTED)
-def test_an_image_that_matches_ignore_is_counted(tmp_path, kind):
-    listed = Listing(write_one(tmp_path, kind), kind, ignore=("1.png", "*-1.png"))
-    assert len(listed.images) == 2 and not listed.letters and listed.num_ignored == 2, kind
 
 
 # CVAT

@@ -6,10 +6,11 @@ import json
 import math
 import os
 import pathlib
+import re
 import sys
 import tracemalloc
 import unicodedata
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator
 
 import numpy as np
 import pytest
@@ -23,9 +24,8 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.annotations import Objects, Regions
-from beam_pipelines.images.class_masks import draw_regions
 from beam_pipelines.sources.annotations.json_stream import open_json, read_entries
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.listing.list_part import list_part
@@ -34,7 +34,6 @@ from beam_pipelines.sources.listing.make_listing import make_listing
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.registry import find_kind
-from beam_pipelines.sources.source import Source
 from listed import Listing, open_kind
 from made_images import encode, jpeg, write_files
 
@@ -240,51 +239,33 @@ def test_annotations_are_grouped_by_image_as_by_pycocotools(tmp_path_factory, da
         ]
 
 
+# Further entries of `images`, and the reason for their dead letters.
 BAD_IMAGES = {
-    "not an object": ([image(), 5, None, [image(2)]], [f"in.json#/images/{at}" for at in (1, 2, 3)], "bad_image_entry"),
-    "no id": ([image(), {"file_name": "b.jpg"}], ["in.json#/images/1"], "bad_image_entry"),
-    "invalid id": (
-        [image(), image(True, "b.jpg"), image([3], "c.jpg")],
-        ["in.json#/images/1", "in.json#/images/2"],
-        "bad_image_entry",
-    ),
-    "no name": ([image(), image(2, None)], ["in.json#/images/1"], "bad_image_entry"),
-    "invalid name": (
-        [image(), image(2, {"a": 1}), image(3, "")],
-        ["in.json#/images/1", "in.json#/images/2"],
-        "bad_image_entry",
-    ),
-    "size as a string": ([image(), image(2, "b.jpg", width="60")], ["in.json#/images/1"], "bad_image_entry"),
-    "fractional size": ([image(), image(2, "b.jpg", height=50.5)], ["in.json#/images/1"], "bad_image_entry"),
-    "negative size": ([image(), image(2, "b.jpg", height=-50)], ["in.json#/images/1"], "bad_image_entry"),
-    "three images with the same id": (
-        [image(), *[image(2, f"{n}.jpg") for n in "bcd"]],
-        [f"in.json#/images/{at}" for at in (1, 2, 3)],
-        "duplicate",
-    ),
-    "relative path to outside": (
-        [image(), image(2, "../b.jpg"), image(3, "c/../../c.jpg")],
-        ["../b.jpg", "c/../../c.jpg"],
-        "outside",
-    ),
-    "absolute path or Windows path": (
-        [image(), image(2, "/etc/passwd"), image(3, "..\\c.jpg")],
-        ["/etc/passwd", "..\\c.jpg"],
-        "outside",
-    ),
-    "URL": ([image(), image(2, "http://localhost/b.jpg")], ["http://localhost/b.jpg"], "outside"),
-    "name with a NUL": ([image(), image(2, "b\0.jpg")], ["b\\x00.jpg"], "outside"),
-    "too long name": ([image(), image(2, "b" * 10_000)], ["b" * 4096], "bad_value"),
+    "not an object": ([5, None, [image(2)]], "bad_image_entry"),
+    "no id": ([{"file_name": "b.jpg"}], "bad_image_entry"),
+    "invalid id": ([image(True, "b.jpg"), image([3], "c.jpg")], "bad_image_entry"),
+    "no name": ([image(2, None)], "bad_image_entry"),
+    "invalid name": ([image(2, {"a": 1}), image(3, "")], "bad_image_entry"),
+    "size as a string": ([image(2, "b.jpg", width="60")], "bad_image_entry"),
+    "fractional size": ([image(2, "b.jpg", height=50.5)], "bad_image_entry"),
+    "negative size": ([image(2, "b.jpg", height=-50)], "bad_image_entry"),
+    "three images with the same id": ([image(2, f"{n}.jpg") for n in "bcd"], "duplicate"),
+    "relative path to outside": ([image(2, "../b.jpg"), image(3, "c/../../c.jpg")], "outside"),
+    "absolute path or Windows path": ([image(2, "/etc/passwd"), image(3, "..\\c.jpg")], "outside"),
+    "URL": ([image(2, "http://localhost/b.jpg")], "outside"),
+    "name with a NUL": ([image(2, "b\0.jpg")], "outside"),
+    "too long name": ([image(2, "b" * 10_000)], "bad_value"),
 }
 
 
 @pytest.mark.parametrize("case", BAD_IMAGES)
 def test_bad_image_entry_is_a_dead_letter(case, tmp_path):
-    images, paths, reason = BAD_IMAGES[case]
+    images, reason = BAD_IMAGES[case]
     has_annotation = any(isinstance(item, dict) and item.get("id") == 2 for item in images)
-    listed = list_json(tmp_path, instances(images, [annotation(1), *([annotation(2)] if has_annotation else [])]))
-    assert set(listed.images) == {"a.jpg"}
-    assert listed.reasons == dict.fromkeys(paths, reason)
+    listed = list_json(tmp_path, instances([image(), *images], [annotation(1), *([annotation(2)] if has_annotation else [])]))
+    is_in_file = reason in ("bad_image_entry", "duplicate")
+    paths = [f"in.json#/images/{at}" if is_in_file else printable(item["file_name"][:4096]) for at, item in enumerate(images, 1)]
+    assert set(listed.images) == {"a.jpg"} and listed.reasons == dict.fromkeys(paths, reason)
     assert all(letter.message.isprintable() and len(letter.message) < 500 for letter in listed.letters.values())
 
 
@@ -337,49 +318,33 @@ def test_annotations_of_a_missing_image_are_one_dead_letter(tmp_path):
     }
 
 
+SAME_NAMES = instances(
+    annotations=[annotation(), annotation(category_id=2)], categories=[{"id": 1, "name": "cat"}, {"id": 2, "name": "cat "}]
+)
 REJECTED = {
     "not JSON": (b"<html>", "in.json: not valid JSON"),
     "empty file": (b"", "not valid JSON"),
     "truncated": (json.dumps(instances()).encode()[:-40], "not valid JSON"),
     "trailing text": (json.dumps(instances()).encode() + b" x", "not valid JSON"),
-    "not UTF-8": (
-        b'{"images": [{"id": 1, "file_name": "\xff"}], "annotations": [], "categories": []}',
-        "not valid JSON",
-    ),
+    "not UTF-8": (b'{"images": [{"id": 1, "file_name": "\xff"}], "annotations": [], "categories": []}', "not valid JSON"),
     "NaN": (json.dumps(instances(annotations=[annotation(box=[math.nan, 1, 2, 3])])).encode(), "not valid JSON"),
     "number with a million digits": (b'{"images": [{"id": ' + b"9" * 10**6 + b"}]}", "not valid JSON"),
     "too large number": (b'{"images": [{"id": 1e999}]}', "not valid JSON"),
     "list": ([instances()], "not a JSON object"),
     "number": (5, "not a JSON object"),
     "no images": ({"annotations": [], "categories": []}, "no 'images'"),
-    "no annotations": ({"images": [], "categories": []}, "no 'annotations'"),
+    "no annotations": ({"images": [image()], "categories": []}, "no 'annotations'.*--label none"),
     "no categories": ({"images": [], "annotations": []}, "no 'categories'"),
     "section with a string": (instances() | {"images": "a.jpg"}, "'images'"),
     "panoptic file": (instances(annotations=[{"image_id": 1, "segments_info": []}]), "--masks"),
     "captions": (instances(annotations=[{"image_id": 1, "caption": "a cat"}]), "--label captions"),
-    "no annotations": ({"images": [image()], "categories": []}, "--label none"),
-    "two used categories with the same name": (
-        instances(
-            annotations=[annotation(), annotation(category_id=2)],
-            categories=[{"id": 1, "name": "cat"}, {"id": 2, "name": "cat "}],
-        ),
-        "'cat'",
-    ),
-    "boxes between 0 and 1": (
-        instances(annotations=[annotation(box=[0.1, 0.2, 0.3, 0.8]), annotation(box=[0, 0.5, 1, 0.5])]),
-        "pixels",
-    ),
+    "two used categories with the same name": (SAME_NAMES, "'cat'"),
+    "boxes between 0 and 1": (instances(annotations=[annotation(box=[0.1, 0.2, 0.3, 0.8]), annotation(box=[0, 0.5, 1, 0.5])]), "pixels"),
     "duplicate category id": (instances(categories=[{"id": 1, "name": "cat"}, {"id": 1.0, "name": "dog"}]), "id 1"),
-    "file name not UTF-8": (
-        b'{"images": [{"id": 1, "file_name": "\xed\xa0\x80.jpg"}], "annotations": [], "categories": []}',
-        "not UTF-8",
-    ),
+    "file name not UTF-8": (b'{"images": [{"id": 1, "file_name": "\xed\xa0\x80.jpg"}], "annotations": [], "categories": []}', "not UTF-8"),
     "duplicate section": (json.dumps(instances()).encode()[:-1] + b', "images": []}', "'images'"),
     "duplicate field": (b'{"images": [{"id": 1, "id": 2}], "annotations": [], "categories": []}', "'id'"),
-    "duplicate nested field": (
-        b'{"annotations": [{"image_id": 1, "bbox": {"x": 1, "x": 2}}], "images": [], "categories": []}',
-        "'x'",
-    ),
+    "duplicate nested field": (b'{"annotations": [{"image_id": 1, "bbox": {"x": 1, "x": 2}}], "images": [], "categories": []}', "'x'"),
     "category without a name": (instances(categories=[{"id": 1}]), "id 1"),
     "category name with a newline": (instances(categories=[{"id": 1, "name": "a\nb"}]), "category 0"),
 }
@@ -390,7 +355,7 @@ def test_rejects_invalid_coco_files(case, tmp_path):
     content, message = REJECTED[case]
     with pytest.raises(UserError) as caught:
         list_json(tmp_path, content)
-    assert message in str(caught.value) and str(caught.value).isprintable() and len(str(caught.value)) < 500
+    assert re.search(message, str(caught.value)) and str(caught.value).isprintable() and len(str(caught.value)) < 500
 
 
 @contextlib.contextmanager
@@ -479,6 +444,7 @@ SPLIT_LAYOUTS = {
     "in a folder": ("labels/{}.json", "images/{}/a.jpg"),
     "split in the name": ("annotations/cells_{}.json", "images/a_{}.jpg"),
     "in folders of images": ("{}/annotations.json", "{}/images/a.jpg"),
+    "Roboflow": ("{}/_annotations.coco.json", "{}/a.jpg"),
 }
 
 
@@ -625,7 +591,7 @@ def test_error_names_a_file_deleted_after_it_was_found(tmp_path):
 
 
 def test_annotation_files_are_splits(tmp_path):
-    names = {"train2017": "train", "val2017": "validation", "test": "test"}
+    names = {"train2014": "train", "train2017": "train", "val2017": "validation", "test": "test"}
     for name in names:
         write_files(tmp_path, {f"{name}/a.jpg": IMAGE})
         write_json(tmp_path / f"annotations/instances_{name}.json", instances())
@@ -633,20 +599,6 @@ def test_annotation_files_are_splits(tmp_path):
     assert list_coco(tmp_path).splits == {f"{name}/a.jpg": split for name, split in names.items()}
     assert set(list_coco(tmp_path, split_folders=False).splits.values()) == {None}
     assert set(list_coco(tmp_path, ignore=("instances_t*",)).splits) == {"val2017/a.jpg"}
-
-
-def test_folders_with_annotation_files_are_splits(tmp_path):
-    for name in ("train", "valid", "test"):
-        write_files(tmp_path, {f"{name}/a.jpg": IMAGE})
-        write_json(tmp_path / name / "_annotations.coco.json", instances())
-    assert list_coco(tmp_path).splits == {"train/a.jpg": "train", "valid/a.jpg": "validation", "test/a.jpg": "test"}
-
-
-def test_two_annotation_files_may_have_the_same_split(tmp_path):
-    for name in ("train2014", "train2017"):
-        write_files(tmp_path, {f"{name}/a.jpg": IMAGE})
-        write_json(tmp_path / f"annotations/instances_{name}.json", instances())
-    assert list_coco(tmp_path).splits == {"train2014/a.jpg": "train", "train2017/a.jpg": "train"}
 
 
 def test_rejects_files_if_only_some_are_named_like_splits(tmp_path):
@@ -697,29 +649,6 @@ def test_rejects_links_to_outside_the_input(tmp_path):
     (root / "annotations/instances_val.json").symlink_to(outside / "instances_train.json")
     with pytest.raises(UserError, match="annotations/instances_val.json.*--follow_links"):
         list_coco(root, split_folders=False)
-
-
-def test_counts_ignored_images(tmp_path):
-    listed = list_json(
-        tmp_path, instances([image(), image(2, "x/b.jpg"), image(3, "c.png")], []), ignore=("x/*", "*.png")
-    )
-    assert (set(listed.images), listed.num_ignored) == ({"a.jpg"}, 2)
-
-
-def test_image_sizes_are_read_only_if_requested(tmp_path):
-    write_files(tmp_path, {"a.jpg": b"12345"})
-    path = write_json(tmp_path / "in.json", instances([image(), image(2, "gone.jpg")]))
-    assert {key: actual.num_bytes for key, actual in list_coco(path, with_sizes=True).images.items()} == {
-        "a.jpg": 5,
-        "gone.jpg": 0,
-    }
-    assert {result.num_bytes for result in list_coco(path).images.values()} == {0}
-
-
-@pytest.mark.parametrize("path", ["in.json", "in"])
-def test_rejects_a_missing_input(path, tmp_path):
-    with pytest.raises(UserError, match="No such file"):
-        list_coco(tmp_path / path)
 
 
 def test_rejects_a_folder_without_annotations(tmp_path):
@@ -774,68 +703,12 @@ def test_rejects_a_file_whose_outlines_are_all_empty(tmp_path):
         list_json(tmp_path, instances(annotations=[annotation(segmentation=[])]), source={"has_masks": True})
 
 
-def test_segmentation_may_be_json_in_a_text(tmp_path):
-    listed = list_json(tmp_path, instances(annotations=[annotation(segmentation=json.dumps(SQUARE))]), source={"has_masks": True})
+@pytest.mark.parametrize("segmentation", [json.dumps(SQUARE), SQUARE[0]], ids=["JSON in a text", "a single polygon"])
+def test_segmentation_may_have_another_form(segmentation, tmp_path):
+    listed = list_json(tmp_path, instances(annotations=[annotation(segmentation=segmentation)]), source={"has_masks": True})
     assert listed.images["a.jpg"].values["mask"].regions == (SQUARE,)
 
 
-def test_segmentation_may_be_a_single_polygon(tmp_path):
-    listed = list_json(
-        tmp_path, instances(annotations=[annotation(segmentation=SQUARE[0])]), source={"has_masks": True}
-    )
-    assert listed.images["a.jpg"].values["mask"].regions == (SQUARE,)
-
-
-def test_regions_are_drawn_with_label_plus_one(tmp_path):
-    """In a mask, the background has the value 0, and the class with label i has the value i + 1."""
-    objects = [
-        annotation(category_id=2, area=9, segmentation=[[0, 0, 3, 0, 3, 3, 0, 3]]),
-        annotation(area=36, segmentation=[[0, 0, 6, 0, 6, 6, 0, 6]]),
-    ]
-    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "ant"}]
-    listed = list_json(tmp_path, instances([image(width=8, height=7)], objects, categories), source={"has_masks": True})
-    expected = np.zeros((7, 8), np.uint8)
-    expected[:6, :6], expected[:3, :3] = 1, 2
-    np.testing.assert_array_equal(draw_regions(listed.images["a.jpg"].values["mask"], *listed.label_names), expected)
-
-
-# Options
-
-
-def test_features_and_targets_follow_the_options(tmp_path):
-    def made(**source: Any) -> Source:
-        return open_kind("in", "coco", source)
-
-    names = ["objects/bbox", "objects/is_crowd", "objects/label"]
-    assert [feature.name for feature in made().features] == names and made().targets == ("objects",)
-    assert [feature.name for feature in made(has_masks=True).features] == [*names, "mask"]
-    assert made(has_masks=True).targets == ("objects", "mask")
-    assert names[-1] in made(has_masks=True).features[-1].description  # the description explains the values of the mask
-    assert (made(labels=()).features, made(labels=()).targets, made(labels=()).label_names()) == ((), (), {})
-
-
-def test_label_none_reads_images_without_values(tmp_path):
-    assert list_json(tmp_path, instances(), source={"labels": ()}).images["a.jpg"].values is None
-
-
-def test_label_names_limit_the_classes(tmp_path):
-    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
-    content = instances([image(), image(2, "b.jpg")], [annotation(), annotation(2, category_id=2)], categories)
-    listed = list_json(tmp_path, content, source={"label_names": ("dog", "bird")})
-    assert (set(listed.images), listed.reasons) == ({"b.jpg"}, {"a.jpg": "bad_label"})
-    assert listed.label_names == {("dog", "bird")}
-    assert "'cat'" in listed.letters["a.jpg"].message
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"labels": (Column("label", ("label",)),)}, "--label=label: "),
-        ({"labels": (), "has_masks": True}, "--masks.*--label"),
-        ({"features": (Column("age", ("age",)),)}, "--feature: "),
-        ({"header_bytes": 3}, "--header_bytes: "),
-    ],
-)
-def test_rejects_options_of_other_sources(options, message):
-    with pytest.raises(UserError, match=message):
-        open_kind("in", "coco", options)
+def test_other_labels_are_rejected():
+    with pytest.raises(UserError, match="--label=label: "):
+        open_kind("in", "coco", {"labels": (Column("label", ("label",)),)})

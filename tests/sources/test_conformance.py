@@ -7,6 +7,7 @@ tests that all runners and object stores write the same bytes.
 import contextlib
 import pathlib
 import re
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,8 @@ from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.registry import formats_with, source_classes
-from made_sources import CASES, write_lines
+from listed import Listing, open_kind
+from made_sources import CASES, NUM, OBJECTS, PNGS, write_lines
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Options that more formats accept than the formats that declare them, and options that read files.
@@ -91,3 +93,73 @@ def test_source_is_read_from_raw_files_to_a_verified_dataset(tmp_path, kind):
     assert main(["prepare", "--input", path, "--output", output, *options, "--splits=train=1"]) == 0
     assert main(["verify", output, "--decode"]) == 0
     assert main(["prepare", "--input", path, "--output", output, *options, "--splits=train=1", "--resume"]) == 0
+
+
+# Formats of annotation tools
+
+
+ANNOTATED = ["coco", "cvat", "kitti", "label_studio", "labelme", "via", "voc", "yolo"]
+OF_TOOLS = pytest.mark.parametrize("kind", ANNOTATED)
+
+
+def list_annotated(kind: str, folder: pathlib.Path, **options: Any) -> Listing:
+    return Listing(write(kind, folder)[0], kind, **options)
+
+
+@OF_TOOLS
+def test_features_and_targets_follow_the_options(tmp_path, kind):
+    path, _ = write(kind, tmp_path / "in")
+    declared = source_classes()[kind]
+    names = ["objects/bbox", *(f"objects/{name}" for name in declared.flags), "objects/label"]
+    for has_masks in (False, True) if "has_masks" in declared.kind.options else (False,):
+        source = open_kind(path, kind, {"has_masks": has_masks})
+        assert [feature.name for feature in source.features] == [*names, *["mask"] * has_masks]
+        assert source.targets == ("objects", *["mask"] * has_masks)
+    with pytest.raises(UserError, match="--masks"):
+        open_kind(path, kind, {"has_masks": True, "labels": ()})
+
+
+@OF_TOOLS
+def test_label_none_lists_images_without_values(tmp_path, kind):
+    listed = list_annotated(kind, tmp_path / "in", source={"labels": ()})
+    assert len(listed.images) == NUM and {image.values for image in listed.images.values()} == {None} and not listed.letters
+
+
+@OF_TOOLS
+def test_label_names_reject_images_with_other_classes(tmp_path, kind):
+    if kind != "yolo":  # The order of the names is that of the class ids.
+        listed = list_annotated(kind, tmp_path / "in", source={"label_names": ("bee", "ant", "fly")})
+        num_rejected = sum("cow" in {name for *_, name in objects} for objects in OBJECTS)
+        assert len(listed.images) == NUM - num_rejected and len(listed.letters) == num_rejected
+        assert {letter.reason for letter in listed.letters.values()} <= {"bad_label"}
+
+
+@OF_TOOLS
+def test_links_out_of_the_input_are_never_read(tmp_path, kind):
+    path, _ = write(kind, tmp_path / "in")
+    (image,) = (tmp_path / "in").rglob("03.png")
+    image.rename(tmp_path / "secret.png")
+    image.symlink_to(tmp_path / "secret.png")
+    linked = Listing(path, kind)
+    assert len(linked.images) == NUM - 1 and "outside" in linked.reasons.values()
+    assert len(Listing(path, kind, follow_links=True).images) == NUM
+
+
+@OF_TOOLS
+def test_ignored_images_are_counted(tmp_path, kind):
+    listed = list_annotated(kind, tmp_path / "in", ignore=("*03.*",))
+    assert len(listed.images) == NUM - 1 and listed.num_ignored and not listed.letters
+
+
+@OF_TOOLS
+def test_sizes_of_images_are_found_on_request(tmp_path, kind):
+    for with_sizes, expected in ((True, sorted(map(len, PNGS))), (False, [0] * NUM)):
+        listed = list_annotated(kind, tmp_path / str(with_sizes), with_sizes=with_sizes)
+        assert sorted(image.num_bytes for image in listed.images.values()) == expected
+
+
+@OF_TOOLS
+def test_missing_input_is_an_error(tmp_path, kind):
+    for name in ("in", "in.json", "in.xml", "in.yaml"):
+        with pytest.raises(UserError):
+            Listing(tmp_path / name, kind)

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.columns import Column
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.annotations import paired_source
 from beam_pipelines.sources.formats.voc import Voc
 from beam_pipelines.sources.guess import guess_source
-from listed import Listing, open_kind
+from listed import Listing
 from made_images import encode, jpeg, write_files
 
 IMAGE = b"not looked at"
@@ -263,12 +262,6 @@ def test_unpaired_images_and_annotations_are_dead_letters(tmp_path):
     assert listed.num_ignored == 3
 
 
-def test_counts_ignored_files(tmp_path):
-    files = {"a.xml": xml(obj()), "a.jpg": IMAGE, "b.xml": b"<", "b.jpg": IMAGE}
-    listed = list_voc(write_files(tmp_path, files), ignore=("b.*",))
-    assert set(listed.images) == {"a.jpg"} and not listed.letters and listed.num_ignored == 2
-
-
 def test_large_folders_are_listed_in_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(paired_source, "PART_FILES", 3)
     write_files(
@@ -311,12 +304,6 @@ def test_xml_files_of_an_object_store_are_read_in_parallel():
     source.root, source._files = "s3://made/voc", BlockingFiles(8)
     paths = [f"{number}.xml" for number in range(24)]
     assert list(source._read_all(paths)) == [xml(obj(path)) for path in paths] and source._files.num_reads == 24
-
-
-def test_image_sizes_are_read_only_if_requested(tmp_path):
-    write_files(tmp_path, {"a.xml": xml(obj()), "a.jpg": b"12345", "b.xml": xml(filename="c.jpg"), "c.jpg": b"123"})
-    for with_sizes, expected in ((True, {"a.jpg": 5, "c.jpg": 3}), (False, {"a.jpg": 0, "c.jpg": 0})):
-        assert {key: image.num_bytes for key, image in list_voc(tmp_path, with_sizes=with_sizes).images.items()} == expected
 
 
 # Content of annotations
@@ -467,38 +454,6 @@ def test_link_inside_the_input_is_followed(tmp_path):
 # Options
 
 
-def test_label_names_limit_the_classes(tmp_path):
-    root = write_files(tmp_path, {"a.xml": xml(obj("cat")), "a.jpg": IMAGE, "b.xml": xml(obj("dgo")), "b.jpg": IMAGE})
-    listed = list_voc(root, source={"label_names": ("cat", "dog")})
-    assert set(listed.images) == {"a.jpg"} and listed.reasons == {"b.xml": "bad_label"}
-    assert "'dgo'" in listed.letters["b.xml"].message
-
-
-def test_features_and_targets(tmp_path):
-    source = open_kind("in", "voc")
-    assert [(feature.name, feature.kind, feature.shape) for feature in source.features] == [
-        ("objects/bbox", "bbox", (None, 4)),
-        ("objects/is_difficult", "integer", (None,)),
-        ("objects/is_truncated", "integer", (None,)),
-        ("objects/label", "class_label", (None,)),
-    ]
-    assert source.targets == ("objects",) and source.label_names() == {}
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"labels": (Column("label", ("label",)),)}, "--label: "),
-        ({"features": (Column("age", ("age",)),)}, "--feature: "),
-        ({"group": "patient"}, "--group: "),
-        ({"has_masks": True}, "--masks: "),
-    ],
-)
-def test_rejects_options_of_other_sources(options, message):
-    with pytest.raises(UserError, match=message):
-        open_kind("in", "voc", options)
-
-
 @pytest.mark.parametrize("files", [{}, {"a.jpg": IMAGE}, {"Annotations/notes.txt": b"", "JPEGImages/a.jpg": IMAGE}])
 def test_rejects_a_folder_without_annotations(files, tmp_path):
     root = write_files(tmp_path, files)
@@ -506,8 +461,3 @@ def test_rejects_a_folder_without_annotations(files, tmp_path):
         list_voc(root)
     listed = list_voc(root, source={"labels": ()})
     assert len(listed.images) == ("a.jpg" in str(files)) and all(image.values is None for image in listed.images.values())
-
-
-def test_rejects_a_missing_folder(tmp_path):
-    with pytest.raises(UserError, match="No such file"):
-        list_voc(tmp_path / "nothing")

@@ -309,12 +309,6 @@ def test_dataset_without_label_files_is_an_error(tmp_path):
     assert set(list_yolo(tmp_path, source={"labels": ()}).images) == {"train/cat/1.jpg"}
 
 
-def test_label_none_reads_no_label_files(tmp_path):
-    listed = list_labels(tmp_path, b"not a label", labels=())
-    assert set(listed.images) == {"images/1.jpg", "images/2.jpg"} and not listed.letters
-    assert listed.images["images/1.jpg"].values is None
-
-
 # Keypoints and masks
 
 

@@ -6,7 +6,7 @@ subtracted from coordinates, and fractions are kept. DTDs, entities and external
 
 import itertools
 import os
-from typing import Any, Iterator, Sequence
+from typing import Iterator, Sequence
 from xml.etree.ElementTree import Element, ParseError
 
 from beam_pipelines.config.source_kinds import SourceKind
