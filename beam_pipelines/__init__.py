@@ -2,7 +2,8 @@
 
 The `__init__` module of each package describes the package:
 
-    __main__ launch pipeline        the command line; a `prepare` run; its Beam pipeline
+    __main__ commands               the command line
+    launch pipeline                 a `prepare` run; its Beam pipeline
     options config runners          command-line options; configurations; Beam runners
     sources splits shuffle          stages of the pipeline: list inputs, assign splits, plan shards,
     shards publish                  write shards, publish the dataset

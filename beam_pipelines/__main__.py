@@ -1,62 +1,17 @@
-"""Implements the command-line program `recordmill`, with one function per command.
+"""Implements the program `recordmill`: signals, error messages, `--error_json` and the exit codes of all commands."""
 
-Invalid options are reported quickly, because Beam is imported only after the options have been checked.
-"""
-
-import argparse
 import atexit
-import contextlib
 import gc
 import importlib
-import json
-import logging
 import os
 import re
 import sys
-from types import ModuleType
-from typing import Any, Iterator, NoReturn
+from typing import NoReturn
 
-from beam_pipelines import log
-from beam_pipelines.config.analyze_config import AnalyzeConfig
-from beam_pipelines.config.dataset_configs import BenchmarkConfig, InspectConfig, ReportConfig, StatusConfig
-from beam_pipelines.config.export_config import ExportConfig
-from beam_pipelines.config.launch_options import LaunchOptions
-from beam_pipelines.config.leaks_config import LeaksConfig
-from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.config.quality_config import QualityConfig
-from beam_pipelines.config.repair_config import RepairConfig
-from beam_pipelines.config.transform_config import TransformConfig
-from beam_pipelines.config.verify_config import VerifyConfig
-from beam_pipelines.config.which_config import WhichConfig
-from beam_pipelines.errors import (
-    DataError,
-    RunError,
-    StillRunningError,
-    StorageError,
-    UserError,
-    escaped,
-    find_full_disk,
-    missing_package,
-    printable,
-    reading_error,
-)
-from beam_pipelines.lean import without_optional_parts
-from beam_pipelines.options.arguments import WITHOUT_BEAM, error_file, make_parser, option_names, parser_of, read
+from beam_pipelines import commands, log
+from beam_pipelines.errors import DataError, RunError, StillRunningError, UserError, find_full_disk, missing_package
+from beam_pipelines.options.arguments import WITHOUT_BEAM, error_file, make_parser, parser_of
 from beam_pipelines.parallel import interrupts, progress
-from beam_pipelines.parallel.worker_processes import worker_processes
-from beam_pipelines.publish.check_paths import check_paths
-from beam_pipelines.publish.resumable_run import ResumePolicy
-from beam_pipelines.publish.status import describe_status, find_status
-from beam_pipelines.publish.written_dataset import check_names, open_dataset
-from beam_pipelines.quiet import import_quietly
-from beam_pipelines.storage.files import any_remote, is_remote, write_file
-from beam_pipelines.transform.analysis_directory import check_analysis
-from beam_pipelines.transform.transform_job import make_job
-from tf_input.cores import num_cores
-from tf_input.dataset_format import MANIFEST
-
-# Whether this process only runs the command. Otherwise, `main` was called by code that may use Beam in other ways.
-_is_command = False
 
 # Most shells do not expand `--output=~/out`, which would create a folder named `~`. A `~` alone is not expanded here.
 _HOME = re.compile(r"^(?P<option>--\w+=)?~(?=/.)")
@@ -86,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         progress.set_display(getattr(arguments, "progress", None) or "auto")
         if arguments.command in WITHOUT_BEAM and others:
             parser_of(arguments.command).reject_unknown(others)
-        _COMMANDS[arguments.command](arguments, others)
+        commands.COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
             in_place = interrupts.find_published()
@@ -110,295 +65,18 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill prepare`: writes a dataset, or prints an estimate with `--estimate`."""
-    launch = read(LaunchOptions, arguments)
-    beam_flags = [*beam_flags, f"--store_timeout={launch.store_timeout}"]
-    if any("://" in location for location in (*(arguments.label_names or ()), arguments.label_names_from or "")):
-        _use_for_stores(beam_flags, "prepare")  # Reading the options reads these files.
-    config = read(PrepareConfig, arguments)
-    if launch.estimate:
-        _print(estimate(config, beam_flags))
-        return
-    if not is_remote(config.input) and not is_remote(config.output):
-        check_paths(config, launch.overwrite, ResumePolicy.of(launch))
-        _import_and_start_workers("launch", beam_flags, config.source.image_root, config.splits_from)
-
-    job = _import("launch").run_prepare(
-        config,
-        _pipeline_options(beam_flags, "prepare"),
-        overwrite=launch.overwrite,
-        resume_policy=ResumePolicy.of(launch),
-        shared_filesystem=launch.shared_filesystem,
-        wait=launch.wait,
-    )
-    if job:
-        _print(job)
-        return
-    summary = _import("publish.summary")
-    _report(summary.describe_dataset(config.output))
-    for warning in summary.read_warnings(config.output, has_report=config.has_report):
-        log.print_message(warning, "warning")
-
-
-def _import_and_start_workers(name: str, beam_flags: list[str], *paths: str | None) -> None:
-    """Imports a module that needs Beam. In a local run, starts the worker processes at the same time.
-
-    Beam's modules for object stores are imported only if a path is in an object store.
-
-    Args:
-        name: The name of the module, relative to `beam_pipelines`.
-        beam_flags: Beam's options. If they select another runner or mode, the function does nothing.
-        *paths: The paths that the command uses. None is ignored.
-    """
-    if any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
-        return
-    worker_processes(num_cores())
-    if _is_command and not any_remote(*paths, *(flag.partition("=")[2] for flag in beam_flags)):
-        with without_optional_parts():
-            _import(name)
-
-
-def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill analyze`: writes the TensorFlow Transform graph of a dataset."""
-    config = read(AnalyzeConfig, arguments)
-    check_analysis(config)
-    options = _pipeline_options(beam_flags, "analyze")
-    _report(_import("transform.analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
-
-
-def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill transform`: applies the graph of `recordmill analyze` and writes the result as a dataset."""
-    config = read(TransformConfig, arguments)
-    make_job(config)  # Reports errors before Beam is imported.
-    _report(_import("transform.run_transform").run_transform(config, _pipeline_options(beam_flags, "transform")))
-
-
-def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill repair`: rebuilds the corrupt shards of a dataset and prints which files were repaired."""
-    config = read(RepairConfig, arguments)
-    for line in _import("repair.repair").run_repair(config, _pipeline_options(beam_flags, "repair")):
-        if config.is_dry or not log.is_quiet():  # A dry run prints corrupt files even with --quiet.
-            _print(line)
-
-
-def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill verify`: compares a dataset with its manifest and prints a report.
-
-    Raises:
-        ProblemsFound: A file is corrupt.
-    """
-    config = read(VerifyConfig, arguments)
-    if not config.is_quick and not is_remote(config.directory) and os.path.exists(f"{config.directory}/{MANIFEST}"):
-        _import_and_start_workers("verify.verify", beam_flags, config.report)
-    module = _import("verify.verify")
-    report = module.run_verify(config, _pipeline_options(beam_flags, "verify"))
-    _print(json.dumps(report.to_json(), indent=1) if config.as_json else report.describe())
-    if config.report:  # Written last, because writing may fail.
-        module.write_report(report, config.report)
-    if report.problems:
-        raise report.failure()
-
-
-def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill report`: writes the HTML report of a dataset and prints its path."""
-    config = read(ReportConfig, arguments)
-    directory = config.directory
-    if beam_flags:
-        _use_for_stores(beam_flags, "report")
-    try:
-        manifest, _ = open_dataset(directory)
-    except OSError as error:
-        raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
-    check_names(directory, manifest)
-    module = importlib.import_module("beam_pipelines.report.write_report")  # A slow import of pyarrow.
-    _print(module.run_report(directory, manifest, config.page))
-
-
-def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill leaks`: prints near-duplicates and groups that span splits or datasets.
-
-    Raises:
-        ProblemsFound: A leak was found.
-    """
-    config = read(LeaksConfig, arguments)
-    if beam_flags:  # Options for object stores.
-        _use_for_stores(beam_flags, "leaks")
-    module = importlib.import_module("beam_pipelines.leaks.leaks")  # A slow import of pyarrow.
-    found_leaks = module.run_leaks(config)
-    _print(json.dumps(found_leaks, indent=1, ensure_ascii=False) if config.as_json else module.describe_leaks(found_leaks))
-    if error := module.failure(config, found_leaks):
-        raise error
-
-
-def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill export`: writes a dataset in another format."""
-    config = read(ExportConfig, arguments)
-    if not any_remote(config.directory, config.output):
-        importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # Reports errors early.
-    _report(_import("export.export").run_export(config, _pipeline_options(beam_flags, "export")))
-
-
-def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill quality`: prints how well TFRecord files are shuffled, and writes a plot with `--plot`."""
-    config = read(QualityConfig, arguments)
-    if beam_flags:
-        _use_for_stores(beam_flags, "quality")
-    module = importlib.import_module("beam_pipelines.quality.quality")  # A slow import of pyarrow.
-    plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
-    links = {"follow_links": config.follow_links, "split_folders": config.split_folders}
-    qualities = [module.find_quality(path, config.label, **links) for path in config.paths]
-    _print(
-        json.dumps([quality_of_path.to_json() for quality_of_path in qualities], indent=1)
-        if config.as_json
-        else "\n\n".join(quality_of_path.describe() for quality_of_path in qualities)
-    )
-    if plot:
-        write_file(config.plot, plot(qualities))
-    if failure := module.failure(qualities):
-        raise failure
-
-
-def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill status`: prints the state of an output directory."""
-    config = read(StatusConfig, arguments)
-    if beam_flags:
-        _use_for_stores(beam_flags, "status")
-    run_status = find_status(config.directory)
-    _print(json.dumps(run_status, indent=1) if config.as_json else describe_status(run_status))
-
-
-def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
-    """Runs `recordmill benchmark`: measures the read speed of a dataset, and prints how to increase it."""
-    from tf_input.benchmark import benchmark  # Imported here, because machines that write datasets may lack TensorFlow.
-
-    given = read(BenchmarkConfig, arguments)
-    options = {name: getattr(given, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
-    with _reading():
-        config = benchmark.ReadConfig(**{name: value for name, value in options.items() if value is not None}, seed=0)
-        benchmark.run(given.directory, given.split, config, given.seconds)
-
-
-def which(arguments: argparse.Namespace, unused: list[str]) -> None:
-    """Runs `recordmill which`: prints the examples in a given batch of a training run."""
-    given = read(WhichConfig, arguments)
-    from tf_input.training import which as past_batches
-
-    with _reading():
-        batch_arguments = given.split, given.epoch, given.step, given.read_options(), given.checkpoint
-        past_batches.run(given.directory, *batch_arguments, open_fold=given.open_fold, as_json=given.as_json)
-
-
-def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
-    """Runs `recordmill inspect`: prints the contents of a dataset."""
-    given = read(InspectConfig, arguments)
-    from tf_input.inspection import inspection
-
-    with _reading():
-        inspection.run(**vars(given))
-
-
 def _expand_home(match: re.Match[str]) -> str:
     return (match["option"] or "") + os.path.expanduser("~")
 
 
-def _report(summary: str) -> None:
-    """Prints the summary of a command, unless `--quiet` is given."""
-    if not log.is_quiet():
-        _print(summary)
-
-
-def _print(text: str) -> None:
-    """Prints the result of a command, with control characters escaped."""
-    with _printing():
-        print(escaped(text))
-
-
-@contextlib.contextmanager
-def _printing() -> Iterator[None]:
-    """Context manager that finally flushes the standard output, and ignores a closed pipe."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Discards further output.
-
-
-@contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    """Context manager that converts exceptions of `tf_input` to one-line errors of the command."""
-    try:
-        with _printing():
-            yield
-    except RuntimeError as error:
-        raise RunError(printable(str(error))) from None
-    except OSError as error:
-        raise reading_error(error) from None
-    except (ImportError, ValueError) as error:
-        raise UserError(printable(str(error))) from None
-
-
-def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
-    """Returns a text with the estimated output and duration of a `prepare` run, from a listing of its input."""
-    return _import("launch").run_estimate(config, _pipeline_options(beam_flags, "prepare"))
-
-
-_COMMANDS = {
-    "prepare": prepare,
-    "analyze": analyze,
-    "transform": transform,
-    "verify": verify,
-    "report": report,
-    "leaks": leaks,
-    "export": export,
-    "quality": quality,
-    "inspect": inspect,
-    "repair": repair,
-    "status": status,
-    "benchmark": benchmark,
-    "which": which,
-}
-
-
-def _import(name: str, *needed: str) -> ModuleType:
-    """Imports a module of `beam_pipelines` that needs Beam.
-
-    Args:
-        name: The name of the module, relative to `beam_pipelines`.
-        *needed: The packages of the extra `transform` that must be installed, such as TensorFlow.
-    """
-    if module := sys.modules.get(f"beam_pipelines.{name}"):  # Freezing the garbage collector now would keep garbage.
-        return module
-    logging.disable(logging.WARNING)  # Importing Beam warns about optional packages that are not installed.
-    gc.disable()  # Repeated garbage collections take a fifth of the import time.
-    try:
-        return import_quietly(f"beam_pipelines.{name}", *needed) if needed else importlib.import_module(f"beam_pipelines.{name}")
-    finally:
-        gc.freeze()
-        gc.enable()
-        logging.disable(logging.NOTSET)
-        interrupts.check()
-
-
-def _pipeline_options(beam_flags: list[str], command: str) -> Any:
-    """Parses all flags that are not Recordmill's as pipeline options of Beam."""
-    return _import("runners.jobs").parse_pipeline_options(beam_flags, command, option_names)
-
-
-def _use_for_stores(beam_flags: list[str], command: str) -> None:
-    """Applies Beam's pipeline options for object stores in this process."""
-    _import("runners.jobs").use_for_stores(_pipeline_options(beam_flags, command))
-
-
 def _flush() -> None:
-    with _printing():
+    with commands.printing():
         pass
 
 
 def run() -> NoReturn:
     """Runs `main` and ends the process with its exit code."""
-    global _is_command
-    _is_command = True
+    commands.is_only_command = True
     interrupts.end_in_time()
     atexit.register(_flush)  # argparse does not flush its output.
     try:

@@ -13,7 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from beam_pipelines.__main__ import make_parser
+from beam_pipelines.options.arguments import make_parser
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "deploy/*/README.md", "deploy/demo/shuffle.png")

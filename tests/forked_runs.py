@@ -44,9 +44,10 @@ def run_here() -> None:
     signalled, num_workers, *arguments = sys.argv[1:]
     os.dup2(2, 1)  # standard error is a file, which accepts any amount of output
     from beam_pipelines import __main__ as command
+    from beam_pipelines import commands
     from beam_pipelines.runners import local
 
-    command.num_cores = local.num_cores = lambda: int(num_workers)
+    commands.num_cores = local.num_cores = lambda: int(num_workers)
     if signalled:
         _signal_at(*signalled.split(":"))
     code = 1

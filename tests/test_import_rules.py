@@ -140,7 +140,7 @@ def test_reader_does_not_import_writer_and_writer_only_shared_modules():
         if name.startswith("tf_input"):
             assert not [other for other in others if other.startswith(("beam_pipelines", "apache_beam"))], name
         elif package_of(name) != "transform":  # `transform` decodes images with the reader
-            allowed = {*SHARED, *(READER_COMMANDS if name.endswith("__main__") else [])}
+            allowed = {*SHARED, *(READER_COMMANDS if name.endswith(".commands") else [])}
             assert {other for other in others if other.startswith("tf_input")} <= allowed, name
 
 

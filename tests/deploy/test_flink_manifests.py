@@ -6,7 +6,7 @@ import yaml
 
 import dockerfiles
 import engines
-from beam_pipelines.__main__ import make_parser
+from beam_pipelines.options.arguments import make_parser
 from beam_pipelines.runners import engine
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from engines import FLINK

@@ -13,7 +13,7 @@ import types
 import pytest
 import yaml
 
-from beam_pipelines.__main__ import make_parser
+from beam_pipelines.options.arguments import make_parser
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.runners.waiting import JobOptions
 from dockerfiles import ROOT

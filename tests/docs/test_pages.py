@@ -21,7 +21,7 @@ from page_runner import INCLUDE, ROOT, Block, differences, read_blocks, run_page
 
 import forked_python
 import tf_input
-from beam_pipelines.__main__ import make_parser
+from beam_pipelines.options.arguments import make_parser
 
 RUN = (
     "README.md",

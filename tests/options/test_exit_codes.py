@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 import pytest
 
-import beam_pipelines.__main__ as command_line
+from beam_pipelines import commands
 import forked_python
 from beam_pipelines.__main__ import main
 from forked_python import BEAM, TENSORFLOW
@@ -68,7 +68,7 @@ def run_command(tmp_path, capsys) -> Callable[..., tuple[int, dict[str, Any] | N
     return run
 
 
-@pytest.mark.parametrize("command", command_line._COMMANDS)
+@pytest.mark.parametrize("command", commands.COMMANDS)
 def test_usage_error_exits_with_2_and_is_not_retryable(run_command, command):
     code, reported = run_command(command)
     assert (code, reported["kind"], reported["retryable"]) == (2, "usage", False), reported
@@ -120,7 +120,7 @@ def test_interrupt_exits_with_its_signal_and_is_retryable(run_command, monkeypat
     before = signal.signal(sent, signal.default_int_handler if sent == signal.SIGINT else signal.SIG_DFL)
     request.addfinalizer(lambda: signal.signal(sent, before))
     for command in ARGUMENTS:
-        monkeypatch.setitem(command_line._COMMANDS, command, lambda *unused: signal.raise_signal(sent))
+        monkeypatch.setitem(commands.COMMANDS, command, lambda *unused: signal.raise_signal(sent))
         code, reported = run_command(command, *arguments_of(command, "made"))
         assert (code, reported["kind"], reported["retryable"]) == (128 + sent, "interrupted", True), command
 
