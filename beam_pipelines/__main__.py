@@ -51,7 +51,9 @@ def main(argv: list[str] | None = None) -> int:
             error = missing_package(error) or error
         elif not isinstance(error, (UserError, RunError)):
             error = find_full_disk(error) or error
-        in_place = "" if isinstance(error, UserError) else interrupts.find_published(can_resume=not isinstance(error, DataError))
+        in_place = ""
+        if not isinstance(error, UserError):
+            in_place = interrupts.find_published(can_resume=not isinstance(error, DataError))
         if not isinstance(error, (UserError, RunError)):
             if in_place:
                 error.add_note(f"recordmill: {in_place}")

@@ -95,7 +95,8 @@ def check_still_new(output: pathlib.Path) -> None:
     """Raises `RunError` if another program created files at the output path during the run."""
     if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
         raise RunError(
-            f"{printable(str(output))} was created by another program during the run, and was not changed. Choose a new --output."
+            f"{printable(str(output))} was created by another program during the run, and was not changed. Choose a "
+            "new --output."
         )
 
 

@@ -56,7 +56,9 @@ class Output(abc.ABC):
         """Waits until no other command holds the scratch directory. Raises `BusyError` if another command is running."""
 
     @abc.abstractmethod
-    def hold(self, lease: Lease, resume_policy: ResumePolicy, jobs: Jobs) -> contextlib.AbstractContextManager[Callable[[], None]]:
+    def hold(
+        self, lease: Lease, resume_policy: ResumePolicy, jobs: Jobs
+    ) -> contextlib.AbstractContextManager[Callable[[], None]]:
         """Context manager that holds the working directory. See `working_directory`."""
 
     @abc.abstractmethod
@@ -70,7 +72,8 @@ class Output(abc.ABC):
     def check_still_resumable(self) -> None:
         """Raises `BusyError` if another command has resumed the run before this command acquired the lease."""
         if not is_resumable(self.config):
-            raise BusyError(f"{self.message_start}: another command has already resumed the interrupted run. See `recordmill status`.")
+            problem = "another command has already resumed the interrupted run. See `recordmill status`."
+            raise BusyError(f"{self.message_start}: {problem}")
 
     def stays(self, error: BaseException, resume_policy: ResumePolicy) -> bool:
         """Returns whether the working directory is kept after an error, because its plan is complete.

@@ -93,10 +93,11 @@ class StoreOutput(Output):
         _remove(config.scratch_directory)
 
     def remove_leftovers(self) -> None:
-        scratch, lease = self.config.scratch_directory, make_lease(self.config.run_id, uuid.uuid4().hex, command=self.config.command)
+        scratch = self.config.scratch_directory
         if any(files_at(scratch).top_level(scratch)):
-            is_at_work = lambda other: True
-            with contextlib.suppress(BusyError), store_lease(scratch, lease, self.message_start, is_at_work, _stop_after_lost_lease):
+            lease = make_lease(self.config.run_id, uuid.uuid4().hex, command=self.config.command)
+            acquiring = store_lease(scratch, lease, self.message_start, lambda other: True, _stop_after_lost_lease)
+            with contextlib.suppress(BusyError), acquiring:
                 _remove(scratch)
 
 
@@ -104,7 +105,9 @@ def check_prefix(prefix: str, message_start: str) -> None:
     """Raises `UserError` if a prefix in an object store contains objects that may not belong to Recordmill."""
     store = files_at(prefix)
     if any(store.top_level(prefix)) and not (store.exists(f"{prefix}/{MARKER}") or store.exists(f"{prefix}/{LEASE}")):
-        raise UserError(f"{message_start}: {prefix}/, which the run needs for its files, has files from elsewhere. Move or remove them.")
+        raise UserError(
+            f"{message_start}: {prefix}/, which the run needs for its files, has files from elsewhere. Move or remove them."
+        )
 
 
 def _stop_after_lost_lease() -> None:

@@ -37,15 +37,15 @@ def find_changes(job: RepairJob, plan: Plan, shard: CorruptShard, rebuilt: Writt
         return []
     directories = job.directory, job.working_directory
     of_records = [list(record_rows(f"{directory}/{shard.info.name}")) for directory in directories]
-    of_catalogs = [catalog_rows(f"{directory}/{shard.info.catalog}") for directory in directories] if shard.has_catalog else []
+    of_catalogs = [catalog_rows(f"{directory}/{shard.info.catalog}") for directory in directories if shard.has_catalog]
     lines = _missing(*(of_catalogs or of_records), lambda: list(_dead_letters(job, plan, rebuilt)))
     lines += _compare(*of_catalogs, _changed_columns) if of_catalogs else []
     lines = lines or _compare(*of_records, _changed_features)
     name, num_bytes, crc = differing[0]
     return lines or [
         f"the rebuilt {printable(name)} has {sums[name][0]} bytes with CRC-32C {sums[name][1]:08x}, but the manifest "
-        f"states {num_bytes} bytes with {crc:08x}. Images and labels are unchanged. Another feature, a path or a package "
-        "version differs."
+        f"states {num_bytes} bytes with {crc:08x}. Images and labels are unchanged. Another feature, a path or a "
+        "package version differs."
     ]
 
 
@@ -57,7 +57,8 @@ def _shown(row: Row) -> str:
 def _missing(old: Sequence[Row], new: Sequence[Row], find_dead_letters: Callable[[], list[DeadLetter]]) -> list[str]:
     """Returns a line for each example that is missing in the sources, and for each key that several inputs now have."""
     counts = collections.Counter(row["key"] for row in new)
-    lines = [f"{printable(row['key'])}: {counts[row['key']]} inputs now have this key" for row in old if counts[row["key"]] > 1]
+    repeated = [row["key"] for row in old if counts[row["key"]] > 1]
+    lines = [f"{printable(key)}: {counts[key]} inputs now have this key" for key in repeated]
     missing = [row for row in old if not counts[row["key"]]]
     if not missing:
         return lines
@@ -70,7 +71,8 @@ def _missing(old: Sequence[Row], new: Sequence[Row], find_dead_letters: Callable
         lines.append(f"{_shown(row)}: {reason or 'is no longer listed'}")
     if letters and num_explained < len(missing):
         first = min(letters)
-        lines.append(f"the sources now have {len(letters):,} dead letters, for example {printable(first)}: {letters[first]}")
+        example = f"{printable(first)}: {letters[first]}"
+        lines.append(f"the sources now have {len(letters):,} dead letters, for example {example}")
     return lines
 
 
@@ -101,9 +103,11 @@ def _changed_columns(old: Row, new: Row) -> str:
     changes = []
     if any(old[name] != new[name] for name in ("num_bytes", "crc32c")):
         sums = [f"{row['num_bytes']} bytes with CRC-32C {row['crc32c']:08x}" for row in (new, old)]
-        content = "the image" if old["format"] else "the example"  # The example has no image, or its image was not checked.
+        # Without a format, the example has no image, or its image was not checked.
+        content = "the image" if old["format"] else "the example"
         content = f"{content} after re-encoding" if old["reencoded"] or new["reencoded"] else content
         changes.append(f"{content} has {sums[0]}, formerly {sums[1]}")
     names = [name for name in old if name not in _LOCATION_FIELDS and not (changes and name in _IMAGE_FIELDS)]
-    changes += [f"{name} is {new.get(name)!r:.80}, formerly {old[name]!r:.80}" for name in names if old[name] != new.get(name)]
+    differing = [name for name in names if old[name] != new.get(name)]
+    changes += [f"{name} is {new.get(name)!r:.80}, formerly {old[name]!r:.80}" for name in differing]
     return ", ".join(changes)

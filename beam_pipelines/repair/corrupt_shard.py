@@ -58,8 +58,9 @@ def record_rows(path: str) -> Iterator[dict[str, Any]]:
                 continue
             with contextlib.suppress(BadExampleError):
                 example = SerializedExample(record.data)
+                digests = {name: _digest(record.data, of.lists) for name, of in example.features.items()}
                 for key in example.values("key"):
-                    yield {name: _digest(record.data, of.lists) for name, of in example.features.items()} | {"key": key.decode()}
+                    yield {**digests, "key": key.decode()}
 
 
 def _digest(data: bytes, ranges: list[tuple[int, int]]) -> int:

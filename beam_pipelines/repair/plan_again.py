@@ -66,7 +66,8 @@ def write_again(root: beam.Pipeline, job: RepairJob, schema: Sequence[Feature], 
         runs = hashed.runs | "TakeRuns" >> beam.Map(lambda hashed: hashed.run)
         dead_letters = (dead_letters, hashed.dead_letters) | "JoinDeadLetters" >> beam.Flatten()
     groups = NearDuplicateGroups.read(job.directory) if job.duplicates == "group" else None
-    planned = root | "AfterListing" >> beam.Impulse() | "PlanShards" >> beam.FlatMap(plan_shards, AsIter(runs), shards, job, groups)
+    plan = beam.FlatMap(plan_shards, AsIter(runs), shards, job, groups)
+    planned = root | "AfterListing" >> beam.Impulse() | "PlanShards" >> plan
     planned | "WriteShards" >> WriteShards(job, listing)
     root | "AfterAll" >> beam.Impulse() | "WritePlan" >> beam.Map(finish_plan, listing, AsIter(dead_letters), job)
 
@@ -84,14 +85,15 @@ def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
     """
     now, then = ({(feature.name, feature.kind) for feature in features} for features in (listing.schema, schema))
     if now != then:
-        added, missing = (", ".join(f"{name} ({kind})" for name, kind in sorted(some)) or "none" for some in (now - then, then - now))
+        both = now - then, then - now
+        added, missing = (", ".join(f"{name} ({kind})" for name, kind in sorted(some)) or "none" for some in both)
         raise UserError(
             f"the features of {printable(listing.root)} have changed: it now has {added}, but the dataset has {missing}. "
             "Restore the inputs, or prepare a new dataset."
         )
     names = {feature.name: feature.label_names for feature in listing.schema if feature.kind == "class_label"}
-    schema = tuple(dataclasses.replace(feature, label_names=names.get(feature.name, feature.label_names)) for feature in schema)
-    return dataclasses.replace(listing, schema=schema)
+    with_names = (dataclasses.replace(item, label_names=names.get(item.name, item.label_names)) for item in schema)
+    return dataclasses.replace(listing, schema=tuple(with_names))
 
 
 def keep_wanted(run: Run, job: RepairJob) -> Iterator[Run]:
@@ -106,7 +108,11 @@ def keep_wanted(run: Run, job: RepairJob) -> Iterator[Run]:
 
 
 def plan_shards(
-    unused: bytes, runs: Iterable[Run], shards: Sequence[CorruptShard], job: RepairJob, groups: "NearDuplicateGroups | None"
+    unused: bytes,
+    runs: Iterable[Run],
+    shards: Sequence[CorruptShard],
+    job: RepairJob,
+    groups: "NearDuplicateGroups | None",
 ) -> Iterator[tuple[str, PlannedShard]]:
     """Writes the plan of each shard: the references to those of its inputs that are still listed, in record order."""
     runs = list(runs)
@@ -129,7 +135,8 @@ def _read(runs: Sequence[Run], orders: np.ndarray, job: RepairJob) -> References
     bounds = np.array([first, last + np.uint64(1)] if last < _LAST else [first], np.uint64)
     with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
         chunks = [spool_range for run in runs for block, spool_range in run.cut(bounds) if block == 0]
-        return References.concatenate([_between(read_references(spool_range, spool), first, last) for spool_range in chunks])
+        parts = [read_references(spool_range, spool) for spool_range in chunks]
+    return References.concatenate([_between(part, first, last) for part in parts])
 
 
 def _between(references: References, first: np.uint64, last: np.uint64) -> References:
@@ -173,5 +180,6 @@ class NearDuplicateGroups:
 
     def regroup(self, references: References) -> References:
         """Returns references with the groups of the original run."""
-        groups = [self.of_keys.get(key) or self.of_groups.get(group, group) for key, group in zip(references.keys, references.groups)]
+        pairs = zip(references.keys, references.groups)
+        groups = [self.of_keys.get(key) or self.of_groups.get(group, group) for key, group in pairs]
         return dataclasses.replace(references, groups=BinaryColumn.of(groups))

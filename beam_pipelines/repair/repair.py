@@ -41,8 +41,8 @@ _MANY_BYTES = 256 << 20
 _NUM_CHANGES_SHOWN = 5
 
 _LOST = (
-    "its catalog is corrupt or missing, and its records do not have the keys of the examples. Prepare the dataset again: the same command "
-    "writes the same bytes."
+    "its catalog is corrupt or missing, and its records do not have the keys of the examples. Prepare the dataset "
+    "again: the same command writes the same bytes."
 )
 
 
@@ -62,11 +62,13 @@ def run_repair(config: RepairConfig, options: PipelineOptions) -> Iterator[str]:
     manifest = read_dataset(config.directory, "repair")
     shards = choose_shards(config, manifest)
     corrupt = []
-    with interrupts.temporary_folder() as scratch, ProgressDisplay(scratch, lambda counts: [Stage("checked", counts.analyzed, len(shards))]):
+    stages = lambda counts: [Stage("checked", counts.analyzed, len(shards))]
+    with interrupts.temporary_folder() as scratch, ProgressDisplay(scratch, stages):
         for shard in find_corrupt(config.directory, shards, not manifest.is_verbatim, scratch):
             corrupt.append(shard)
             yield from (f"{printable(name)} {how}" for name, how in shard.corruption.items())
-    num_files, num_corrupt = sum(len(info.files()) for _, info in shards), sum(len(shard.corruption) for shard in corrupt)
+    num_files = sum(len(info.files()) for _, info in shards)
+    num_corrupt = sum(len(shard.corruption) for shard in corrupt)
     if not corrupt:
         yield f"all files match the manifest (files: {num_files:,}, shards: {len(shards):,})"
     elif config.is_dry:
@@ -178,7 +180,8 @@ def replace_shards(job: RepairJob, manifest: Manifest, shards: Sequence[CorruptS
     with _open(job.directory) as dataset:
         if read_dataset(job.directory, "repair") != manifest:  # Files are moved to the open directory `dataset`.
             raise RunError(
-                f"{printable(job.directory)} was replaced by another dataset during the repair. Nothing was changed. Run the command again."
+                f"{printable(job.directory)} was replaced by another dataset during the repair. Nothing was changed. Run "
+                "the command again."
             )
         changes = {}
         for shard in shards:
@@ -214,8 +217,8 @@ def _describe_repair(corrupt: Sequence[CorruptShard]) -> str:
     if not lost:
         return "Run the command without --dry_run to rebuild them."
     return (
-        f"{lost:,} of {len(corrupt):,} corrupt shards cannot be rebuilt, because the catalog is corrupt or missing, and the records do not "
-        "have the keys of the examples. Prepare the dataset again."
+        f"{lost:,} of {len(corrupt):,} corrupt shards cannot be rebuilt, because the catalog is corrupt or missing, and "
+        "the records do not have the keys of the examples. Prepare the dataset again."
     )
 
 

@@ -119,7 +119,11 @@ class Run:
 
 
 def run_pipeline(
-    pipeline: beam.Pipeline, engine: Engine, progress_directory: str, stages: Stages | None = None, paths: Sequence[str] = ()
+    pipeline: beam.Pipeline,
+    engine: Engine,
+    progress_directory: str,
+    stages: Stages | None = None,
+    paths: Sequence[str] = (),
 ) -> None:
     """Runs a pipeline until it ends, and shows its progress unless the progress directory is an empty string."""
     with ProgressDisplay(progress_directory, stages) if progress_directory else contextlib.nullcontext():
