@@ -99,6 +99,6 @@ def test_mlcroissant_reads_examples_from_catalog(dataset: pathlib.Path) -> None:
 
 
 def test_croissant_has_no_record_set_without_catalog() -> None:
-    shard = ShardInfo("Split-train/data_tfrecord-00000-of-00001", 1, 1, 0, "index/…", 0, 0)
+    shard = ShardInfo("made-train.tfrecord-00000-of-00001", 1, 1, 0, "index/…", 0, 0)
     fields = describe_dataset(Manifest("made", 0, (Feature("x", "float"),), {"train": (shard,)}, 1, 0))
-    assert "recordSet" not in fields and [field["includes"] for field in fields["distribution"]] == ["Split-*/data_tfrecord-*"]
+    assert "recordSet" not in fields and [field["includes"] for field in fields["distribution"]] == ["made-*.tfrecord-*"]

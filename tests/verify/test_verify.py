@@ -39,7 +39,6 @@ from made_shards import write_shard
 from object_stores import connected_to, fault_proxy, shared_server, upload_files
 from tf_input.dataset_format import (
     CROISSANT,
-from tf_input.serialized_example import SerializedExample
     DEAD_LETTER_THUMBNAILS,
     DEAD_LETTERS,
     LEAKS,
@@ -52,6 +51,7 @@ from tf_input.serialized_example import SerializedExample
     Manifest,
     to_json,
 )
+from tf_input.serialized_example import SerializedExample
 
 
 @pytest.fixture(scope="module")
