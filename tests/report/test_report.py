@@ -25,7 +25,6 @@ from made_images import encode, jpeg, noise, png, write_class_folders, write_fil
 from signed import update_checksums
 from tf_input.dataset_format import (
     DEAD_LETTER_THUMBNAILS,
-from tf_input.serialized_example import BadExampleError
     DEAD_LETTERS,
     LEAKS,
     MANIFEST,
@@ -37,6 +36,7 @@ from tf_input.serialized_example import BadExampleError
     encode_index,
     read_manifest,
 )
+from tf_input.serialized_example import BadExampleError
 
 HOSTILE = [
     *("<script>alert(1)</script>", '"><img src=http://x.invalid/ onerror=alert(1)>', "a&amp;b", "{{ 7*7 }}{% x"),
