@@ -4,11 +4,14 @@ The command `python tests/engines.py` downloads Flink and builds Prism in advanc
 """
 
 import contextlib
+import gzip
 import hashlib
 import importlib.metadata
 import importlib.util
+import io
 import os
 import pathlib
+import random
 import re
 import shutil
 import subprocess
@@ -24,6 +27,7 @@ from PIL import Image
 
 import forked_python
 from beam_pipelines.__main__ import main
+from beam_pipelines.tfrecord.record_writer import RecordWriter
 from forked_python import ForkedPython
 from paused_stages import GATES
 from made_images import encode, noise, write_class_folders, write_files
@@ -50,6 +54,19 @@ def write_source(folder: pathlib.Path, num_images: int) -> pathlib.Path:
     spooled = {f"ant/rotated{seed}.jpg": encode(noise(seed, 60, 80), "JPEG", exif=rotated) for seed in range(20)}
     spooled |= {f"bee/flat{seed}.bmp": encode(noise(seed, 40, 40), "BMP") for seed in range(20)}
     return write_files(folder, {**spooled, "cow/cut.jpg": encode(noise(), "JPEG")[:200], "cow/page.jpg": b"<!DOCTYPE html>"})
+
+
+RECORDS = ("--source=tfrecord", "--records=verbatim", "--splits=train=0.7,test=0.3")
+
+
+def write_record_files(folder: pathlib.Path) -> pathlib.Path:
+    """Writes a TFRecord file and a compressed TFRecord file with 500 records of random bytes each, for `RECORDS`."""
+    randomness, written = random.Random(0), io.BytesIO()
+    writer = RecordWriter(written)
+    for _ in range(500):
+        writer.write(randomness.randbytes(randomness.choice((0, 10, 500))))
+    writer.flush()
+    return write_files(folder, {"a.tfrecord": written.getvalue(), "b.tfrecord.gz": gzip.compress(written.getvalue())})
 
 
 # Python path that includes `paused_stages`.

@@ -164,6 +164,16 @@ def test_flink_writes_the_same_bytes_and_exports_counters_to_prometheus(cluster,
     assert f"recordmill_job_running{{{labels}}} 0" in lines
 
 
+@pytest.mark.slow(12)
+@needs_flink
+def test_flink_writes_the_same_bytes_of_records_of_any_kind(cluster, job_endpoint, tmp_path):
+    source = engines.write_record_files(tmp_path / "in")
+    prepare_here(source, tmp_path / "local", *engines.RECORDS)
+    cluster.wait_for_task_managers(2)
+    finish(start_prepare(source, tmp_path / "out", *cluster.options, job_endpoint, *engines.RECORDS))
+    assert digest(tmp_path / "out") == digest(tmp_path / "local")
+
+
 def counters(cluster: Cluster, job: dict[str, Any]) -> dict[str, int]:
     """Returns the counters of a job, which are read from Beam's metrics."""
     return engines.flink_exporter().read_counters(cluster.ask(f"jobs/{job['jid']}/accumulators"))

@@ -49,11 +49,15 @@ def test_prism_writes_the_same_bytes_as_local_runner(source, expected, options, 
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_prism_writes_the_same_bytes_with_several_images_per_example(options, tmp_path):
-    case = CASES["table csv, pairs"]
-    table = tmp_path / "in" / case.write(tmp_path / "in")
-    prepare_here(table, tmp_path / "local", *case.options)
-    finish(start_prepare(table, tmp_path / "out", *case.options, *options))
+@pytest.mark.parametrize("case", ["several images per example", "records of any kind"])
+def test_prism_writes_the_same_bytes_of_other_sources(options, tmp_path, case):
+    pairs = CASES["table csv, pairs"]
+    if case == "records of any kind":
+        source, own = engines.write_record_files(tmp_path / "in"), engines.RECORDS
+    else:
+        source, own = tmp_path / "in" / pairs.write(tmp_path / "in"), pairs.options
+    prepare_here(source, tmp_path / "local", *own)
+    finish(start_prepare(source, tmp_path / "out", *own, *options))
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
 
 
