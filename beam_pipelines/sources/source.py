@@ -132,8 +132,3 @@ def class_name_reader(feature: Feature) -> Callable[[InputRecord], Sequence[str]
     if feature.shape:
         return lambda record: record.values[name]
     return (lambda record: (record.label,)) if name == LABEL else (lambda record: (record.values[name],))
-
-
-def class_name_readers(source: Source) -> dict[str, Callable[[InputRecord], Sequence[str]]]:
-    """Returns a mapping from each class feature of a source to the function that reads its class names."""
-    return {feature.name: class_name_reader(feature) for feature in source.features if feature.is_categorical}

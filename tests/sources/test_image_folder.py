@@ -40,7 +40,7 @@ class Listing:
     def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
         self.source = ImageFolder(PrepareJob(input=os.fspath(root), output="out", name="flowers", **options))
         actual, facts = list_parts(self.source, self.source.parts())
-        facts.problems.reject_unexpected_files(self.source.root)
+        facts.problems.unexpected_files.reject(self.source.root)
         self.images = sorted(image for image in actual if isinstance(image, InputRecord))
         self.dead_letters = {letter.path: letter for letter in actual if isinstance(letter, DeadLetter)}
         self.reasons = {path.rstrip("/"): letter.reason for path, letter in self.dead_letters.items()}
@@ -514,7 +514,7 @@ def list_in_order(order: Callable[[list[str]], Any], root: pathlib.Path, options
     parts = source.parts()
     order(parts)
     inputs, actual = list_parts(source, parts)
-    actual.problems.reject_unexpected_files(source.root)
+    actual.problems.unexpected_files.reject(source.root)
     return sorted(map(repr, inputs)), actual
 
 

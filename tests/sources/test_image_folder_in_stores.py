@@ -40,7 +40,7 @@ def list_folder(root: str, options: dict) -> object:
     try:
         chosen = source.choose_class_folders()
         inputs, part = list_parts(source, source.parts())
-        part.problems.reject_unexpected_files(source.root)
+        part.problems.unexpected_files.reject(source.root)
     except UserError as error:
         return str(error).replace(source.root, "in")
     actual = sorted((item._replace(num_bytes=0) if isinstance(item, InputRecord) else item for item in inputs), key=str)

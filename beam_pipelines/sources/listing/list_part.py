@@ -7,7 +7,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
 from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
-from beam_pipelines.sources.source import Source, class_name_readers, other_images
+from beam_pipelines.sources.source import Source, class_name_reader, other_images
 from tf_input.dataset_format import MAX_CATALOG_TEXT_BYTES
 
 # Endings of the names of files that may contain arrays.
@@ -20,7 +20,7 @@ BATCH_IMAGES = 4096
 def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[InputRecord] | DeadLetter]:
     """Lists one part of a source, yields its inputs in batches of `BATCH_IMAGES`, and records facts in `facts`."""
     source.num_ignored, source.noted = 0, {}
-    facts.schema.labels |= {feature: set() for feature in class_name_readers(source)}
+    facts.schema.labels |= {feature.name: set() for feature in source.features if feature.is_categorical}
     inputs = source.name_labels.add(source.list(part)) if source.name_labels else source.list(part)
     while listed := list(itertools.islice(inputs, BATCH_IMAGES)):
         rejected = [item for item in listed if isinstance(item, DeadLetter)]
@@ -53,13 +53,13 @@ def _add_facts(facts: ListedFacts, batch: list[InputRecord], source: Source) -> 
     facts.splits.add(columns.split)
     schema.add_raws(set(columns.raw))
     schema.add_arrays([path for path, raw in zip(columns.path, columns.raw) if raw is None and path.endswith(_ARRAY_ENDS)])
-    for feature, read in class_name_readers(source).items():
-        labels = list(map(read, batch))
-        schema.labels[feature].update(*labels)
-        if any(len(names) > 1 for names in labels):
-            schema.several_labels.add(feature)
     for feature in source.features:
         name = feature.name
+        if feature.is_categorical:
+            labels = list(map(class_name_reader(feature), batch))
+            schema.labels[name].update(*labels)
+            if any(len(names) > 1 for names in labels):
+                schema.several_labels.add(name)
         # Positions that belong to objects are left out, because their unit is checked with the boxes of the objects.
         if feature.kind in KINDS and not feature.is_of_objects:
             positions = KINDS[feature.kind].listed_facts([image.values[name] for image in batch])

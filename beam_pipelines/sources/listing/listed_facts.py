@@ -165,11 +165,6 @@ class Problems(Mergeable):
         for reason, missing in self.missing_values.items():
             missing.add([letter for letter in rejected if letter.reason == reason])
 
-    def reject_unexpected_files(self, root: str) -> None:
-        """Raises `UserError` if there are unexpected files. Call this method after all parts have been merged."""
-        if self.unexpected_files:
-            self.unexpected_files.reject(root)
-
 
 class Versions(dict[str, str]):
     """The path of each opened file -> its version."""

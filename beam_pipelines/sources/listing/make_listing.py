@@ -28,7 +28,8 @@ _MISSING_VALUES = {
 def make_listing(config: PrepareJob, source: Source, facts: ListedFacts) -> Listing:
     """Creates the `Listing` of a run from the facts about all parts of the source. Raises `UserError` if the inputs do
     not form a valid dataset."""
-    facts.problems.reject_unexpected_files(source.root)
+    if facts.problems.unexpected_files:
+        facts.problems.unexpected_files.reject(source.root)
     if config.source.kind.has_class_folders and config.source.class_folder_depth is None:
         _check_class_folders(config, source.root, facts.problems.unexpected_files)
     for reason in (NO_SPLIT, NO_GROUP):
