@@ -557,7 +557,7 @@ def test_long_lists_are_divided_into_parts(tmp_path, monkeypatch):
     lines = [f"./images/{index}.jpg\n\n" for index in range(10)] + ["../1.jpg\n"]
     write_files(tmp_path, {"train.txt": "".join(lines).encode()} | yaml("train: train.txt"))
     listed = list_yolo(tmp_path)
-    assert len(in_folder.parts) == 3 and len(listed.parts) == 6
+    assert len(in_folder.parts) == 3 and len(listed.parts) == 4
     assert set(listed.images) == set(in_folder.images)
     assert listed.reasons == {"train.txt:21": "outside"}
 

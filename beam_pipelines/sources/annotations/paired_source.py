@@ -19,7 +19,7 @@ from beam_pipelines.sources.annotations.annotation_source import Annotation, Ann
 from beam_pipelines.sources.annotations.paired_files import Matched, Pair, PairedFolders
 from beam_pipelines.sources.annotations.paired_files import find_groups, find_images, is_split_folder, match_files, stem
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
-from beam_pipelines.sources.files.file_listing import FileListing
+from beam_pipelines.sources.files.file_listing import FileListing, matches
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS
 from beam_pipelines.sources.files.roots import OutsideError
@@ -105,16 +105,22 @@ class PairedSource(AnnotationSource):
             has_files = bool(matched.annotations or matched.images or matched.dead_letters)
             if has_files or matched.num_ignored:
                 tasks.append({"group": group, "has_files": has_files, "num_ignored": matched.num_ignored})
-        more = list(self._more_tasks())
+        more = list(self._more_pairs())
+        pairs = [pair for pair in more if isinstance(pair, Pair) and not matches(pair.image, self._config.ignore)]
+        rejected = [letter for letter in more if isinstance(letter, DeadLetter)]
+        tasks += ({"pairs": batch} for batch in batches(pairs))
+        tasks += ({"rejected": batch} for batch in batches(rejected))
+        if num_ignored := len(more) - len(pairs) - len(rejected):
+            tasks.append({"num_ignored": num_ignored})
         if not num_annotations and not more and self.features:
             raise UserError(
                 f"--input={self.root}: contains no {self.file_kind}. Put the annotations beside the images, or in {self.folders[0]}/. "
                 "To read only the images, pass --label=none. For class folders, use --source=image_folder."
             )
-        return [*tasks, *more, *({"left_out": folder} for folder in left_out)]
+        return [*tasks, *({"left_out": folder} for folder in left_out)]
 
-    def _more_tasks(self) -> Iterable[dict[str, Any]]:
-        """Returns further listing tasks of the format."""
+    def _more_pairs(self) -> Iterable[Pair | DeadLetter]:
+        """Yields further pairs that files of the format name, and dead letters for invalid entries in these files."""
         return ()
 
     def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
@@ -126,6 +132,7 @@ class PairedSource(AnnotationSource):
         return spool_images(self._list_task(json.loads(part)), self._spool_directory)
 
     def _list_task(self, task: Mapping[str, Any]) -> Iterator[InputRecord | DeadLetter | Embedded]:
+        yield from (DeadLetter(*row) for row in task.get("rejected", ()))
         yield from self._list_pairs([Pair(*row) for row in task.get("pairs", ())])
         files = FileListing(self._root, self._config.ignore, self._with_sizes)
         if "left_out" in task:

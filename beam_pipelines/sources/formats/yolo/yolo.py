@@ -1,11 +1,11 @@
 """Source `yolo`: boxes, keypoints and, optionally, masks from YOLO's label files, with one text file per image.
 
 Images are in folders, or their paths are in list files. The name of an image determines the name of its label file.
-Images without a label file have no objects. List files are not read into memory as a whole.
+Images without a label file have no objects.
 """
 
 import json
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import OBJECT_LABEL
@@ -18,15 +18,14 @@ from beam_pipelines.sources.annotations.image_places import is_folder
 from beam_pipelines.sources.annotations.paired_files import Pair, PairedFolders, find_group
 from beam_pipelines.sources.annotations.paired_source import PairedSource
 from beam_pipelines.sources.annotations.shapes import Shape
-from beam_pipelines.sources.files.embedded_images import Embedded
-from beam_pipelines.sources.files.file_listing import FileListing, join, matches
+from beam_pipelines.sources.files.file_listing import FileListing, join
 from beam_pipelines.sources.files.label_files import YOLO_LABELS, recognise
 from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS
 from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.formats.yolo.dataset_file import DATASET_ENDS, read_names_file
 from beam_pipelines.sources.formats.yolo.find_dataset import NAMES_FILES, find_dataset, find_names_file, is_dataset_head
 from beam_pipelines.sources.formats.yolo.label_lines import LineFormat, read_line
-from beam_pipelines.sources.formats.yolo.list_files import ListChunk, divide_list, label_folder, read_chunk
+from beam_pipelines.sources.formats.yolo.list_files import label_folder, read_list
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.storage.files import is_remote
 
@@ -93,12 +92,8 @@ class Yolo(PairedSource):
         return {OBJECT_LABEL: tuple(self._form.names)} if self._has_objects and self._form.names else {}
 
     def parts(self) -> list[str]:
-        """Returns listing tasks as JSON strings. A task contains images with their label files, or a chunk of a list
-        file.
-
-        Raises:
-            UserError: There are no label files, or a folder or list file does not exist.
-        """
+        """Returns listing tasks as JSON strings, with the file of the class names. Raises `UserError` if there are no label
+        files, or a folder or list file does not exist."""
         tasks = self._tasks()
         names_file = find_names_file(self._dataset, self._searched) if self._has_objects else ""
         self._class_names(names_file)
@@ -130,10 +125,10 @@ class Yolo(PairedSource):
             return (find_group(files, self, path) or PairedFolders(path, path))._replace(split=split)
         return PairedFolders(files.take_folder(labels) if is_folder(join(self.root, labels)) else path, path, split)
 
-    def _more_tasks(self) -> Iterator[dict[str, Any]]:
+    def _more_pairs(self) -> Iterator[Pair | DeadLetter]:
         for path, split in self._lists:
-            for chunk in divide_list(self._root, path, self._dataset.folder):
-                yield {"chunk": chunk, "split": None if self._config.split_folders is False else split}
+            split = None if self._config.split_folders is False else split
+            yield from read_list(self._root, path, self._dataset.folder, split)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one listing task from `parts`."""
@@ -143,18 +138,6 @@ class Yolo(PairedSource):
         self._form = LineFormat(self._class_names(names_file), points, source.has_masks, source.bad_boxes == "clip")
         self._has_names = bool(names_file or self._dataset.file.names or self._label_names)
         return super().list(part)
-
-    def _list_task(self, task: Mapping[str, Any]) -> Iterator[InputRecord | DeadLetter | Embedded]:
-        pairs: list[Pair] = []
-        for listed in read_chunk(self._root, ListChunk(*task["chunk"]), task["split"]) if "chunk" in task else ():
-            if isinstance(listed, DeadLetter):
-                yield listed
-            elif matches(listed.image, self._config.ignore):
-                self.num_ignored += 1
-            else:
-                pairs.append(listed)
-        yield from self._list_pairs(pairs)
-        yield from super()._list_task(task)
 
     def _read(self, path: str) -> bytes | None | InvalidInput:
         """Returns the content of a label file, or None if it does not exist."""
