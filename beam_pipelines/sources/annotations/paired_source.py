@@ -15,13 +15,11 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.parallel.read_ahead import read_ahead
-from beam_pipelines.sources.annotations.annotation_source import Annotation, AnnotationSource
-from beam_pipelines.sources.annotations.paired_files import Matched, Pair, PairedFolders
-from beam_pipelines.sources.annotations.paired_files import find_groups, find_images, is_split_folder, match_files, stem
+from beam_pipelines.sources.annotations.annotation_source import Annotation
+from beam_pipelines.sources.annotations.paired_files import Matched, Pair, PairedFiles, PairedFolders, is_split_folder
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.file_listing import FileListing, matches
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.files.sizes import find_sizes
 from beam_pipelines.sources.input_names import InputNames, Recognition
@@ -32,29 +30,17 @@ from tf_input.dataset_format import IMAGE
 PART_FILES = 500
 
 
-class PairedSource(AnnotationSource):
+class PairedSource(PairedFiles):
     """Lists the images below the root folder together with their annotation files.
 
     Attributes:
         file_kind: The name of the kind of annotation file in messages, such as `XML file`.
-        image_folders: The usual names of folders of images, in lower case.
-        other_files: The names of files, in lower case, that have the extension of annotation files but are none.
-        lists: The folder in `ImageSets` that contains split lists; empty if the lists are directly in `ImageSets`. None if
-            the format has no split lists.
-        may_lack_extension: Whether annotation files in an annotation folder may have no extension.
-        is_optional: Whether images may have no annotation file, and images of the same name share an annotation file. If
-            so, the dead letter of an invalid annotation names the image instead of the annotation file.
         max_bytes: The maximum size of an annotation file, in bytes.
         image_name_field: The field of an annotation with the name of the image file. Empty if there is no such field.
         may_embed: Whether an annotation file may contain the image itself.
     """
 
     file_kind: ClassVar[str]
-    image_folders: ClassVar[tuple[str, ...]] = IMAGE_FOLDERS
-    other_files: ClassVar[frozenset[str]] = frozenset()
-    lists: ClassVar[str | None] = None
-    may_lack_extension: ClassVar[bool] = False
-    is_optional: ClassVar[bool] = False
     max_bytes: ClassVar[int] = 4 << 20  # enough for tens of thousands of objects
     image_name_field: ClassVar[str] = ""
     may_embed: ClassVar[bool] = False
@@ -89,12 +75,12 @@ class PairedSource(AnnotationSource):
         files = FileListing(self._root, self._config.ignore, self._with_sizes)
         groups, left_out = self._find_groups(files)
         if not self.features or self.is_optional:  # Annotations may be missing.
-            groups += [find_images(files, self, folder) for folder in left_out if is_split_folder(folder)]
+            groups += [self._find_images(files, folder) for folder in left_out if is_split_folder(folder)]
             left_out = [folder for folder in left_out if not is_split_folder(folder)]
         tasks: list[dict[str, Any]] = []
         num_annotations = 0
         for group in groups:
-            matched = match_files(self._root, files, self, group)
+            matched = self._match_files(files, group)
             num_annotations += sum(bool(pair.annotation) for pair in matched.pairs) + len(matched.annotations)
             # Annotations without a paired image may name another image, so that they need a list of the other images. If
             # there are no other images, the annotations can be divided among several tasks.
@@ -123,10 +109,6 @@ class PairedSource(AnnotationSource):
         """Yields further pairs that files of the format name, and dead letters for invalid entries in these files."""
         return ()
 
-    def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
-        """Returns the groups of annotation and image folders, and the image folders without annotations."""
-        return find_groups(self._root, files, self, self._config.split_folders)
-
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one listing task from `parts`."""
         return spool_images(self._list_task(json.loads(part)), self._spool_directory)
@@ -139,7 +121,7 @@ class PairedSource(AnnotationSource):
             self.num_ignored += sum(1 for _ in files.walk(task["left_out"])) + files.num_ignored
         self.num_ignored += task.get("num_ignored", 0)
         if task.get("has_files"):
-            matched = match_files(self._root, files, self, PairedFolders(*task["group"]))
+            matched = self._match_files(files, PairedFolders(*task["group"]))
             yield from matched.dead_letters
             yield from self._list_rest(matched)
 
@@ -182,7 +164,7 @@ class PairedSource(AnnotationSource):
         images = {path: (num_bytes, split) for path, num_bytes, split in matched.images}
         by_stem: dict[str, list[str]] = {}
         for path in images:
-            by_stem.setdefault(stem(path, self.extensions), []).append(path)
+            by_stem.setdefault(self._stem(path), []).append(path)
         annotated = set()
         for (path, split), data in zip(matched.annotations, self._read_all([path for path, _ in matched.annotations])):
             try:
@@ -213,9 +195,9 @@ class PairedSource(AnnotationSource):
         stated = [name for folder in self._stated_folders(path, folders) if (name := self._stated(annotation, folder))]
         own = [posixpath.join(folder, posixpath.basename(inner)) for folder in folders]
         for name in stated:
-            if name in by_stem.get(stem(name, self.extensions), ()):
+            if name in by_stem.get(self._stem(name), ()):
                 return name
-        for candidates in filter(None, (by_stem.get(stem(name, self.extensions)) for name in (*stated, *own))):
+        for candidates in filter(None, (by_stem.get(self._stem(name)) for name in (*stated, *own))):
             if len(candidates) == 1:
                 return candidates[0]
             names = ", ".join(map(printable, candidates[:3]))
@@ -244,8 +226,8 @@ class PairedSource(AnnotationSource):
         image with which it is paired."""
         folders = self._stated_folders(pair.annotation, [posixpath.dirname(pair.image)])
         stated = [name for folder in folders if (name := self._stated(annotation, folder))]
-        own = posixpath.basename(stem(pair.image, self.extensions))
-        return [] if any(posixpath.basename(stem(name, self.extensions)) == own for name in stated) else stated
+        own = posixpath.basename(self._stem(pair.image))
+        return [] if any(posixpath.basename(self._stem(name)) == own for name in stated) else stated
 
     def _stated(self, annotation: Annotation, folder: str) -> str | None:
         """Returns the image path in an annotation, relative to the root. None if the annotation names no image."""

@@ -7,7 +7,7 @@ dimensions, location and rotation of the object in space. A 16th column can cont
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.sources.annotations.annotation_source import Annotation
-from beam_pipelines.sources.annotations.image_sets import FOLDER, find_image_sets
+from beam_pipelines.sources.annotations.image_sets import FOLDER
 from beam_pipelines.sources.annotations.paired_files import PairedFolders
 from beam_pipelines.sources.annotations.paired_source import PairedSource
 from beam_pipelines.sources.annotations.shapes import Shape, read_coordinate, rectangle
@@ -38,7 +38,7 @@ class Kitti(PairedSource):
     def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
         """Returns the groups of folders. `ImageSets` beside the folder `training` assigns its images to splits."""
         groups, left_out = super()._find_groups(files)
-        if self._config.split_folders is not False and find_image_sets(files, "", self.lists):
+        if self._find_lists("", files.top_level()[0]) is not None:
             return [group._replace(lists="") for group in groups], [folder for folder in left_out if folder != FOLDER]
         return groups, left_out
 

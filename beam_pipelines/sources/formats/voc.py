@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, ParseError
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.annotations.annotation_source import Annotation
-from beam_pipelines.sources.annotations.paired_files import PairedFolders, split_group
+from beam_pipelines.sources.annotations.paired_files import PairedFolders
 from beam_pipelines.sources.annotations.paired_source import PairedSource
 from beam_pipelines.sources.annotations.shapes import Outline, Shape, read_coordinate, read_flag, read_image_size
 from beam_pipelines.sources.files.file_listing import FileListing
@@ -66,7 +66,7 @@ class Voc(PairedSource):
             return super()._find_groups(files)
         below = [_real(path)[len(self.root.rstrip("/")) + 1 :] for path in (self._config.input, self._config.source.image_root)]
         group = PairedFolders(*(files.take_folder(folder) if folder else "" for folder in below))
-        return split_group(self._root, files, self, group, self._config.split_folders)
+        return self._split_group(files, group)
 
     def parse(self, data: bytes) -> Annotation:
         """Parses an XML file. Raises `InvalidInput` if it is not an annotation, an object is incomplete, or a field that

@@ -15,7 +15,7 @@ from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.annotations.annotation_source import Annotation
 from beam_pipelines.sources.annotations.image_places import is_folder
-from beam_pipelines.sources.annotations.paired_files import Pair, PairedFolders, find_group
+from beam_pipelines.sources.annotations.paired_files import Pair, PairedFolders
 from beam_pipelines.sources.annotations.paired_source import PairedSource
 from beam_pipelines.sources.annotations.shapes import Shape
 from beam_pipelines.sources.files.file_listing import FileListing, join
@@ -101,7 +101,7 @@ class Yolo(PairedSource):
 
     def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
         images = self._dataset.images
-        if not images and find_group(files, self, "") is None:
+        if not images and self._find_group(files, "") is None:
             names = files.top_level()[1]
             images = {name: split for name, split in _LISTS.items() if name in names and self._is_list(name)}
         self._lists = [(path, split) for path, split in images.items() if path.lower().endswith(self.extensions)]
@@ -122,7 +122,7 @@ class Yolo(PairedSource):
         files.take_folder(path)
         labels = label_folder(f"/{path}/").strip("/")
         if labels == path:
-            return (find_group(files, self, path) or PairedFolders(path, path))._replace(split=split)
+            return (self._find_group(files, path) or PairedFolders(path, path))._replace(split=split)
         return PairedFolders(files.take_folder(labels) if is_folder(join(self.root, labels)) else path, path, split)
 
     def _more_pairs(self) -> Iterator[Pair | DeadLetter]:
