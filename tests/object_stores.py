@@ -1,22 +1,39 @@
 """Runs object store servers on localhost for tests and benchmarks, and a proxy that injects faults."""
 
 import atexit
+import base64
+import collections
 import contextlib
+import email.utils
 import functools
 import hashlib
+import hmac
 import http.client
 import http.server
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import urllib.parse
 import uuid
+from types import MappingProxyType
 from typing import Callable, Iterator, Mapping, NamedTuple
 from unittest import mock
+
+AZURE_ACCOUNT = "devstoreaccount1"  # The account of Azurite, with its public key.
+AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+# The servers that are not Python packages, and the commands that install them.
+PROGRAMS = {
+    "gs": ("fake-gcs-server", "go install github.com/fsouza/fake-gcs-server@latest"),
+    "az": ("azurite-blob", "npm install --global azurite"),
+}
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -24,7 +41,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 class StoreServer(NamedTuple):
     """A server of an object store.
     Attributes:
-        scheme: gs or s3.
+        scheme: gs, s3 or az.
         url: URL of the server.
         flags: Beam options that select the server.
         environment: Environment variables that a client also needs; the caller sets them.
@@ -38,13 +55,29 @@ class StoreServer(NamedTuple):
     process_id: int
 
     def make_bucket(self) -> str:
-        """Creates an empty bucket and returns the URL of the bucket, such as `gs://…` or `s3://…`."""
+        """Creates an empty bucket and returns the URL of the bucket, such as `gs://…`."""
         name = f"made-{uuid.uuid4().hex[:12]}"
         if self.scheme == "s3":
             request(self.url, "PUT", f"/{name}")
+        elif self.scheme == "az":
+            path = f"/{AZURE_ACCOUNT}/{name}"
+            request(self.url, "PUT", f"{path}?restype=container", headers=_signed_headers("PUT", path, "\nrestype:container"))
         else:
             request(self.url, "POST", "/storage/v1/b?project=made", json.dumps({"name": name}).encode())
         return f"{self.scheme}://{name}"
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes an object with any name, including names that obstore does not support."""
+        bucket, _, key = path.partition("://")[2].partition("/")
+        name = urllib.parse.quote(key)
+        if self.scheme == "s3":
+            request(self.url, "PUT", f"/{bucket}/{name}", data)
+        elif self.scheme == "az":
+            kind = {"x-ms-blob-type": "BlockBlob"} | ({"Content-Length": str(len(data))} if data else {})
+            path = f"/{AZURE_ACCOUNT}/{bucket}/{name}"
+            request(self.url, "PUT", path, data, _signed_headers("PUT", path, "", kind))
+        else:
+            request(self.url, "POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={urllib.parse.quote(key, safe='')}", data)
 
     def through(self, url: str) -> "StoreServer":
         """Returns a copy of this server description with the URL of a proxy."""
@@ -54,14 +87,26 @@ class StoreServer(NamedTuple):
 def make_server(scheme: str, url: str, process_id: int) -> StoreServer:
     if scheme == "gs":
         return StoreServer(scheme, url, [], {"STORAGE_EMULATOR_HOST": url}, process_id)
+    if scheme == "az":
+        account = {"ACCOUNT_NAME": AZURE_ACCOUNT, "ACCOUNT_KEY": AZURE_KEY, "ENDPOINT": f"{url}/{AZURE_ACCOUNT}"}
+        return StoreServer(scheme, url, [], {f"AZURE_STORAGE_{name}": value for name, value in account.items()}, process_id)
     keys = ["--s3_access_key_id=made", "--s3_secret_access_key=made", "--s3_region_name=us-east-1"]
     return StoreServer(scheme, url, [f"--s3_endpoint_url={url}", *keys], {}, process_id)
 
 
-def request(url: str, method: str, path: str, body: bytes = b"") -> bytes:
+def _signed_headers(method: str, path: str, query: str, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Returns the headers of a request to Azurite."""
+    headers = {**more, "x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+    lines = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()) if name.startswith("x-ms-"))
+    text = f"{method}\n\n\n{more.get('Content-Length', '')}" + "\n" * 9 + f"{lines}/{AZURE_ACCOUNT}{path}{query}"
+    signature = base64.b64encode(hmac.digest(base64.b64decode(AZURE_KEY), text.encode(), "sha256")).decode()
+    return {**headers, "Authorization": f"SharedKey {AZURE_ACCOUNT}:{signature}"}
+
+
+def request(url: str, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=30)
     with contextlib.closing(connection):
-        connection.request(method, path, body, {"Content-Type": "application/json"})
+        connection.request(method, path, body, headers or {"Content-Type": "application/octet-stream"})
         response = connection.getresponse()
         data = response.read()
         if response.status >= 300:
@@ -72,14 +117,18 @@ def request(url: str, method: str, path: str, body: bytes = b"") -> bytes:
 @contextlib.contextmanager
 def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
     """Starts a server and ends it. An S3 server initially contains `num_objects` objects in s3://many/folder/."""
+    if scheme in PROGRAMS and not _find_program(PROGRAMS[scheme][0]):
+        import pytest  # a server must not import pytest
+
+        pytest.skip(f"{PROGRAMS[scheme][0]} is not installed. Run: {PROGRAMS[scheme][1]}")
     command = [sys.executable, "-m", "tests.object_stores", scheme, str(num_objects)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
     try:
-        url = process.stdout.readline().strip()
-        if not url:
+        announced = process.stdout.readline().split()
+        if not announced:
             raise RuntimeError(f"the server of {scheme}:// did not start: exit code {process.wait()}")
-        yield make_server(scheme, url, process.pid)
+        yield make_server(scheme, announced[0], int(announced[1]))
     finally:
         process.stdin.close()  # the server ends with its standard input, even if this process is killed
         process.wait(timeout=240)
@@ -113,13 +162,10 @@ def _set_beam_options(flags: list[str]) -> None:
 
 def upload_files(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/folder") -> str:
     """Uploads files to a directory in a new bucket and returns the URL of the directory."""
-    from beam_pipelines.storage.object_stores.open_object_store import open_object_store
-
-    _set_beam_options(server.flags)  # a command without these options has reset them
-    root = f"{server.make_bucket()}{folder}"
+    bucket = server.make_bucket()
     for name, data in files.items():
-        open_object_store(root).write(f"{root}/{name}", data)
-    return root
+        server.write(f"{bucket}{folder}/{name}", data)
+    return f"{bucket}{folder}"
 
 
 def object_digests(server: StoreServer, folder: str) -> dict[str, str]:
@@ -145,9 +191,10 @@ def unresponsive(server: StoreServer) -> Iterator[None]:
 class Faults:
     """The faults that a proxy injects.
     Attributes:
-        choose: Function from method, path and number of a request to None, an HTTP status or a fault. The fault "truncate"
+        choose: Function from method, unescaped path and number of a request to None, an HTTP status or a fault. The fault "truncate"
             ends the connection in the body, "lose" closes it after the request has been executed, "silence" sends no
-            response until the client closes the connection, and "login" responds with status 200 and a web page.
+            response until the client closes the connection, "login" responds with status 200 and a web page, and
+            "unconditional" ignores the conditions of a write.
         seen: Method, path and fault of every request.
         num_connections: Number of connections to the proxy.
     """
@@ -156,6 +203,7 @@ class Faults:
         self.choose: Callable[[str, str, int], int | str | None] = lambda method, path, number: None
         self.seen: list[tuple[str, str, int | str | None]] = []
         self.num_connections = 0
+        self.uploads: dict[str, _ResumableUpload] = {}  # By path.
         self._lock = threading.Lock()
 
     def connect(self) -> None:
@@ -200,6 +248,14 @@ class _Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128  # with the default of 5, a sixth client would connect a second later
 
 
+class _ResumableUpload:
+    """The bytes of an upload that have arrived, and the response to its last request."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.answer: tuple[int, dict[str, str], bytes] | None = None
+
+
 class _Proxy(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # otherwise the header and the body of a response are sent 40 ms apart
@@ -212,7 +268,8 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         body = self._read_body()
-        fault = self.injected.take(self.command, self.path)
+        path, mark, query = self.path.partition("?")
+        fault = self.injected.take(self.command, urllib.parse.unquote(path) + mark + query)
         if isinstance(fault, int):
             self._answer(fault, {}, b"")
             return
@@ -224,6 +281,23 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             self.rfile.read(1)
             return
+        if fault == "unconditional":
+            del self.headers["If-Match"], self.headers["If-None-Match"]
+        if self.command == "PUT" and "upload_id=" in self.path:
+            status, headers, data = self._continue_upload(body)
+        else:
+            status, headers, data = self._ask(body)
+        length = headers.pop("Content-Length", str(len(data)))
+        if fault == "lose":
+            self.close_connection = True
+            return
+        if fault == "truncate":
+            self.close_connection = True
+            data = data[: len(data) // 2]
+        self._answer(status, {**headers, "Content-Length": length}, data)
+
+    def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Sends the request to the server and returns the status, the headers and the body of its response."""
         connection = http.client.HTTPConnection(self.upstream, timeout=60)
         with contextlib.closing(connection):
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -234,15 +308,23 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
             connection.endheaders(body)
             response = connection.getresponse()
             data = response.read()
-            length = response.getheader("Content-Length", str(len(data)))
             headers = {name: value for name, value in response.getheaders() if name.lower() not in _OWN_HEADERS}
-        if fault == "lose":
-            self.close_connection = True
-            return
-        if fault == "truncate":
-            self.close_connection = True
-            data = data[: len(data) // 2]
-        self._answer(response.status, {**headers, "Content-Length": length}, data)
+            return response.status, {**headers, "Content-Length": response.getheader("Content-Length", str(len(data)))}, data
+
+    def _continue_upload(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Implements the protocol of resumable uploads, because fake-gcs-server cannot repeat requests."""
+        upload = self.injected.uploads.setdefault(self.path, _ResumableUpload())
+        span, _, total = self.headers["Content-Range"].removeprefix("bytes ").partition("/")
+        if span != "*":
+            start = int(span.partition("-")[0])
+            upload.data[start:] = body
+        if upload.answer is None and total == str(len(upload.data)):
+            self.headers.replace_header("Content-Range", f"bytes 0-{len(upload.data) - 1}/{total}")
+            upload.answer = self._ask(bytes(upload.data))
+        if upload.answer is not None:
+            status, headers, data = upload.answer
+            return status, {**headers}, data
+        return 308, {"Range": f"bytes=0-{len(upload.data) - 1}"} if upload.data else {}, b""
 
     def _read_body(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
@@ -319,91 +401,43 @@ def _copy_of(fake_key: object, name: str) -> object:
     return copied
 
 
-def _serve_gcs() -> None:
-    """Runs an emulator of Google Cloud Storage, which is patched to behave more like the real service."""
-    from gcp_storage_emulator import server as emulator
-    from gcp_storage_emulator.exceptions import NotFound
-    from gcp_storage_emulator.handlers import objects
-    from gcp_storage_emulator.storage import Storage
+def _find_program(name: str) -> str | None:
+    return shutil.which(name) or shutil.which(name, path=os.path.expanduser("~/go/bin"))
 
-    Storage._write_config_to_file = lambda self: None  # the emulator would write all metadata for each object
-    incomplete = objects._resumable_incomplete
 
-    def report_received_bytes(response, storage, upload_id, fallback_end=0):
-        incomplete(response, storage, upload_id, fallback_end)
-        if not storage.get_resumable_byte_count(upload_id):
-            del response._headers["Range"]
+def _serve_with_program(command: list[str], ready: str) -> None:
+    """Runs a server until the standard input of this process is closed.
 
-    objects._resumable_incomplete = report_received_bytes
-    list_all, one_at_a_time = objects.ls, threading.Lock()
-
-    def list_page(request, response, storage, *arguments, **options):
-        list_all(request, response, storage, *arguments, **options)
-        if not response._content:
-            return
-        actual = json.loads(response._content)
-        items = sorted(actual["items"], key=lambda item: item["name"].encode())
-        after = request.query.get("pageToken", [""])[0]
-        first = request.query.get("startOffset", [""])[0]
-        items = [item for item in items if item["name"].encode() > after.encode() and item["name"].encode() >= first.encode()]
-        size = min(1000, int(request.query.get("maxResults", ["1000"])[0]))
-        actual["items"] = items[:size]
-        if len(items) > size:
-            actual["nextPageToken"] = items[size - 1]["name"]
-        response.json(actual)
-
-    for _, methods in emulator.HANDLERS:
-        if methods.get("GET") is list_all:
-            methods["GET"] = list_page
-
-    def generation(storage, bucket, name):
-        try:
-            return storage.get_file_obj(bucket, name)["generation"]
-        except NotFound:
-            return "0"  # generation of missing objects in the real store
-
-    def insert_on_condition(request, response, storage, *arguments, **options):
-        if wanted := request.query.get("ifGenerationMatch"):
-            meta = request.data.get("meta", {}) if isinstance(request.data, dict) else {}
-            name = request.query.get("name", [meta.get("name")])[0]
-            if wanted[0] != generation(storage, request.params["bucket_name"], name):
-                response.status = http.HTTPStatus.PRECONDITION_FAILED
-                return
-        insert(request, response, storage, *arguments, **options)
-
-    def download_with_generation(request, response, storage, *arguments, **options):
-        response["X-Goog-Generation"] = generation(storage, request.params["bucket_name"], request.params["object_id"])
-        download(request, response, storage, *arguments, **options)
-
-    insert, download = objects.insert, objects.download
-    for _, methods in emulator.HANDLERS:
-        if methods.get("POST") is insert:
-            methods["POST"] = insert_on_condition
-        if methods.get("GET") is download:
-            methods["GET"] = download_with_generation
-    objects.insert, objects.download = insert_on_condition, download_with_generation  # handlers also call each other
-
-    class Handler(emulator.RequestHandler):
-        disable_nagle_algorithm = True
-
-        def handle_one_request(self) -> None:
-            with one_at_a_time:
-                super().handle_one_request()
-
-        def log_message(self, *unused: object) -> None:
-            """Suppresses log messages."""
-
-    storage = Storage(use_memory_fs=True)
-    server = _Server(("127.0.0.1", 0), lambda *given: Handler(storage, *given))
-    _announce(server.server_port)
-    server.serve_forever()
+    Args:
+        command: The command that starts the server.
+        ready: A regular expression for the line that the server prints when it is ready. The group is the port.
+    """
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        port = next(match[1] for line in server.stdout if (match := re.search(ready, line)))
+        print(f"http://127.0.0.1:{port} {server.pid}", flush=True)
+        threading.Thread(target=collections.deque, args=(server.stdout, 0), daemon=True).start()
+        sys.stdin.read()
+    finally:
+        server.kill()
+        server.wait()
 
 
 def _announce(port: int) -> None:
     """Prints the URL of the server and ends this process when its standard input is closed."""
-    print(f"http://127.0.0.1:{port}", flush=True)
+    print(f"http://127.0.0.1:{port} {os.getpid()}", flush=True)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 
 
 if __name__ == "__main__":
-    _serve_gcs() if sys.argv[1] == "gs" else _serve_s3(int(sys.argv[2]))
+    match sys.argv[1]:
+        case "s3":
+            _serve_s3(int(sys.argv[2]))
+        case "gs":
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            options = ("-scheme=http", "-backend=memory", "-host=127.0.0.1", "-public-host=127.0.0.1", f"-port={port}")
+            _serve_with_program([_find_program("fake-gcs-server"), *options], r"server started at http://127.0.0.1:(\d+)")
+        case "az":
+            options = ("--blobPort=0", "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--silent")
+            _serve_with_program([_find_program("azurite-blob"), *options], r"listens on http://127.0.0.1:(\d+)")

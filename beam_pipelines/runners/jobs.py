@@ -27,7 +27,8 @@ from beam_pipelines.errors import (
 from beam_pipelines.log import print_message
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.signatures import remember_signatures
-from beam_pipelines.storage.object_stores.store_options import StoreOptions
+from beam_pipelines.storage.object_stores.pipeline_options import StoreTimeout
+from beam_pipelines.storage.object_stores.retries import check_timeout
 
 # The module and the class of each runner. Modules are imported when needed, because they import large libraries.
 ENGINES: Mapping[str, tuple[str, str]] = {
@@ -157,7 +158,7 @@ def parse_pipeline_options(
         raise UserError(
             f"--direct_num_workers={num_workers} is negative. Give a number of workers, or 0 for one worker per core."
         )
-    options.view_as(StoreOptions).check()
+    check_timeout(options.view_as(StoreTimeout).store_timeout)
     worker_options = options.view_as(WorkerOptions)
     if worker_options.default_sdk_harness_log_level is None:
         worker_options.default_sdk_harness_log_level = "WARN"  # At INFO, worker processes log each of their channels.

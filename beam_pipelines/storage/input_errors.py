@@ -23,6 +23,7 @@ _FACTS = frozenset(
         errno.EFBIG,
         errno.ENXIO,  # A socket.
         errno.ENODEV,
+        errno.EILSEQ,  # An object's name that the client of the store does not support.
     )
 )
 # Permanent only for local files. Object stores report the same errors for expired credentials and whole buckets.

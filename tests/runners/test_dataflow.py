@@ -31,7 +31,6 @@ from made_images import encode, noise, write_class_folders
 from tf_input.dataset_format import MANIFEST, REPORT, RUN
 
 pytest.importorskip("apache_beam.runners.dataflow.internal.apiclient", reason="Beam's gcp extra is not installed")
-pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
 
 from apache_beam.runners.dataflow import dataflow_runner
 from google.auth.credentials import AnonymousCredentials

@@ -181,7 +181,6 @@ NUM_OBJECTS, NUM_SHARDS = 120, 3
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_each_object_is_fetched_once(scheme):
-    pytest.importorskip({"s3": "moto.server", "gs": "gcp_storage_emulator"}[scheme])
     with fault_proxy(shared_server(scheme)) as (proxied, faults), connected_to(proxied):
         bucket = upload_files(proxied, {f"in/{'ab'[seed % 2]}/{seed:03d}.jpg": jpeg(seed) for seed in range(NUM_OBJECTS)}, folder="")
         before = len(faults.seen)
@@ -189,7 +188,7 @@ def test_each_object_is_fetched_once(scheme):
         command = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--splits=train=1", "--no_report", shards, *proxied.flags]
         assert main(command) == 0
         seen = [(method, path) for method, path, _ in faults.seen[before:]]
-    gets = collections.Counter(path for method, path in seen if method == "GET" and re.search(r"in(/|%2F)[ab](/|%2F)\d{3}\.jpg", path))
+    gets = collections.Counter(path for method, path in seen if method == "GET" and re.search(r"in/[ab]/\d{3}\.jpg", path))
     assert collections.Counter(gets.values()) == {1: NUM_OBJECTS - MIN_SAMPLE, 2: MIN_SAMPLE}
     # Listings, the plan, the spool and records of finished shards need a number of requests per shard, not per image.
     others = [path for method, path in seen if method in ("GET", "HEAD") and path not in gets]

@@ -742,7 +742,6 @@ def test_corruption_gives_a_one_line_error(kind: str, tmp_path: pathlib.Path) ->
 @pytest.mark.slow(4)
 def test_object_store_lists_same_images(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("google.cloud.storage", reason="the extra gcp is not installed")
-    pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
     x, y = digits
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with connected_to(shared_server("gs")) as server:

@@ -1,280 +1,272 @@
-"""Implements `ObjectStore` for gs://."""
+"""Implements listings and writes for gs://, with Google's JSON API. Reads use obstore, which uses Google's XML API."""
 
 import base64
 import contextlib
 import errno
-import io
 import os
-from concurrent.futures import ThreadPoolExecutor
+import urllib.parse
+from typing import Any, Iterator
 
 import google.auth
 import google_crc32c
+import obstore.store
 import requests
 import urllib3
-from apache_beam.io.gcp.gcsio import create_storage_client
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
-from google.api_core.exceptions import Conflict, GoogleAPICallError, NotFound, PreconditionFailed, RequestRangeNotSatisfiable
-from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, InvalidOperation, TransportError
-from google.cloud import storage
-from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+from google.auth import impersonated_credentials
+from google.auth.credentials import Credentials
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
+from google.auth.transport.requests import AuthorizedSession
+from obstore.auth.google import GoogleCredentialProvider
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.object_stores import object_store
-from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, Names, ObjectStore, Page
+from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, ObjectStore, Page, Upload
 from beam_pipelines.storage.object_stores.retries import (
     ABANDON_SECONDS,
     CHECK_SECONDS,
     CONNECT_SECONDS,
     RESPONSE_SECONDS,
-    Breaker,
     Transient,
     foreign_answer,
     split_path,
     status_error,
 )
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
-from beam_pipelines.storage.object_stores.upload import Upload
-from beam_pipelines.storage.versions import FileStat
+from tf_input.storage.credentials import google_options
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
-_TYPE = "application/octet-stream"
-_BROKEN_OFF = (
-    ConnectionError,
-    DataCorruption,
-    TransportError,
-    requests.ConnectionError,
-    requests.Timeout,
-    requests.exceptions.ChunkedEncodingError,
-    requests.exceptions.JSONDecodeError,  # The response is a web page of a proxy.
-    urllib3.exceptions.HTTPError,
-)
+_SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
+_INCOMPLETE = 308
+_BROKEN_OFF = (ConnectionError, TransportError, requests.RequestException, urllib3.exceptions.HTTPError)
+
+
+class _Refused(Exception):
+    """An error response of the JSON API."""
+
+    def __init__(self, response: requests.Response) -> None:
+        self.status, self.reason = response.status_code, response.reason or ""
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            self.reason = response.json()["error"]["message"]
+        super().__init__(self.reason)
 
 
 class GcsStore(ObjectStore):
     """Accesses Google Cloud Storage, or the emulator at `STORAGE_EMULATOR_HOST`."""
 
-    library_errors = (
-        GoogleAPICallError,
-        GoogleAuthError,
-        InvalidResponse,
-        requests.RequestException,
-        *_BROKEN_OFF,
-    )
+    library_errors = (*ObjectStore.library_errors, _Refused, GoogleAuthError, *_BROKEN_OFF)
 
-    def __init__(self, options: PipelineOptions):
-        # Otherwise, the first request to a bucket starts a thread that requests the bucket's metadata for telemetry.
-        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+    def __init__(self, scheme: str, options: StoreOptions) -> None:
         emulator = os.environ.get("STORAGE_EMULATOR_HOST")
-        self._endpoint = emulator or "storage.googleapis.com"
-        self._anonymous = bool(emulator) or not _has_credentials(options)
-        timeout = options.view_as(StoreOptions).store_timeout
-        self.timeouts = min(CONNECT_SECONDS, timeout), min(RESPONSE_SECONDS, timeout)
-        self.once = {"timeout": self.timeouts, "retry": None}  # `call` retries requests.
-        self.breaker = Breaker(self._endpoint, timeout)
-        self._client = create_storage_client(options, use_credentials=not self._anonymous)
-        self.uploads = requests.Session()  # The URL of an upload needs no credentials.
-        for session in (self._client._http, self.uploads):
-            for scheme in ("https://", "http://"):
-                session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=2 * NUM_THREADS))
+        self.endpoint = "https://storage.googleapis.com"
+        if emulator:
+            self.endpoint = (emulator if "://" in emulator else f"http://{emulator}").rstrip("/")
+        self._emulator_options = google_options() if emulator else {}
+        self._google_credentials = None if emulator else _find_credentials(options)
+        if not self._google_credentials:
+            self.advice = "; no Google credentials were found. Run `gcloud auth application-default login`, or set " + _CREDENTIALS
+        self._session = AuthorizedSession(self._google_credentials) if self._google_credentials else requests.Session()
+        for scheme in ("https://", "http://"):
+            self._session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=2 * NUM_THREADS))
+        super().__init__(scheme, options)
 
-    def blob(self, bucket: str, key: str) -> storage.Blob:
-        """Returns the client library's handle for an object, which does not have to exist."""
-        return self._client.bucket(bucket).blob(key)
+    def _connect(self, bucket: str, **settings: Any) -> Any:
+        if self._emulator_options:
+            signing = self._emulator_options
+        elif self._google_credentials:
+            signing = {"credential_provider": GoogleCredentialProvider(self._google_credentials)}
+        else:
+            signing = {"skip_signature": True}
+        return obstore.store.GCSStore(bucket, **signing, **settings)
 
-    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
-        data, blob = _Bounded(), self.blob(bucket, key)
-        span = {} if num_bytes is None else {"start": offset, "end": offset + num_bytes - 1}
-        try:
-            blob.download_to_file(data, raw_download=True, **span, **self.once)
-        except RequestRangeNotSatisfiable:  # The range begins after the end of the object.
-            return b"", ""
-        return data.getvalue(), _version(blob)
+    def _version(self, meta: Any) -> str:
+        if meta["version"] is None:
+            raise foreign_answer("an object without a generation", None)
+        return f"generation {meta['version']}"
 
-    def _head(self, bucket: str, key: str) -> FileStat:
-        blob = self.blob(bucket, key)
-        blob.reload(**self.once)
-        return FileStat(blob.size, _version(blob))
-
-    def _put(self, bucket: str, key: str, data: bytes) -> None:
-        self.blob(bucket, key).upload_from_string(data, content_type=_TYPE, checksum="crc32c", **self.once)
-
-    def _get_versioned(self, bucket: str, key: str) -> tuple[bytes, str]:
-        blob = self.blob(bucket, key)
-        data = blob.download_as_bytes(raw_download=True, **self.once)
-        return data, str(blob.generation)  # Both come from the same response.
+    def _put(self, bucket: str, key: str, data: bytes, **condition: int) -> str:
+        query = {"uploadType": "media", "name": key, **condition}
+        answer = self._ask("POST", "/upload/storage/v1" + _name_path(bucket), query, data=data)
+        _check_sum(answer, google_crc32c.Checksum(data))
+        return answer["generation"]
 
     def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
-        blob = self.blob(bucket, key)
-        condition = {"if_generation_match": int(version or 0)}  # 0: the object must not exist
         try:
-            blob.upload_from_string(data, content_type=_TYPE, checksum="crc32c", **condition, **self.once)
-        except (Conflict, PreconditionFailed):
-            return None
-        return str(blob.generation)
+            return self._put(bucket, key, data, ifGenerationMatch=int(version or 0))  # 0: the object must not exist
+        except _Refused as error:
+            if error.status in (409, 412):
+                return None
+            raise
+
+    def _pages(self, folder: str, delimiter: str = "", first: str = "") -> Iterator[Page]:
+        return self._numbered_pages(folder, delimiter, first)
 
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
-        fields = "kind,items(name,size),prefixes,nextPageToken"
-        names = {"prefix": prefix, "delimiter": delimiter or None, "page_token": token}
-        if first:
-            names["start_offset"] = prefix + first
-        blobs = self._client.list_blobs(bucket, page_size=object_store.PAGE_OBJECTS, fields=fields, **names, **self.once)
-        page = next(blobs.pages, None)
-        if page is not None and "kind" not in page.raw_page:
-            raise foreign_answer("a listing without the field kind", None)
-        objects = [(blob.name, blob.size) for blob in page or ()]
-        return Page(objects, sorted(blobs.prefixes), blobs.next_page_token)
+        query = {
+            "prefix": prefix,
+            "delimiter": delimiter or None,
+            "pageToken": token,
+            "startOffset": prefix + first if first else None,
+            "maxResults": object_store.PAGE_OBJECTS,
+            "fields": "kind,items(name,size),prefixes,nextPageToken",
+        }
+        answer = self._ask("GET", "/storage/v1" + _name_path(bucket), query)
+        objects = [(item["name"], int(item["size"])) for item in answer.get("items", ())]
+        return Page(objects, answer.get("prefixes", []), answer.get("nextPageToken"))
 
     def _probe(self, bucket: str, prefix: str) -> None:
-        try:
-            blobs = self._client.list_blobs(bucket, prefix=prefix, max_results=1, timeout=CHECK_SECONDS, retry=None)
-        except ValueError as error:  # The bucket name is invalid.
-            raise OSError(errno.EINVAL, str(error)) from None
-        next(blobs.pages, None)
-
-    def _remove(self, bucket: str, keys: Names) -> None:
-        def remove(bucket: str, key: str) -> None:
-            with contextlib.suppress(NotFound):
-                self.blob(bucket, key).delete(**self.once)
-
-        with ThreadPoolExecutor(NUM_THREADS) as pool:
-            for _ in pool.map(lambda key: self.call(f"gs://{bucket}/{key}", remove), keys):
-                pass
-
-    def _abandon_uploads(self, folder: str) -> None:
-        """Does nothing. GCS does not list or bill unfinished uploads, and deletes them after a week."""
+        self._ask("GET", "/storage/v1" + _name_path(bucket), {"prefix": prefix, "maxResults": 1}, seconds=CHECK_SECONDS)
 
     def _copy(self, source: str, target: str, num_bytes: int) -> None:
-        blob = self.blob(*split_path(source))
+        def copy(bucket: str, key: str, token: str | None) -> str | None:
+            path = f"/storage/v1{_name_path(*split_path(source))}/rewriteTo{_name_path(bucket, key)}"
+            return self._ask("POST", path, {"rewriteToken": token}).get("rewriteToken")
 
-        def rewrite(bucket: str, key: str, token: str | None) -> str | None:
-            return self.blob(bucket, key).rewrite(blob, token=token, **self.once)[0]
-
-        token = self.call(target, rewrite, None)
+        token = self.call(target, copy, None)
         while token:
-            token = self.call(target, rewrite, token)
+            token = self.call(target, copy, token)
 
-    def _make_upload(self, path: str) -> Upload:
-        return _GcsUpload(self, path)
+    @contextlib.contextmanager
+    def create(self, path: str) -> Iterator[Upload]:
+        upload = _GcsUpload(self, path)
+        try:
+            yield upload
+            upload.finish()
+        except BaseException:
+            with contextlib.suppress(OSError):  # The store deletes old uploads itself.
+                upload.abandon()
+            raise
+
+    def send(self, method: str, url: str, seconds: float = RESPONSE_SECONDS, **request: Any) -> requests.Response:
+        """Sends a request of the JSON API. Raises an exception if the response is an error."""
+        timeouts = min(CONNECT_SECONDS, self.options.timeout), min(seconds, self.options.timeout)
+        response = self._session.request(method, url, timeout=timeouts, allow_redirects=False, **request)
+        if response.status_code >= 300 and response.status_code != _INCOMPLETE:
+            raise _Refused(response)
+        return response
+
+    def begin_upload(self, bucket: str, key: str) -> str:
+        """Starts a resumable upload and returns its URL."""
+        query = {"uploadType": "resumable", "name": key}
+        response = self.send("POST", self.endpoint + "/upload/storage/v1" + _name_path(bucket), params=query, json={})
+        place = urllib.parse.urlsplit(response.headers.get("Location", ""))
+        if not place.query:
+            raise foreign_answer("an upload without a location", response.headers.get("Content-Type"))
+        return f"{self.endpoint}{place.path}?{place.query}"
+
+    def _ask(self, method: str, path: str, query: dict[str, Any], **request: Any) -> dict[str, Any]:
+        response = self.send(method, self.endpoint + path, params=query, **request)
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or "kind" not in answer:
+            raise foreign_answer("not an object of the JSON API", response.headers.get("Content-Type"))
+        return answer
 
     def _os_error(self, path: str, error: Exception) -> OSError:
-        status = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
-        if self._anonymous and (status in (401, 403) or isinstance(error, InvalidOperation)):  # No credentials.
-            bucket, _ = split_path(path)
-            message = f"no Google credentials were found, and bucket '{bucket}' is not public"
-            return OSError(errno.EACCES, message, path)
+        if isinstance(error, _Refused):
+            reason = error.reason + (self.advice if error.status in (401, 403) else "")
+            return status_error(path, error.status, reason, no_bucket="bucket" in error.reason)
         if isinstance(error, (requests.ConnectionError, TransportError)):
-            return Transient(errno.EHOSTUNREACH, f"{self._endpoint} is not reachable", path)
+            return Transient(errno.EHOSTUNREACH, f"{self.endpoint} is not reachable", path)
         if isinstance(error, _BROKEN_OFF):
             return Transient(errno.EIO, str(error), path)
-        if status:
-            return status_error(path, int(status), _reason(error), no_bucket="bucket does not exist" in str(error))
-        return OSError(errno.EACCES if isinstance(error, GoogleAuthError) else errno.EIO, str(error), path)
+        return OSError(errno.EACCES, str(error), path) if isinstance(error, GoogleAuthError) else super()._os_error(path, error)
 
 
-def _has_credentials(options: PipelineOptions) -> bool:
-    """Returns whether Google credentials exist. Without credentials, Beam's own check takes 20 seconds."""
-    chosen = options.view_as(GoogleCloudOptions)
-    if chosen.no_auth:
-        return False
-    try:
-        google.auth.default(scopes=chosen.gcp_oauth_scopes)
-    except DefaultCredentialsError as error:
-        if os.environ.get(_CREDENTIALS):
-            raise UserError(f"{_CREDENTIALS}={os.environ[_CREDENTIALS]}: {error}") from None
-        return False
-    return True
-
-
-def _version(blob: storage.Blob) -> str:
-    """Returns the version of an object from a response. Raises `Transient` if the response is not from the store."""
-    if blob.generation is None:
-        raise foreign_answer("an object without a generation", blob.content_type)
-    return f"generation {blob.generation}"
-
-
-def _reason(error: Exception) -> str:
-    errors = getattr(error, "errors", None) or [{}]
-    return errors[0].get("message") or getattr(error, "message", None) or str(error)
-
-
-class _Bounded(io.BytesIO):
-    """A memory buffer that raises `OSError` if it exceeds the maximum file size."""
-
-    def write(self, data: bytes) -> int:
-        if self.tell() + len(data) > MAX_FILE_BYTES:
-            raise OSError(errno.EFBIG, f"the file has more than {MAX_FILE_BYTES} bytes, which is the limit")
-        return super().write(data)
-
-
-class _GcsUpload(Upload):
+class _GcsUpload:
     """A resumable upload. The object is created when the last chunk has been sent."""
 
-    def __init__(self, store: GcsStore, path: str):
-        super().__init__(lambda data: store.write(path, data))
-        self._store, self._path = store, path
-        self._address = ""
-        self._checksum = google_crc32c.Checksum()
-        self._arrived = 0  # Number of bytes that the store has confirmed.
+    def __init__(self, store: GcsStore, path: str) -> None:
+        self._store, self._path, self._url = store, path, ""
+        self._buffer, self._checksum = bytearray(), google_crc32c.Checksum()
+        self._start = self._arrived = 0  # The offset of the buffer; the number of bytes that the store has confirmed.
         self._is_known = True  # False after a request without a response.
 
-    def send(self, chunk: bytes, is_last: bool) -> None:
-        if not self._address:
-            self._address = self._store.call(self._path, self._begin)
-        self._checksum.update(chunk)
-        end = self.num_bytes + len(chunk)
-        try:
-            while self._arrived < end:
-                self._store.call(self._path, self._send_rest, chunk, end, is_last)
-        except FileNotFoundError:  # The upload may be complete, although the response was lost.
-            if not is_last:
-                raise
-        if is_last:
-            self._store.call(self._path, self._check)
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        for start in range(0, len(view), object_store.CHUNK_BYTES):
+            self._buffer += view[start : start + object_store.CHUNK_BYTES]
+            if len(self._buffer) > object_store.CHUNK_BYTES:  # Keeps at least a byte for the last chunk.
+                chunk = bytes(self._buffer[: object_store.CHUNK_BYTES])
+                self._send(chunk, is_last=False)
+                del self._buffer[: len(chunk)]
+        return len(view)
+
+    def finish(self) -> None:
+        """Sends the remaining bytes. Afterwards, the object exists."""
+        if self._url:
+            self._send(bytes(self._buffer), is_last=True)
+        else:
+            self._store.write(self._path, bytes(self._buffer))
 
     def abandon(self) -> None:
-        if self._address:
-            self._store.call(self._path, self._forget, patience=ABANDON_SECONDS)
+        """Removes the chunks that have been sent."""
+        if self._url:
+            self._store.call(self._path, lambda *_: self._store.send("DELETE", self._url), patience=ABANDON_SECONDS)
 
-    def _forget(self, *unused: str) -> None:
-        self._store.uploads.delete(self._address, timeout=self._store.timeouts)
+    def _send(self, chunk: bytes, is_last: bool) -> None:
+        self._url = self._url or self._store.call(self._path, self._store.begin_upload)
+        self._checksum.update(chunk)
+        end = self._start + len(chunk)
+        try:
+            while self._arrived < end:
+                self._store.call(self._path, lambda *_: self._send_rest(chunk, end, is_last))
+        except FileNotFoundError:  # The upload may be complete, although the response was lost.
+            if not (is_last and self._store.exists(self._path) and self._store.size(self._path) == end):
+                raise
+        self._start = end
 
-    def _begin(self, bucket: str, key: str) -> str:
-        blob = self._store.blob(bucket, key)
-        return blob.create_resumable_upload_session(content_type=_TYPE, checksum=None, **self._store.once)
-
-    def _send_rest(self, bucket: str, key: str, chunk: bytes, end: int, is_last: bool) -> None:
-        """Sends the missing part of a chunk. If the last attempt had no response, first asks which bytes have arrived.
-        """
+    def _send_rest(self, chunk: bytes, end: int, is_last: bool) -> None:
+        """Sends the missing part of a chunk. If the last attempt had no response, first asks which bytes have arrived."""
         if not self._is_known:
             self._note(self._put(b"", "bytes */*"), end)
             self._is_known = True
             return
         before, self._is_known = self._arrived, False
-        span = f"bytes {before}-{end - 1}/{end if is_last else '*'}"
-        self._note(self._put(chunk[before - self.num_bytes :], span), end)
+        self._note(self._put(chunk[before - self._start :], f"bytes {before}-{end - 1}/{end if is_last else '*'}"), end)
         self._is_known = True
         if self._arrived == before:
             raise ConnectionError("the store received no byte of a chunk")
 
     def _put(self, data: bytes, span: str) -> requests.Response:
-        return self._store.uploads.put(
-            self._address, data, headers={"Content-Range": span}, timeout=self._store.timeouts, allow_redirects=False
-        )
+        return self._store.send("PUT", self._url, self._store.options.timeout, data=data, headers={"Content-Range": span})
 
     def _note(self, response: requests.Response, end: int) -> None:
-        if response.status_code == 308:
+        if response.status_code == _INCOMPLETE:
             arrived = response.headers.get("Range")
             self._arrived = int(arrived.rpartition("-")[2]) + 1 if arrived else 0
-        elif response.ok:
-            self._arrived = end
         else:
-            raise InvalidResponse(response, response.reason)
+            self._arrived = end
+            try:
+                _check_sum(response.json(), self._checksum)
+            except OSError:
+                self._store.remove(self._path)
+                raise
 
-    def _check(self, bucket: str, key: str) -> None:
-        blob = self._store.blob(bucket, key)
-        blob.reload(**self._store.once)
-        expected = base64.b64encode(self._checksum.digest()).decode()
-        if blob.crc32c != expected:
-            blob.delete(**self._store.once)
-            raise OSError(errno.EIO, f"the uploaded object has CRC32C {blob.crc32c} instead of {expected}", self._path)
+
+def _check_sum(answer: dict[str, Any], checksum: google_crc32c.Checksum) -> None:
+    expected = base64.b64encode(checksum.digest()).decode()
+    if answer.get("crc32c", expected) != expected:
+        raise OSError(errno.EIO, f"the uploaded object has CRC32C {answer['crc32c']} instead of {expected}")
+
+
+def _name_path(bucket: str, key: str = "") -> str:
+    """Returns the path of a bucket's objects, or of an object, in the JSON API."""
+    return f"/b/{urllib.parse.quote(bucket, safe='')}/o" + (f"/{urllib.parse.quote(key, safe='')}" if key else "")
+
+
+def _find_credentials(options: StoreOptions) -> Credentials | None:
+    """Returns the user's Google credentials. Without credentials, requests are not signed."""
+    if options.is_anonymous:
+        return None
+    try:
+        credentials, _ = google.auth.default(scopes=[_SCOPE])
+    except DefaultCredentialsError as error:
+        if os.environ.get(_CREDENTIALS):
+            raise UserError(f"{_CREDENTIALS}={os.environ[_CREDENTIALS]}: {error}") from None
+        return None
+    if options.impersonated:
+        *delegates, target = options.impersonated.split(",")
+        return impersonated_credentials.Credentials(credentials, target, [_SCOPE], delegates)
+    return credentials

@@ -1,47 +1,46 @@
 """Opens the object store for a path. All threads of a process share it."""
 
-import os
+import functools
+import importlib
 import threading
-
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
+from typing import TYPE_CHECKING
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.storage.object_stores.object_store import ObjectStore
+from beam_pipelines.storage.object_stores.store_options import StoreOptions, current_options
+from tf_input.storage.paths import scheme_of
 
-_OPENED: dict[str, tuple[PipelineOptions | None, str | None, ObjectStore]] = {}
-_OPENING = threading.Lock()
+if TYPE_CHECKING:
+    from beam_pipelines.storage.object_stores.object_store import ObjectStore
+
+# Scheme -> the module and the class in this package, and the extra with their dependencies.
+_CLASSES = {
+    "gs": ("gcs", "GcsStore", "gcp"),
+    **dict.fromkeys(("s3", "s3a"), ("s3", "S3Store", "aws")),
+    **dict.fromkeys(("az", "azure", "adl", "abfs", "abfss"), ("object_store", "ObjectStore", "azure")),
+    **dict.fromkeys(("http", "https"), ("object_store", "ObjectStore", "remote")),
+}
+_opening = threading.Lock()
 
 
-def open_object_store(path: str) -> ObjectStore:
-    """Returns the object store for a path, with the options of Beam's file systems in this process.
+def open_object_store(path: str) -> "ObjectStore":
+    """Returns the object store for a path, with the options of this process.
 
     Raises:
         UserError: The scheme is unknown, its extra is not installed, or an option is invalid.
     """
-    scheme = path.partition("://")[0]
-    options, emulator = FileSystems._pipeline_options, os.environ.get("STORAGE_EMULATOR_HOST")
-    with _OPENING:
-        opened = _OPENED.get(scheme)
-        if opened is None or opened[0] is not options or opened[1] != emulator:
-            opened = options, emulator, _make_store(scheme, path, options or PipelineOptions([]))
-            _OPENED[scheme] = opened
-        return opened[2]
+    scheme = scheme_of(path)
+    if scheme not in _CLASSES:
+        schemes = "gs://, s3://, az:// or https://"
+        raise UserError(f"{printable(path)}: unsupported URL. Give a local path, or a URL that begins with {schemes}.")
+    with _opening:
+        return _open(scheme, current_options())
 
 
-def _make_store(scheme: str, path: str, options: PipelineOptions) -> ObjectStore:
+@functools.lru_cache(maxsize=16)
+def _open(scheme: str, options: StoreOptions) -> "ObjectStore":
+    module, name, extra = _CLASSES[scheme]
     try:
-        if scheme == "gs":
-            from beam_pipelines.storage.object_stores.gcs import GcsStore
-
-            return GcsStore(options)
-        if scheme == "s3":
-            from beam_pipelines.storage.object_stores.s3 import S3Store
-
-            return S3Store(options)
+        store = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+        return store(scheme, options)
     except ImportError as error:
-        extra = {"gs": "gcp", "s3": "aws"}[scheme]
-        raise UserError(
-            f"{printable(path)}: {error.name} is not installed. Run: pip install 'recordmill[{extra}]'"
-        ) from None
-    raise UserError(f"{printable(path)}: unsupported URL. Give a local path, or a gs:// or s3:// URL.")
+        raise UserError(f"{scheme}://: {error.name} is not installed. Run: pip install 'recordmill[{extra}]'") from None

@@ -7,6 +7,7 @@ import random
 import re
 import threading
 import time
+import urllib.parse
 from typing import Any, Callable
 
 from beam_pipelines.errors import SilentStoreError, UserError, printable, require
@@ -26,7 +27,7 @@ _retries, _lock = [0], threading.Lock()
 # Set when the process should end, so that no request is retried.
 _is_ending = threading.Event()
 
-_PATH = re.compile(r"\w+://([^/]+)(?:/(.*))?", re.DOTALL)
+_PATH = re.compile(r"(\w+)://([^/]+)(?:/(.*))?", re.DOTALL)
 
 
 class Transient(OSError):
@@ -115,8 +116,9 @@ def split_path(path: str) -> tuple[str, str]:
     """Splits the URL of an object into its bucket and its key. Raises `UserError` if the URL is invalid."""
     match = _PATH.fullmatch(path)
     if not match:
-        raise UserError(f"{printable(path)} is not a valid URL. Give gs://BUCKET/NAME or s3://BUCKET/NAME.")
-    return match[1], match[2] or ""
+        raise UserError(f"{printable(path)} is not a valid URL. Give SCHEME://BUCKET/NAME, such as s3://BUCKET/NAME.")
+    key = match[3] or ""
+    return match[2], urllib.parse.unquote(key) if match[1].startswith("http") else key
 
 
 def persist(

@@ -1,37 +1,35 @@
-"""Implements `ObjectStore` for s3://."""
+"""Implements listings and the removal of unfinished uploads for s3://, with boto3. All other requests use obstore.
+
+boto3 also finds credentials and endpoints, including those of profiles.
+"""
 
 import contextlib
 import errno
 import functools
+import os
+import pathlib
 from typing import Any, Mapping
 
 import boto3
 import botocore.session
-from apache_beam.options.pipeline_options import PipelineOptions, S3Options
-from botocore import exceptions, loaders, parsers
+import obstore.store
+from botocore import UNSIGNED, exceptions, loaders, parsers
 from botocore.config import Config
+from obstore.auth.boto3 import Boto3CredentialProvider
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.object_stores import object_store
-from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, Names, ObjectStore, Page
+from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, ObjectStore, Page
 from beam_pipelines.storage.object_stores.retries import (
-    ABANDON_SECONDS,
     CHECK_SECONDS,
     CONNECT_SECONDS,
     RESPONSE_SECONDS,
-    Breaker,
     Transient,
     foreign_answer,
     split_path,
     status_error,
 )
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
-from beam_pipelines.storage.object_stores.upload import Upload
-from beam_pipelines.storage.versions import FileStat
-
-COPY_BYTES = 128 << 20  # Maximum size of a copy request, because the store responds only after the copy.
-_MAX_PARTS = 10_000
 
 _STATUS = {  # For error codes that come with a different HTTP status, or without a status.
     "AccessDenied": 403,
@@ -49,11 +47,9 @@ _BROKEN_OFF = (
     exceptions.HTTPClientError,
     exceptions.ConnectionError,
     exceptions.IncompleteReadError,
-    exceptions.FlexibleChecksumError,
     exceptions.MetadataRetrievalError,
     parsers.ResponseParserError,  # The listing is truncated, or the response is a web page of a proxy.
 )
-_NO_CREDENTIALS = (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)
 
 
 @functools.cache
@@ -65,24 +61,25 @@ def _loader() -> loaders.Loader:
 class S3Store(ObjectStore):
     """Accesses Amazon S3 or a compatible store, according to Beam's `--s3_…` options."""
 
-    library_errors = (exceptions.BotoCoreError, exceptions.ClientError, parsers.ResponseParserError)
+    library_errors = (*ObjectStore.library_errors, exceptions.BotoCoreError, exceptions.ClientError, parsers.ResponseParserError)
 
-    def __init__(self, options: PipelineOptions):
-        s3 = options.view_as(S3Options)
-        self._options = {
-            "aws_access_key_id": s3.s3_access_key_id,
-            "aws_secret_access_key": s3.s3_secret_access_key,
-            "aws_session_token": s3.s3_session_token,
-            "endpoint_url": s3.s3_endpoint_url,
-            "region_name": s3.s3_region_name,
-            "api_version": s3.s3_api_version,
-            "verify": s3.s3_verify,
-            "use_ssl": not s3.s3_disable_ssl,
-        }
-        timeout = options.view_as(StoreOptions).store_timeout
-        self._client = self._make_client(min(CONNECT_SECONDS, timeout), min(RESPONSE_SECONDS, timeout))
-        self.breaker = Breaker(self._client.meta.endpoint_url, timeout)
+    def __init__(self, scheme: str, options: StoreOptions) -> None:
+        parameters = dict(options.s3)
+        keys = {name: parameters.pop(name, None) for name in ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")}
+        session = botocore.session.get_session()
+        session.register_component("data_loader", _loader())
+        try:
+            self._session = boto3.session.Session(botocore_session=session, region_name=parameters.pop("region_name", None), **keys)
+            has_keys = self._session.get_credentials() is not None
+            self._parameters = {"config": Config(signature_version=None if has_keys else UNSIGNED), **parameters}
+            self._client = self._make_client(*(min(limit, options.timeout) for limit in (CONNECT_SECONDS, RESPONSE_SECONDS)))
+        except (exceptions.BotoCoreError, ValueError) as error:
+            raise UserError(f"s3://: {error}") from None
+        self.endpoint = self._client.meta.endpoint_url
+        if not has_keys:
+            self.advice = "; no AWS credentials were found in the environment, in ~/.aws, in --s3_access_key_id or from the machine's role"
         self._keeps_conditions = False  # True after the store has respected the condition of a write.
+        super().__init__(scheme, options)
 
     def _make_client(self, connect_seconds: float, response_seconds: float) -> Any:
         config = Config(
@@ -91,65 +88,43 @@ class S3Store(ObjectStore):
             max_pool_connections=2 * NUM_THREADS,
             retries={"total_max_attempts": 1, "mode": "standard"},  # `call` retries requests.
         )
-        try:
-            session = botocore.session.get_session()  # A new session finds current credentials.
-            session.register_component("data_loader", _loader())
-            return boto3.session.Session(botocore_session=session).client("s3", config=config, **self._options)
-        except (exceptions.BotoCoreError, ValueError) as error:
-            raise UserError(f"s3://: {error}") from None
+        return self._session.client("s3", **{**self._parameters, "config": config.merge(self._parameters["config"])})
 
-    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
-        request = {"Bucket": bucket, "Key": key}
-        if num_bytes is not None:
-            request["Range"] = f"bytes={offset}-{offset + num_bytes - 1}"
+    def _connect(self, bucket: str, **settings: Any) -> Any:
+        credentials = self._session.get_credentials()
+        signing = {"credential_provider": Boto3CredentialProvider(self._session)} if credentials else {"skip_signature": True}
+        is_amazon = self.endpoint.startswith("https://") and ".amazonaws.com" in self.endpoint
+        region = self._find_region(bucket) if is_amazon else self._client.meta.region_name or "us-east-1"
+        place = {"region": region} if is_amazon else {"region": region, "endpoint": self.endpoint}
+        authority = self._parameters.get("verify") or os.environ.get("AWS_CA_BUNDLE")
+        if isinstance(authority, str):
+            settings["client_options"]["root_certificate"] = pathlib.Path(authority).read_bytes()
+        elif self._parameters.get("verify") is False:
+            settings["client_options"]["allow_invalid_certificates"] = True
+        return obstore.store.S3Store(bucket, **place, **signing, **settings)
+
+    def _find_region(self, bucket: str) -> str:
+        """Returns the region of a bucket, because obstore does not follow redirects to other regions."""
         try:
-            response = self._client.get_object(**request)
+            response = self._client.head_bucket(Bucket=bucket)
         except exceptions.ClientError as error:
-            if _status(error) == 416:  # The range begins after the end of the object.
-                return b"", ""
-            raise
-        version = _version(response)
-        if response["ContentLength"] > MAX_FILE_BYTES:
-            response["Body"].close()
-            raise OSError(errno.EFBIG, f"the file has {response['ContentLength']} bytes, more than the limit of {MAX_FILE_BYTES}")
-        return response["Body"].read(), version
-
-    def _head(self, bucket: str, key: str) -> FileStat:
-        response = self._client.head_object(Bucket=bucket, Key=key)
-        return FileStat(response["ContentLength"], _version(response))
-
-    def _put(self, bucket: str, key: str, data: bytes) -> None:
-        self._client.put_object(Bucket=bucket, Key=key, Body=data)
-
-    def _get_versioned(self, bucket: str, key: str) -> tuple[bytes, str]:
-        response = self._client.get_object(Bucket=bucket, Key=key)
-        return response["Body"].read(), response["ETag"]
+            response = error.response
+        headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        return headers.get("x-amz-bucket-region") or self._client.meta.region_name or "us-east-1"
 
     def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
-        is_none = {"IfNoneMatch": "*"}
-        etag = self._put_on(bucket, key, data, {"IfMatch": version} if version else is_none)
-        if etag and not self._keeps_conditions:
+        tag = super()._put_if(bucket, key, data, version)
+        if tag and not self._keeps_conditions:
             # A store that ignores conditions writes an existing object again. Other stores reject the write.
-            if self._put_on(bucket, key, data, is_none):
-                raise self._no_conditions(bucket, key, "ignores the condition of a conditional write")
+            if super()._put_if(bucket, key, data, None):
+                advice = "Use a store that supports If-Match and If-None-Match, so that two runs cannot write the same dataset"
+                message = f"{self.endpoint} ignores the condition of a conditional write. {advice}"
+                raise OSError(errno.ENOTSUP, message, f"s3://{bucket}/{key}")
             self._keeps_conditions = True
-        return etag
+        return tag
 
-    def _put_on(self, bucket: str, key: str, data: bytes, condition: dict[str, str]) -> str | None:
-        """Writes an object if a condition is met. Returns the new ETag, or None if the condition is not met."""
-        try:
-            return self._client.put_object(Bucket=bucket, Key=key, Body=data, **condition)["ETag"]
-        except exceptions.ClientError as error:
-            code = error.response.get("Error", {}).get("Code", "")
-            if _status(error) == 501:
-                raise self._no_conditions(bucket, key, "responds with status 501 to a conditional write") from None
-            if _status(error) in (409, 412) or code == "NoSuchKey":
-                return None
-            raise
-
-    def _no_conditions(self, bucket: str, key: str, problem: str) -> OSError:
-        advice = "Use a store that supports If-Match and If-None-Match, so that two runs cannot write the same dataset"
-        return OSError(errno.ENOTSUP, f"{self._client.meta.endpoint_url} {problem}. {advice}", f"s3://{bucket}/{key}")
+    def _pages(self, folder: str, delimiter: str = "", first: str = "") -> Any:
+        return self._numbered_pages(folder, delimiter, first)
 
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter, "MaxKeys": object_store.PAGE_OBJECTS}
@@ -166,15 +141,8 @@ class S3Store(ObjectStore):
     def _probe(self, bucket: str, prefix: str) -> None:
         self._make_client(CHECK_SECONDS, CHECK_SECONDS).list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
 
-    def _remove(self, bucket: str, keys: Names) -> None:
-        def remove(bucket: str, key: str) -> None:
-            objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
-            for error in self._client.delete_objects(Bucket=bucket, Delete=objects).get("Errors", ()):
-                raise exceptions.ClientError({"Error": error}, "DeleteObjects")
-
-        self.call(f"s3://{bucket}", remove)
-
-    def _abandon_uploads(self, folder: str) -> None:
+    def abandon_uploads(self, folder: str) -> None:
+        folder = folder.rstrip("/") + "/"
         markers: dict[str, str] = {}
         while True:
             page = self.call(folder, lambda bucket, key: self._client.list_multipart_uploads(Bucket=bucket, Prefix=key, **markers))
@@ -186,52 +154,16 @@ class S3Store(ObjectStore):
                 return
             markers = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
-    def _copy(self, source: str, target: str, num_bytes: int) -> None:
-        source_bucket, source_key = split_path(source)
-        request = {"CopySource": {"Bucket": source_bucket, "Key": source_key}}
-        if num_bytes <= COPY_BYTES:
-            self.call(target, lambda bucket, key: self._client.copy_object(Bucket=bucket, Key=key, **request))
-            return
-        upload = _Multipart(self, target)
-        step = max(COPY_BYTES, -(-num_bytes // _MAX_PARTS))
-        try:
-            for start in range(0, num_bytes, step):
-                last_byte = min(start + step, num_bytes) - 1
-                upload.add("upload_part_copy", CopySourceRange=f"bytes={start}-{last_byte}", **request)
-            upload.complete(num_bytes)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                upload.abandon()
-            raise
-
-    def _make_upload(self, path: str) -> Upload:
-        return _S3Upload(self, path)
-
     def _os_error(self, path: str, error: Exception) -> OSError:
         if isinstance(error, exceptions.ClientError):
             code = error.response.get("Error", {}).get("Code", "")
-            return status_error(path, _status(error), code, no_bucket=code == "NoSuchBucket")
-        if isinstance(error, _NO_CREDENTIALS):
-            places = "in the environment, in ~/.aws, in --s3_access_key_id or from the machine's role"
-            return OSError(errno.EACCES, f"no AWS credentials were found {places}", path)
+            status = _STATUS.get(code) or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+            return status_error(path, status, code + (self.advice if status in (401, 403) else ""), no_bucket=code == "NoSuchBucket")
         if isinstance(error, _NOT_CONNECTED):
-            endpoint = self._client.meta.endpoint_url
-            return Transient(errno.EHOSTUNREACH, f"{endpoint} is not reachable", path)
+            return Transient(errno.EHOSTUNREACH, f"{self.endpoint} is not reachable", path)
         if isinstance(error, _BROKEN_OFF):
             return Transient(errno.EIO, str(error), path)
-        return OSError(errno.EIO, str(error), path)
-
-
-def _status(error: exceptions.ClientError) -> int:
-    code = error.response.get("Error", {}).get("Code", "")
-    return _STATUS.get(code) or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
-
-
-def _version(response: Mapping[str, Any]) -> str:
-    """Returns the version of an object from a response. Raises `Transient` if the response is not from the store."""
-    if not response.get("ETag"):
-        raise foreign_answer("an object without an ETag", response.get("ContentType"))
-    return f"ETag {response['ETag']}"
+        return OSError(errno.EIO, str(error), path) if isinstance(error, exceptions.BotoCoreError) else super()._os_error(path, error)
 
 
 def _check_page(response: Mapping[str, Any], num_results: int) -> None:
@@ -249,53 +181,3 @@ def _just_before(key: str) -> str:
     before = ord(key[-1]) - 1
     before = 0xD7FF if 0xD800 <= before < 0xE000 else before  # Skips surrogates.
     return key[:-1] + (f"{chr(before)}\U0010fffd" if before > 0 else "")
-
-
-class _Multipart:
-    """A multipart upload. The object is created when the upload is completed."""
-
-    def __init__(self, store: S3Store, path: str):
-        self._store, self._path = store, path
-        self._parts: list[dict[str, Any]] = []
-        self._id = self._call("create_multipart_upload")["UploadId"]
-
-    def add(self, method: str, **request: Any) -> None:
-        number = len(self._parts) + 1
-        response = self._call(method, UploadId=self._id, PartNumber=number, **request)
-        part = response.get("CopyPartResult", response)
-        names = ("ETag", "ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256")
-        self._parts.append({"PartNumber": number, **{name: part[name] for name in names if name in part}})
-
-    def complete(self, num_bytes: int) -> None:
-        try:
-            self._call("complete_multipart_upload", UploadId=self._id, MultipartUpload={"Parts": self._parts})
-        except FileNotFoundError:  # An earlier attempt may have succeeded, although its response was lost.
-            if not (self._store.exists(self._path) and self._store.size(self._path) == num_bytes):
-                raise
-
-    def abandon(self) -> None:
-        self._call("abort_multipart_upload", patience=ABANDON_SECONDS, UploadId=self._id)
-
-    def _call(self, method: str, patience: float | None = None, **request: Any) -> dict[str, Any]:
-        send = getattr(self._store._client, method)
-        return self._store.call(self._path, lambda bucket, key: send(Bucket=bucket, Key=key, **request), patience=patience)
-
-
-class _S3Upload(Upload):
-    """Uploads a large object to S3 in parts."""
-
-    def __init__(self, store: S3Store, path: str):
-        super().__init__(lambda data: store.write(path, data))
-        self._store, self._path = store, path
-        self._multipart: _Multipart | None = None
-
-    def send(self, chunk: bytes, is_last: bool) -> None:
-        if self._multipart is None:
-            self._multipart = _Multipart(self._store, self._path)
-        self._multipart.add("upload_part", Body=chunk)
-        if is_last:
-            self._multipart.complete(self.num_bytes + len(chunk))
-
-    def abandon(self) -> None:
-        if self._multipart is not None:
-            self._multipart.abandon()

@@ -1,20 +1,78 @@
-"""Defines Recordmill's pipeline options for object stores. Beam sends these options to all workers."""
+"""The options for object stores, which Beam sends to all workers, and which tasks carry to worker processes."""
 
-import argparse
-
-from apache_beam.options.pipeline_options import PipelineOptions
+import os
+import sys
+from typing import Any, NamedTuple
 
 from beam_pipelines.storage import STORE_TIMEOUT
-from beam_pipelines.storage.object_stores.retries import check_timeout
+
+# Names of Beam's options for S3, and of boto3's parameters.
+_S3_OPTIONS = {
+    "s3_access_key_id": "aws_access_key_id",
+    "s3_secret_access_key": "aws_secret_access_key",
+    "s3_session_token": "aws_session_token",
+    "s3_region_name": "region_name",
+    "s3_endpoint_url": "endpoint_url",
+    "s3_api_version": "api_version",
+    "s3_verify": "verify",
+}
+# The environment variables that select a server. Stores are opened again if they change.
+_SERVERS = ("STORAGE_EMULATOR_HOST", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT")
 
 
-class StoreOptions(PipelineOptions):
-    """The option `--store_timeout`, which limits how long workers wait for an unavailable object store."""
+class StoreOptions(NamedTuple):
+    """The options for object stores.
 
-    @classmethod
-    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--store_timeout", type=float, default=STORE_TIMEOUT)
+    Attributes:
+        timeout: The time without a successful response after which a store is unavailable, in seconds.
+        s3: The (name, value) pairs of boto3's parameters that are set.
+        is_anonymous: Whether requests to Google Cloud Storage are not signed.
+        impersonated: The value of `--impersonate_service_account`, or "".
+        servers: The values of the environment variables that select a server.
+        number: A number that differs between commands of one process, which find their credentials anew.
+    """
 
-    def check(self) -> None:
-        """Raises `UserError` if the options are invalid."""
-        check_timeout(self.store_timeout)
+    timeout: float = STORE_TIMEOUT
+    s3: tuple[tuple[str, Any], ...] = ()
+    is_anonymous: bool = False
+    impersonated: str = ""
+    servers: tuple[str | None, ...] = ()
+    number: int = 0
+
+
+_task_options = StoreOptions()
+_last: tuple[Any, StoreOptions] = None, _task_options  # Beam's options, which are slow to parse, and the result.
+
+
+def current_options() -> StoreOptions:
+    """Returns the options of this process: those of Beam's file systems or, in a worker process, those of the task."""
+    global _last
+    servers = tuple(map(os.environ.get, _SERVERS))
+    beam = sys.modules.get("apache_beam.io.filesystems")
+    pipeline_options = getattr(beam, "FileSystems", None) and beam.FileSystems._pipeline_options
+    if pipeline_options is None:
+        return _task_options._replace(servers=servers)
+    if _last[0] is not pipeline_options:
+        _last = pipeline_options, _read(pipeline_options)._replace(number=_last[1].number + 1)
+    return _last[1]._replace(servers=servers)
+
+
+def use_options(options: StoreOptions) -> None:
+    """Sets the options in a worker process."""
+    global _task_options
+    _task_options = options
+
+
+def _read(pipeline_options: Any) -> StoreOptions:
+    from apache_beam.options.pipeline_options import GoogleCloudOptions, S3Options
+
+    from beam_pipelines.storage.object_stores.pipeline_options import StoreTimeout
+
+    s3, google = pipeline_options.view_as(S3Options), pipeline_options.view_as(GoogleCloudOptions)
+    given = [(parameter, getattr(s3, option)) for option, parameter in _S3_OPTIONS.items() if getattr(s3, option) is not None]
+    return StoreOptions(
+        pipeline_options.view_as(StoreTimeout).store_timeout,
+        (*given, *([("use_ssl", False)] if s3.s3_disable_ssl else [])),
+        google.no_auth,
+        google.impersonate_service_account or "",
+    )
