@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import sys
-import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator

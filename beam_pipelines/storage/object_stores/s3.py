@@ -26,7 +26,6 @@ from beam_pipelines.storage.object_stores.retries import (
     RESPONSE_SECONDS,
     Transient,
     foreign_answer,
-    split_path,
     status_error,
 )
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
