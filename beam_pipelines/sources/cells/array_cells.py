@@ -68,15 +68,14 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
 def find_array_shapes(columns: Iterable[Column], resolve: Callable[[Column], Column]) -> tuple[Column, ...]:
     """Completes columns whose shape or dtype is unknown by means of `resolve`. Raises `UserError` if `resolve` raises
     `InvalidInput`."""
-    return tuple(column if column.is_resolved else _resolve(column, resolve) for column in columns)
-
-
-def _resolve(column: Column, resolve: Callable[[Column], Column]) -> Column:
-    try:
-        return resolve(column)
-    except InvalidInput as error:
-        name, kind = printable(column.names[0]), "an array" if column.kind == "array" else f"of kind {column.kind}"
-        raise UserError(f"The first {name!r} is not {kind}: {error}. State the shape: {describe_resolved(column)}.") from None
+    resolved = []
+    for column in columns:
+        try:
+            resolved.append(column if column.is_resolved else resolve(column))
+        except InvalidInput as error:
+            name, kind = printable(column.names[0]), "an array" if column.kind == "array" else f"of kind {column.kind}"
+            raise UserError(f"The first {name!r} is not {kind}: {error}. State the shape: {describe_resolved(column)}.") from None
+    return tuple(resolved)
 
 
 def describe_resolved(column: Column) -> str:

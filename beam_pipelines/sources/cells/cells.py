@@ -6,6 +6,7 @@ value. A list that contains a single value is treated like this value.
 
 import decimal
 import json
+import math
 import re
 import reprlib
 import unicodedata
@@ -39,17 +40,14 @@ def read_float(cell: Any) -> float:
     """Converts a cell to a finite number that float32 can store. A boolean becomes 0 or 1. Raises `InvalidInput` if the
     cell does not contain such a number."""
     cell = plain(cell, "bad_value")
-    expected = "a finite number that fits into 32 bits"
-    if isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
-        expected += ", with a decimal point instead of a comma"
-    if not isinstance(cell, (int, float, str, decimal.Decimal)):
-        raise bad_cell("bad_value", cell, expected)
     try:
-        value = float(cell)
+        value = float(cell) if isinstance(cell, (int, float, str, decimal.Decimal)) else math.nan
     except (ValueError, OverflowError):
-        raise bad_cell("bad_value", cell, expected) from None
+        value = math.nan
     if not -_MAX_FLOAT <= value <= _MAX_FLOAT or (isinstance(cell, str) and "_" in cell):  # also rejects NaN
-        raise bad_cell("bad_value", cell, expected)
+        has_comma = isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip())
+        advice = ", with a decimal point instead of a comma" if has_comma else ""
+        raise bad_cell("bad_value", cell, f"a finite number that fits into 32 bits{advice}")
     return value
 
 
@@ -82,13 +80,11 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
 
 def _split_list(text: str, separator: str | None) -> list[Any] | None:
     """Splits a string into values. Returns None if the string has brackets but is not a valid list."""
-    if is_bracketed(text):
-        items = parse_list(text)
-        if items is None and separator is None:  # as NumPy writes arrays, without commas
-            return text.strip()[1:-1].split()
+    if is_bracketed(text) and ((items := parse_list(text)) is not None or separator is not None):
         return items
     if separator is not None:
         return split_names(text, separator)
+    text = text.strip()[1:-1] if is_bracketed(text) else text  # NumPy writes arrays without commas
     return re.split(r"\s*,\s*|\s+", text.strip()) if text.strip() else []
 
 
@@ -105,8 +101,7 @@ def read_numbers(cell: Any, depth: int = _MAX_DEPTH) -> list[Any]:
         InvalidInput: A value is not a number, or lists are nested too deeply.
     """
     cell = plain(cell, "bad_value", keeps_lists=True)
-    if isinstance(cell, str):
-        cell = _parse_nested(cell) if is_bracketed(cell) else _split_list(cell, None)
+    cell = _split_list(cell, None) if isinstance(cell, str) else cell
     if not isinstance(cell, list):
         return [read_optional_float(cell)]
     if not depth:
@@ -119,15 +114,6 @@ def read_optional_float(cell: Any) -> float | None:
     """Converts a cell to a number as `read_float` does, or to None if the cell is empty or NaN."""
     is_missing = is_empty(cell) or (isinstance(cell, (float, np.floating)) and cell != cell)
     return None if is_missing or (isinstance(cell, str) and cell.strip().lower() == "nan") else read_float(cell)
-
-
-def _parse_nested(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        if "[" not in (inner := text.strip()[1:-1]):  # as NumPy writes arrays, without commas
-            return _split_list(inner, None)
-        raise bad_cell("bad_value", text, "a list of numbers, or a list of such lists, in JSON") from None
 
 
 def read_weight(cell: Any) -> float:
