@@ -1,11 +1,9 @@
 """Tests that the source `table` reads columns, labels, splits and embedded images, and rejects hostile tables."""
 
 import contextlib
-import csv
 import datetime
 import decimal
 import gzip
-import io
 import itertools
 import json
 import os
@@ -13,108 +11,32 @@ import pathlib
 import tracemalloc
 import types
 import uuid
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Any, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipelines.config.columns import parse_column, parse_labels
-from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import ENTIRE_FILE, FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.config.values import parse_splits
 from beam_pipelines.sources.formats.table import parquet_rows
-from beam_pipelines.sources.formats.table.table import Table
-from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.spool import SpoolReader
+from listed_rows import Listing, open_rows, to_csv, to_jsonl, to_parquet, write
 from made_images import jpeg, png, write_files
 from object_stores import StoreServer, connected_to, shared_server, upload_files
 from tf_input.dataset_format import Feature
 
 LABEL = Feature("label", "class_label")
 
-
-def open_table(
-    path: os.PathLike[str] | str,
-    labels: list[str] | None = None,
-    features: list[str] = [],
-    config: dict[str, Any] = {},
-    with_sizes: bool = False,
-    spool_directory: str | None = None,
-    **options: Any,
-) -> Table:
-    parsed = None if labels is None else parse_labels(labels)
-    kept = tuple(parse_column("--feature", text, "text") for text in features)
-    source = SourceConfig(kind=find_kind("table"), labels=parsed, features=kept, **options)
-    made = PrepareJob(input=os.fspath(path), output="out", name="flowers", source=source, **config)
-    return Table(made, with_sizes=with_sizes, spool_directory=spool_directory)
-
-
-class Listing:
-    """Listing of all parts of a table."""
-
-    def __init__(self, path: os.PathLike[str] | str, labels: list[str] | None = None, **options: Any) -> None:
-        self.source = open_table(path, labels, **options)
-        actual = [member for part in self.source.parts() for member in self.source.list(part)]
-        self.all = [image for image in actual if isinstance(image, InputRecord)]
-        self.images = {image.key: image for image in self.all}
-        self.dead_letters = {letter.path: letter for letter in actual if isinstance(letter, DeadLetter)}
-        assert len(self.all) + len(self.dead_letters) == len(actual)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Mapping from keys to classes."""
-        return {key: image.label for key, image in self.images.items()}
-
-    @property
-    def splits(self) -> dict[str, str | None]:
-        """Mapping from keys to splits."""
-        return {key: image.split for key, image in self.images.items()}
-
-
-def write_csv(root: pathlib.Path, text: str | bytes, name: str = "labels.csv") -> pathlib.Path:
-    return write_files(root, {name: text.encode() if isinstance(text, str) else text}) / name
-
-
-def to_csv(rows: list[Mapping[str, Any]], delimiter: str = ",") -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*rows[0]], delimiter=delimiter)
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
-
-
-def to_jsonl(rows: Iterable[Any]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
-
-
-def to_parquet(rows: list[Mapping[str, Any]], **options: Any) -> bytes:
-    return table_bytes(pa.Table.from_pylist(rows), **options)
-
-
-def table_bytes(table: pa.Table, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, **options)
-    return buffer.getvalue()
-
-
 WRITERS = {
-    "labels.csv": to_csv,
-    "labels.CSV": to_csv,
-    "labels.tsv": lambda rows: to_csv(rows, "\t"),
-    "semicolons.csv": lambda rows: to_csv(rows, ";"),
-    "labels.csv.gz": lambda rows: gzip.compress(to_csv(rows)),
-    "labels.jsonl": to_jsonl,
-    "labels.ndjson": to_jsonl,
-    "labels.jsonl.gz": lambda rows: gzip.compress(to_jsonl(rows)),
+    **{"labels.csv": to_csv, "labels.CSV": to_csv, "labels.tsv": lambda rows: to_csv(rows, "\t")},
+    **{"semicolons.csv": lambda rows: to_csv(rows, ";"), "labels.csv.gz": lambda rows: gzip.compress(to_csv(rows))},
+    **{"labels.jsonl": to_jsonl, "labels.ndjson": to_jsonl, "labels.jsonl.gz": lambda rows: gzip.compress(to_jsonl(rows))},
     "labels.parquet": to_parquet,
 }
-
 ROWS = [
     {"file_name": "cat/1.jpg", "label": "cat", "age": 3, "note": 'a "b", c\nd'},
     {"file_name": "dog/Lo\u0308we.jpg", "label": "Löwe", "age": -4, "note": "<script>alert(1)</script>"},
@@ -124,19 +46,11 @@ ROWS = [
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_each_format_gives_the_same_inputs(tmp_path: pathlib.Path, name: str) -> None:
-    path = write_csv(tmp_path, WRITERS[name](ROWS), name)
-    listed = Listing(path, features=["age:integer", "note"])
+    listed = Listing(write(tmp_path, WRITERS[name](ROWS), name), features=["age:integer", "note"])
     assert not listed.dead_letters
+    keys, paths = ("cat/1.jpg", "dog/L\u00f6we.jpg", "cat/2.jpg"), ("cat/1.jpg", "dog/Lo\u0308we.jpg", "cat/2.jpg")
     assert listed.all == [
-        InputRecord("cat/1.jpg", "cat/1.jpg", "cat", None, values={"age": 3, "note": 'a "b", c\nd'}),
-        InputRecord(
-            "dog/L\u00f6we.jpg",
-            "dog/Lo\u0308we.jpg",
-            "Löwe",
-            None,
-            values={"age": -4, "note": "<script>alert(1)</script>"},
-        ),
-        InputRecord("cat/2.jpg", "cat/2.jpg", "=1+1", None, values={"age": 5, "note": ""}),
+        InputRecord(key, path, row["label"], None, values={"age": row["age"], "note": row["note"]}) for key, path, row in zip(keys, paths, ROWS)
     ]
     source = listed.source
     assert (source.root, source.parts(), source.targets) == (os.path.realpath(tmp_path), [name], ("label",))
@@ -146,202 +60,174 @@ def test_each_format_gives_the_same_inputs(tmp_path: pathlib.Path, name: str) ->
 
 # Columns
 
-
-@pytest.mark.parametrize(
-    "name",
-    ["file_name", "image", "image_path", "path", "filename", "filepath", "file", "Image", "FileName", "image_id", "image_name", "img_path", "img"],
-)
-def test_image_column_is_found_by_usual_names(tmp_path: pathlib.Path, name: str) -> None:
-    assert Listing(write_csv(tmp_path, f"label,{name}\ncat,1.jpg\n")).labels == {"1.jpg": "cat"}
-
-
-@pytest.mark.parametrize("cell, options, paths", [("a.jpg", {}, ["a.jpg"]), ("a", {"image_suffix": ".jpg"}, ["a.jpg"]), ("17", {}, ["labels.csv"])])
-def test_numbers_of_images_are_no_images_of_a_table_of_features(tmp_path: pathlib.Path, cell: str, options: dict, paths: list[str]) -> None:
-    path = write_csv(tmp_path, f"label,image_id,height\ncat,{cell},3\n")
-    assert [image.path for image in Listing(path, features=["height:float"], **options).all] == paths
-    table = write_csv(tmp_path, f"label,image_id,file\ncat,{cell},b.jpg\n", "more.csv")
-    assert [image.path for image in Listing(table).all] == ["b.jpg"]
-
-
-def test_pixels_override_less_usual_names_of_image_columns(tmp_path: pathlib.Path) -> None:
-    path = write_csv(tmp_path, f"label,image_id,{','.join(f'pixel{index}' for index in range(4))}\n1,a,1,2,3,4\n")
-    assert open_table(path).resolved.pixel_shape == (2, 2)
+PIXELS = ",".join(f"pixel{index}" for index in range(4))
+COLUMNS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
+    # Header and first row, options, expected labels by key.
+    *((f"label,{name}\ncat,1.jpg", {}, {"1.jpg": "cat"}) for name in ("file_name", "image", "image_path", "path", "filename", "filepath", "file")),
+    *((f"label,{name}\ncat,1.jpg", {}, {"1.jpg": "cat"}) for name in ("Image", "FileName", "image_id", "image_name", "img_path", "img", "id_code")),
+    *((f"file_name,{name}\n1.jpg,a|b", {}, {"1.jpg": "a|b"}) for name in ("label", "labels", "class", "category", "Label")),
+    ("image,file_name,photo,class,label,species\n1.jpg,2.jpg,3.jpg,a,b,c", {}, {"2.jpg": "b"}),
+    ("image,file_name,photo,class,label,species\n1.jpg,2.jpg,3.jpg,a,b,c", {"labels": ["species"], "image_column": "photo"}, {"3.jpg": "c"}),
+    ("label,image_id,height\ncat,a.jpg,3", {"features": ["height:float"]}, {"a.jpg": "cat"}),
+    ("label,image_id,height\ncat,a,3", {"features": ["height:float"], "image_suffix": ".jpg"}, {"a.jpg": "cat"}),
+    ("label,image_id,height\ncat,17,3", {"features": ["height:float"]}, {"labels.csv:2": "cat"}),  # a number, and not an image
+    ("label,image_id,file\ncat,a,b.jpg", {}, {"b.jpg": "cat"}),
+    (f"label,image_id,{PIXELS}\n1,a,1,2,3,4", {}, {"labels.csv:2": "1"}),
+]
 
 
-def test_named_columns_override_usual_names(tmp_path: pathlib.Path) -> None:
-    path = write_csv(tmp_path, "image,file_name,photo,class,label,species\n1.jpg,2.jpg,3.jpg,a,b,c\n")
-    assert Listing(path).labels == {"2.jpg": "b"}
-    assert Listing(path, ["species"], image_column="photo").labels == {"3.jpg": "c"}
+@pytest.mark.parametrize("text, options, labels", COLUMNS, ids=[case[0].partition("\n")[0] for case in COLUMNS])
+def test_columns_are_found_by_usual_names_and_options(tmp_path: pathlib.Path, text: str, options: dict, labels: dict[str, str]) -> None:
+    listed = Listing(write(tmp_path, text), **options)
+    assert listed.labels == labels and listed.source.features[0] == LABEL  # a CSV cell is never taken for a list
+
+
+@pytest.mark.parametrize("files, suffix", [(["a.png"], ".png"), (["a.npy", "a.jpg"], ".jpg"), (["a.png", "a.jpg"], ""), (["a", "a.png"], ""), ([], "")])
+def test_suffix_of_images_is_the_extension_of_the_only_file(tmp_path: pathlib.Path, files: list[str], suffix: str) -> None:
+    write_files(tmp_path / "images", {name: b"" for name in files})
+    for name, kind, text in (("a.csv", "table", "image_id,label\na,1\nb,2\n"), ("a.txt", "text", "a 1\nb 2\n")):
+        listed = Listing(write(tmp_path, text, name), kind=kind, image_root=os.fspath(tmp_path / "images"))
+        assert [*listed.images] == [f"a{suffix}", f"b{suffix}"] and (f"--image_suffix={suffix}" in listed.source.detected) == bool(suffix)
 
 
 ROLES = "file_name,label,key,split,group,weight\n1.jpg,cat,k1,val,g1,0.5\n2.jpg,dog,k2,TRAIN,,2\n"
+ROLE_CASES: list[tuple[dict[str, Any], list[InputRecord]]] = [
+    ({}, [InputRecord("k1", "1.jpg", "cat", "validation", group="g1", values={"weight": 0.5}), InputRecord("k2", "2.jpg", "dog", "train", values={"weight": 2.0})]),
+    (
+        {"split_column": "", "group": "", "weight_column": "", "key_column": "label"},
+        [InputRecord("cat", "1.jpg", "cat", None), InputRecord("dog", "2.jpg", "dog", None)],
+    ),
+    (
+        {"split_column": "label", "group": "key", "weight_column": "weight", "key_column": "label, key"},
+        [
+            InputRecord("cat|k1", "1.jpg", "cat", "cat", group="k1", values={"weight": 0.5}),
+            InputRecord("dog|k2", "2.jpg", "dog", "dog", group="k2", values={"weight": 2.0}),
+        ],
+    ),
+]
 
 
-def test_key_split_group_and_weight_columns_are_found_by_name(tmp_path: pathlib.Path) -> None:
-    listed = Listing(write_csv(tmp_path, ROLES))
-    assert listed.all == [
-        InputRecord("k1", "1.jpg", "cat", "validation", group="g1", values={"weight": 0.5}),
-        InputRecord("k2", "2.jpg", "dog", "train", values={"weight": 2.0}),
-    ]
-    assert listed.source.features == (LABEL, Feature("weight", "float"))
-    assert listed.source.targets == ("label",)
+@pytest.mark.parametrize("options, expected", ROLE_CASES)
+def test_key_split_group_and_weight_columns(tmp_path: pathlib.Path, options: dict[str, Any], expected: list[InputRecord]) -> None:
+    listed = Listing(write(tmp_path, ROLES), **options)
+    assert listed.all == expected and listed.source.targets == ("label",)
+    assert listed.source.features == (LABEL, *([Feature("weight", "float")] if expected[0].values else []))
 
 
-def test_key_split_group_and_weight_columns_can_be_set_or_disabled(tmp_path: pathlib.Path) -> None:
-    path = write_csv(tmp_path, ROLES)
-    listed = Listing(path, split_column="", group="", weight_column="", key_column="label")
-    assert listed.all == [InputRecord("cat", "1.jpg", "cat", None), InputRecord("dog", "2.jpg", "dog", None)]
-    assert listed.source.features == (LABEL,)
-    listed = Listing(path, split_column="label", group="key", weight_column="weight")
-    assert [(image.split, image.group, image.values) for image in listed.all] == [
-        ("cat", "k1", {"weight": 0.5}),
-        ("dog", "k2", {"weight": 2.0}),
-    ]
+MISSING_COLUMNS = {
+    "--label or --feature": [{"labels": ["x"]}, {"features": ["x:integer"]}],
+    **{"--image_column": [{"image_column": "x"}], "--key_column": [{"key_column": "x"}], "--split_column": [{"split_column": "x"}]},
+    **{"--group": [{"group": "x"}], "--weight_column": [{"weight_column": "x"}]},
+}
 
 
-def test_error_lists_missing_and_available_columns(tmp_path: pathlib.Path) -> None:
-    path = write_csv(tmp_path, "file_name,label\n1.jpg,cat\n")
-    cases = [
-        ({"labels": ["species"]}, "'species' (--label or --feature)"),
-        ({"features": ["age:integer"]}, "'age' (--label or --feature)"),
-        ({"image_column": "photo"}, "'photo' (--image_column)"),
-        ({"key_column": "id"}, "'id' (--key_column)"),
-        ({"split_column": "part"}, "'part' (--split_column)"),
-        ({"group": "patient"}, "'patient' (--group)"),
-        ({"weight_column": "w"}, "'w' (--weight_column)"),
-    ]
-    for options, problem in cases:
+@pytest.mark.parametrize("option", MISSING_COLUMNS)
+def test_error_lists_missing_and_available_columns(tmp_path: pathlib.Path, option: str) -> None:
+    path = write(tmp_path, "file_name,label\n1.jpg,cat\n")
+    for options in MISSING_COLUMNS[option]:
         with pytest.raises(UserError) as caught:
-            open_table(path, **options)
-        assert str(caught.value).startswith("labels.csv: ") and problem in str(caught.value), options
-        assert "file_name, label" in str(caught.value), options
+            open_rows(path, **options)
+        assert all(part in str(caught.value) for part in ("labels.csv: ", f"'x' ({option})", "file_name, label")), options
 
 
-@pytest.mark.parametrize(
-    "name, header, part",
-    [
-        ("no image column", "a,label", "columns file_name, image,"),
-        ("no label column", "file_name,a", "--label none"),
-        ("row instead of a header", "1.jpg,cat", "1.jpg, cat"),
-        ("duplicate name", "file_name,label,label", "2 columns are named 'label'"),
-        ("empty file", "", "--column_names"),
-        ("UTF-16", "file_name,label".encode("utf-16"), "not valid UTF-8"),
-        ("unclosed quote", 'file_name,"label', "invalid CSV"),
-        ("control characters", "file_name\x1b[31m,b", r"file_name\x1b[31m"),
-    ],
-)
-def test_rejects_invalid_headers(
-    tmp_path: pathlib.Path, name: str, header: str | bytes, part: str
-) -> None:
-    end = b"\n1.jpg,cat\n" if header else b""
-    path = write_csv(tmp_path, (header.encode() if isinstance(header, str) else header) + end)
+BAD_HEADERS: dict[str, tuple[str | bytes, str]] = {
+    "no image column": ("a,label", "columns file_name, image,"),
+    "no label column": ("file_name,a", "--label none"),
+    "row instead of a header": ("1.jpg,cat", "1.jpg, cat"),
+    "duplicate name": ("file_name,label,label", "2 columns are named 'label'"),
+    "empty file": ("", "--column_names"),
+    "UTF-16": ("file_name,label".encode("utf-16"), "not valid UTF-8"),
+    "unclosed quote": ('file_name,"label', "invalid CSV"),
+    "huge line": ("x" * (17 << 20), "--skip_lines"),
+    "control characters": ("file_name\x1b[31m,b", r"file_name\x1b[31m"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_HEADERS)
+def test_rejects_invalid_headers(tmp_path: pathlib.Path, name: str) -> None:
+    header, part = BAD_HEADERS[name]
     with pytest.raises(UserError) as caught:
-        open_table(path)
-    assert part in str(caught.value) and str(caught.value).isprintable(), name
+        open_rows(write(tmp_path, (header.encode() if isinstance(header, str) else header) + (b"\n1.jpg,cat\n" if header else b"")))
+    assert part in str(caught.value) and str(caught.value).isprintable()
 
 
 # Labels
 
 
-@pytest.mark.parametrize("name", ["label", "labels", "class", "category", "Label"])
-def test_label_column_is_found_by_usual_names(tmp_path: pathlib.Path, name: str) -> None:
-    listed = Listing(write_csv(tmp_path, f"file_name,{name}\n1.jpg,a|b\n"))
-    assert listed.source.features == (LABEL,)  # a CSV cell is never taken for a list
-    assert listed.labels == {"1.jpg": "a|b"}
-
-
 @pytest.mark.parametrize("name", ["labels.jsonl", "labels.parquet"])
 def test_list_is_a_multi_label_in_typed_formats(tmp_path: pathlib.Path, name: str) -> None:
     rows = [{"file_name": "1.jpg", "labels": ["b", "a"]}, {"file_name": "2.jpg", "labels": []}]
-    listed = Listing(write_csv(tmp_path, WRITERS[name](rows), name))
+    listed = Listing(write(tmp_path, WRITERS[name](rows), name))
     assert listed.source.features == (Feature("label", "class_label", (None,)),)
     assert [image.values for image in listed.all] == [{"label": ("a", "b")}, {"label": ()}]
 
 
-def test_label_option_selects_the_targets(tmp_path: pathlib.Path) -> None:
-    path = write_csv(tmp_path, "image,w,g,cat,dog,x,y,m\n1.jpg,fog,3,1,0,.5,2,masks/1.png\n")
-    cases: list[tuple[list[str], str, Any, tuple[str, ...]]] = [
-        (["w", "g"], "", {"w": "fog", "g": "3"}, ("w", "g")),
-        (["cat,dog:multi_label"], "", {"label": ("cat",)}, ("label",)),
-        (["x,y:float"], "", {"label": (0.5, 2.0)}, ("label",)),
-        (["m:mask"], "", {"mask": FilePart("masks/1.png")}, ("mask",)),
-        (["w"], "fog", None, ("label",)),
-        (["none"], "", None, ()),
-    ]
-    for labels, label, values, targets in cases:
-        listed = Listing(path, labels)
-        assert (listed.all[0].label, listed.all[0].values, listed.source.targets) == (label, values, targets), labels
+@pytest.mark.parametrize("labels, label, values, targets", [
+    (["w", "g"], "", {"w": "fog", "g": "3"}, ("w", "g")),
+    (["cat,dog:multi_label"], "", {"label": ("cat",)}, ("label",)),
+    (["x,y:float"], "", {"label": (0.5, 2.0)}, ("label",)),
+    (["m:mask"], "", {"mask": FilePart("masks/1.png")}, ("mask",)),
+    (["w"], "fog", None, ("label",)),
+    (["none"], "", None, ()),
+])  # fmt: skip
+def test_label_option_selects_the_targets(tmp_path: pathlib.Path, labels: list[str], label: str, values: Any, targets: tuple) -> None:
+    listed = Listing(write(tmp_path, "image,w,g,cat,dog,x,y,m\n1.jpg,fog,3,1,0,.5,2,masks/1.png\n"), labels)
+    assert (listed.all[0].label, listed.all[0].values, listed.source.targets) == (label, values, targets)
 
 
-def test_shape_of_arrays_is_the_shape_of_the_first(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("kind, text, bad", [("table", "image,maps\n1.jpg,a.npy\n", "image,maps\n"), ("text", "bad\n1.jpg a.npy\n", "bad\n")])
+def test_shape_of_arrays_is_the_shape_of_the_first(tmp_path: pathlib.Path, kind: str, text: str, bad: str) -> None:
     np.save(tmp_path / "a.npy", np.zeros((4, 5, 2), np.float32))
-    listed = Listing(write_csv(tmp_path, "image,maps\n1.jpg,a.npy\n"), ["maps:array"])
+    listed = Listing(write(tmp_path, text), ["maps:array"], kind=kind)
     assert listed.source.features == (Feature("label", "float", (4, 5, 2)),)
     assert listed.all[0].values == {"label": FilePart("a.npy")}
     with pytest.raises(UserError, match="maps:array"):
-        open_table(write_csv(tmp_path, "image,maps\n"), ["maps:array"])
+        open_rows(write(tmp_path, bad), ["maps:array"], kind=kind)
 
 
-OBJECTS = [
-    {"bbox": [[10, 20, 30, 40], [0.5, 0, 1, 1]], "category": ["cat", 3]},
-    {"bbox": [[10, 20, 30, 40], [0.5, 0, 1, 1]], "categories": ["cat", "3"], "area": [1, 2]},
-    [{"bbox": [10, 20, 30, 40], "category": "cat"}, {"bbox": [0.5, 0, 1, 1], "category": 3}],
+BOXES = {"bbox": [[10, 20, 30, 40], [0.5, 0, 1, 1]], "category": ["cat", 3]}
+BOTH = Objects(((20.0, 10.0, 60.0, 40.0), (0.0, 0.5, 1.0, 1.5)), ("cat", "3"))
+ONE = {"bbox": [[1, 2, 3, 4]], "category": ["a"]}
+OBJECTS: list[tuple[Any, Objects]] = [
+    (BOXES, BOTH),
+    ({"bbox": BOXES["bbox"], "categories": ["cat", "3"], "area": [1, 2]}, BOTH),
+    ([{"bbox": [10, 20, 30, 40], "category": "cat"}, {"bbox": [0.5, 0, 1, 1], "category": 3}], BOTH),
+    ({"bbox": [], "category": []}, Objects((), ())),
+    (None, Objects((), ())),
 ]
 
 
-def test_reads_boxes_and_classes_of_objects(tmp_path: pathlib.Path) -> None:
-    rows = [{"file_name": f"{index}.jpg", "objects": cell} for index, cell in enumerate(OBJECTS)]
-    rows += [
-        {"file_name": "none.jpg", "objects": {"bbox": [], "category": []}},
-        {"file_name": "null.jpg", "objects": None},
-    ]
-    path = write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl")
-    both = Objects(((20.0, 10.0, 60.0, 40.0), (0.0, 0.5, 1.0, 1.5)), ("cat", "3"))
-    for labels in (None, ["objects"]):
-        listed = Listing(path, labels)
-        assert listed.source.features == (
-            Feature("objects/bbox", "bbox", (None, 4)),
-            Feature("objects/label", "class_label", (None,)),
-        )
-        assert listed.source.targets == ("objects",)
-        none = Objects((), ())
-        assert [image.values for image in listed.all] == [{"objects": value} for value in (both, both, both, none, none)]
-    rows = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"], **flags}} for index, flags in enumerate([{"is_crowd": [True]}, {}, {"is_crowd": [None]}])]
-    listed = Listing(write_csv(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "flags.jsonl"))
-    assert [image.values["objects"].flags for image in listed.all] == [{"is_crowd": (result,)} for result in (1, 0, 0)]
-    assert Listing(path).source.unused_fields.names == {"area"}
-    late = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"]}} for index in range(103)]
-    late[101]["objects"]["is_crowd"], late[102]["objects"]["is_crowd"] = [False], [True]
-    listed = Listing(write_csv(tmp_path, "\n".join(map(json.dumps, late)).encode(), "late.jsonl"))
-    assert not listed.dead_letters and listed.source.unused_fields.names == {"is_crowd"}
+@pytest.mark.parametrize("labels", [None, ["objects"]])
+def test_reads_boxes_and_classes_of_objects(tmp_path: pathlib.Path, labels: list[str] | None) -> None:
+    rows = [{"file_name": f"{index}.jpg", "objects": cell} for index, (cell, _) in enumerate(OBJECTS)]
+    listed = Listing(write(tmp_path, to_jsonl(rows), "metadata.jsonl"), labels)
+    assert listed.source.features == (Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", "class_label", (None,)))
+    assert listed.source.targets == ("objects",) and listed.source.unused_fields.names == {"area"}
+    assert [image.values for image in listed.all] == [{"objects": value} for _, value in OBJECTS]
     rows = [{"file_name": "1.jpg", "objects": {"bbox": [[1.0, 2.0, 3.0, 4.0]], "category": [7]}}]
-    listed = Listing(write_csv(tmp_path, to_parquet(rows), "objects.parquet"))
+    listed = Listing(write(tmp_path, to_parquet(rows), "objects.parquet"), labels)
     assert listed.all[0].values == {"objects": Objects(((2.0, 1.0, 6.0, 4.0),), ("7",))}
 
 
+def test_flags_of_the_first_objects_are_kept(tmp_path: pathlib.Path) -> None:
+    flags = [{"is_crowd": [True]}, {}, {"is_crowd": [None]}, *[{}] * 100, {"is_difficult": [True]}]
+    rows = [{"file_name": f"{index}.jpg", "objects": {**ONE, **some}} for index, some in enumerate(flags)]
+    listed = Listing(write(tmp_path, to_jsonl(rows), "metadata.jsonl"))
+    assert [image.values["objects"].flags for image in listed.all] == [{"is_crowd": (int(index == 0),)} for index in range(len(rows))]
+    assert listed.source.unused_fields.names == {"is_difficult"}
+
+
+BAD_OBJECTS = [
+    *({"bbox": [box], "category": ["a"]} for box in ([1, 2, 3], [1, 2, 3, "4"], [1, 2, 3, float("nan")], [1, 2, 3, 1e300], [1, 2, 3, True])),
+    *({"bbox": [[1, 2, 3, 4]], "category": []}, {"bbox": 7, "category": ["a"]}, {"boxes": []}, [7], "none"),
+]
+
+
 def test_bad_objects_are_dead_letters(tmp_path: pathlib.Path) -> None:
-    good = {"file_name": "1.jpg", "objects": {"bbox": [], "category": []}}
-    cells = [
-        {"bbox": [[1, 2, 3]], "category": ["a"]},
-        {"bbox": [[1, 2, 3, "4"]], "category": ["a"]},
-        {"bbox": [[1, 2, 3, float("nan")]], "category": ["a"]},
-        {"bbox": [[1, 2, 3, 1e300]], "category": ["a"]},
-        {"bbox": [[1, 2, 3, True]], "category": ["a"]},
-        {"bbox": [[1, 2, 3, 4]], "category": []},
-        {"bbox": 7, "category": ["a"]},
-        {"boxes": []},
-        [7],
-        "none",
-    ]
-    rows = [good] + [{"file_name": "2.jpg", "objects": cell} for cell in cells]
-    listed = Listing(write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl"))
-    assert len(listed.images) == 1
-    assert len(listed.dead_letters) == len(cells)
-    for letter in listed.dead_letters.values():
-        assert letter.reason == "bad_objects" and letter.message.startswith("column 'objects' has "), letter
-    rows = [good, {"file_name": "2.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["dog"]}}]
-    listed = Listing(write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl"), label_names=("cat",))
-    assert [letter.reason for letter in listed.dead_letters.values()] == ["bad_label"]
+    rows = [{"file_name": f"{index}.jpg", "objects": cell} for index, cell in enumerate([ONE, *BAD_OBJECTS, {**ONE, "category": ["dog"]}])]
+    listed = Listing(write(tmp_path, to_jsonl(rows), "metadata.jsonl"), label_names=("a",))
+    assert [*listed.images] == ["0.jpg"] and [*listed.reasons.values()] == ["bad_objects"] * len(BAD_OBJECTS) + ["bad_label"]
+    assert all(letter.message.startswith("column 'objects' ") for letter in listed.dead_letters.values())
 
 
 # Files and splits
@@ -349,7 +235,7 @@ def test_bad_objects_are_dead_letters(tmp_path: pathlib.Path) -> None:
 
 def test_paths_are_relative_to_the_image_root(tmp_path: pathlib.Path) -> None:
     images = write_files(tmp_path / "images", {"a.jpg": jpeg()})
-    path = write_csv(tmp_path / "tables", f"image,label\na.jpg,1\n{images}/b.jpg,2\n{tmp_path}/c.jpg,3\n")
+    path = write(tmp_path / "tables", f"image,label\na.jpg,1\n{images}/b.jpg,2\n{tmp_path}/c.jpg,3\n")
     listed = Listing(path, image_root=os.fspath(images), with_sizes=True)
     assert listed.source.root == os.path.realpath(images)
     assert {key: image.num_bytes for key, image in listed.images.items()} == {"a.jpg": len(jpeg()), "b.jpg": 0}
@@ -364,7 +250,7 @@ def test_folder_with_a_metadata_file_is_a_table(tmp_path: pathlib.Path) -> None:
     assert (listed.labels, listed.source.parts()) == ({"a.jpg": "1"}, ["metadata.csv"])
     write_files(tmp_path, {"metadata.jsonl": b"{}"})
     with pytest.raises(UserError, match="metadata.csv, metadata.jsonl"):
-        open_table(tmp_path)
+        open_rows(tmp_path)
 
 
 def test_split_folders_with_metadata_files_give_splits(tmp_path: pathlib.Path) -> None:
@@ -392,27 +278,27 @@ def test_split_folders_with_metadata_files_give_splits(tmp_path: pathlib.Path) -
     }
     assert {*Listing(tmp_path, config={"split_folders": False}).splits.values()} == {None}
     with pytest.raises(UserError, match="--splits: .* has splits .*--split_folders=no"):
-        open_table(tmp_path, config={"splits": parse_splits("train=1")})
+        open_rows(tmp_path, config={"splits": parse_splits("train=1")})
     write_files(tmp_path, {"more/metadata.csv": b"label,file_name\n"})
     with pytest.raises(UserError, match="'more'"):
-        open_table(tmp_path)
-    assert open_table(tmp_path, config={"split_folders": True}).parts()[0] == "more/metadata.csv"
+        open_rows(tmp_path)
+    assert open_rows(tmp_path, config={"split_folders": True}).parts()[0] == "more/metadata.csv"
 
 
 def test_folder_of_part_files_is_a_single_table(tmp_path: pathlib.Path) -> None:
     for index in range(3):
         order = "label,file_name" if index else "file_name,label,more"
         row = f"{index},{index}.jpg" if index else "0.jpg,0,x"
-        write_csv(tmp_path, f"{order}\n{row}\n", f"part-{index:04d}.csv")
+        write(tmp_path, f"{order}\n{row}\n", f"part-{index:04d}.csv")
     write_files(tmp_path, {"0.jpg": jpeg(), ".hidden.csv": b"", "_SUCCESS": b""})
     listed = Listing(tmp_path)
     assert listed.source.parts() == ["part-0000.csv", "part-0001.csv", "part-0002.csv"]
     assert listed.labels == {"0.jpg": "0", "1.jpg": "1", "2.jpg": "2"}
     assert {*listed.splits.values()} == {None}
-    write_csv(tmp_path, "file_name,species\n3.jpg,3\n", "part-0003.csv")
+    write(tmp_path, "file_name,species\n3.jpg,3\n", "part-0003.csv")
     with pytest.raises(UserError, match="part-0003.csv: .*'label'.* file_name, species"):
         Listing(tmp_path)
-    write_csv(tmp_path, b"", "part-0004.parquet")
+    write(tmp_path, b"", "part-0004.parquet")
     with pytest.raises(UserError, match="part-0000.csv"):
         Listing(tmp_path)
 
@@ -472,13 +358,13 @@ def test_part_files_may_be_empty(tmp_path: pathlib.Path) -> None:
     listed = Listing(write_files(tmp_path, parts))
     assert len(listed.images) == 3 and [*listed.dead_letters] == ["part-1.jsonl:2"]
     with pytest.raises(UserError, match="part-0.jsonl: .*--image_column"):
-        open_table(tmp_path / "part-0.jsonl")
+        open_rows(tmp_path / "part-0.jsonl")
 
 
 def test_part_files_named_like_splits_give_splits(tmp_path: pathlib.Path) -> None:
     rows = [{"file_name": "a.jpg", "label": 1}]
     for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001", "validation"):
-        write_csv(tmp_path, to_parquet([{**rows[0], "file_name": f"{name}.jpg"}]), f"{name}.parquet")
+        write(tmp_path, to_parquet([{**rows[0], "file_name": f"{name}.jpg"}]), f"{name}.parquet")
     splits = {key.split("-")[0]: split for key, split in Listing(tmp_path).splits.items()}
     assert splits == {"train": "train", "test": "test", "validation.jpg": "validation"}
 
@@ -489,33 +375,31 @@ def test_split_column_overrides_split_folders(tmp_path: pathlib.Path) -> None:
     assert Listing(tmp_path, split_column="split").splits == {"train/a.jpg": "test"}
     path = tmp_path / "train" / "metadata.csv"
     with pytest.raises(UserError, match="--splits: .*column 'split'.*--split_column="):
-        open_table(path, config={"splits": parse_splits("train=1")})
+        open_rows(path, config={"splits": parse_splits("train=1")})
     assert Listing(path, config={"splits": parse_splits("train=1")}, split_column="").splits == {"a.jpg": None}
 
 
-def test_images_that_match_ignore_are_ignored_and_counted(tmp_path: pathlib.Path) -> None:
-    listed = Listing(write_csv(tmp_path, "image,label\na.jpg,1\nb/c.gif,2\n"), config={"ignore": ("*.gif",)})
-    assert (listed.labels, listed.source.num_ignored) == ({"a.jpg": "1"}, 1)
-
-
-def test_other_cells_of_an_ignored_image_are_not_checked(tmp_path: pathlib.Path) -> None:
-    path = write_csv(tmp_path, "image,mask,height\na.jpg,a.png,1\nvalid/b.jpg,,1\nvalid/c.jpg,c.png,tall\nd.jpg,,1\n")
-    listed = Listing(path, ["mask:mask"], features=["height:float"], config={"ignore": ("valid/*",)})
-    assert ([*listed.images], [*listed.dead_letters], listed.source.num_ignored) == (["a.jpg"], ["labels.csv:5"], 2)
+@pytest.mark.parametrize("kind, header, mark", [("table", "image,label,mask,height\n", ","), ("text", "", " ")])
+def test_ignored_images_are_counted_and_their_other_cells_are_not_checked(tmp_path: pathlib.Path, kind: str, header: str, mark: str) -> None:
+    rows = ("a.jpg,1,a.png,1", "valid/b.jpg,\x07,../b.png,1", "valid/c.jpg,1,c.png,tall", "d.jpg,1,../d.png,1", "e.gif,1,e.png,1")
+    path = write(tmp_path, header + "".join(f"{row}\n".replace(",", mark) for row in rows))
+    columns = {"labels": ["label"], "features": ["mask:mask", "height:float"]}
+    listed = Listing(path, **columns, kind=kind, config={"ignore": ("valid/*", "*.gif")})
+    assert ([*listed.images], [*listed.reasons.values()], listed.source.num_ignored) == (["a.jpg"], ["outside"], 3)
 
 
 def test_single_table_rejects_split_folders(tmp_path: pathlib.Path) -> None:
-    path = write_csv(tmp_path, "file_name,label\na.jpg,1\n", "metadata.csv")
+    path = write(tmp_path, "file_name,label\na.jpg,1\n", "metadata.csv")
     for table in (path, tmp_path):
         with pytest.raises(UserError, match="--split_folders=yes: "):
-            open_table(table, config={"split_folders": True})
+            open_rows(table, config={"split_folders": True})
 
 
 @pytest.mark.parametrize("name", ["nothing.csv", "a.json", "empty"])
 def test_rejects_inputs_without_a_table(tmp_path: pathlib.Path, name: str) -> None:
     write_files(tmp_path, {"a.json": b"[]\n", "empty/1.jpg": jpeg()})
     with pytest.raises(UserError) as caught:
-        open_table(tmp_path / name)
+        open_rows(tmp_path / name)
     assert str(caught.value).startswith("--input=")
 
 
@@ -523,7 +407,7 @@ def test_metadata_link_to_outside_is_not_followed(tmp_path: pathlib.Path) -> Non
     write_files(tmp_path, {"secret.csv": b"file_name,label\na.jpg,1\n", "images/a.jpg": jpeg()})
     (tmp_path / "images" / "metadata.csv").symlink_to(tmp_path / "secret.csv")
     with pytest.raises(UserError, match="--follow_links"):
-        open_table(tmp_path / "images")
+        open_rows(tmp_path / "images")
 
 
 # Images in the table
@@ -536,7 +420,7 @@ def test_images_in_parquet_are_spooled(tmp_path: pathlib.Path, in_struct: bool) 
         {"image": {"bytes": image, "path": "same.jpg"} if in_struct else image, "label": index}
         for index, image in enumerate(data)
     ]
-    path = write_csv(tmp_path / "in", to_parquet(rows, row_group_size=2), "train.parquet")
+    path = write(tmp_path / "in", to_parquet(rows, row_group_size=2), "train.parquet")
     (tmp_path / "out").mkdir()
     spool_directory = os.fspath(tmp_path / "out" / "spool")
     listed = Listing(path, spool_directory=spool_directory)
@@ -551,8 +435,8 @@ def test_images_in_parquet_are_spooled(tmp_path: pathlib.Path, in_struct: bool) 
 
 
 def test_spooled_image_can_be_read_during_the_listing(tmp_path: pathlib.Path) -> None:
-    path = write_csv(tmp_path / "in", to_parquet([{"image": jpeg(seed), "label": 0} for seed in range(3)]), "a.parquet")
-    source = open_table(path, spool_directory=os.fspath(tmp_path / "spool"))
+    path = write(tmp_path / "in", to_parquet([{"image": jpeg(seed), "label": 0} for seed in range(3)]), "a.parquet")
+    source = open_rows(path, spool_directory=os.fspath(tmp_path / "spool"))
     first = next(iter(source.list("a.parquet")))
     reader = SpoolReader(os.fspath(tmp_path / "spool"))
     assert isinstance(first, InputRecord) and reader.read(first.spool, first.offset, first.num_bytes) == jpeg(0)
@@ -568,7 +452,7 @@ def test_image_cell_may_have_only_a_path(tmp_path: pathlib.Path) -> None:
         {"image": {"bytes": None, "path": None}, "label": 3},
         {"image": {"bytes": b"", "path": "../a.jpg"}, "label": 4},
     ]
-    listed = Listing(write_csv(tmp_path, to_parquet(rows), "a.parquet"), spool_directory=os.fspath(tmp_path / "spool"))
+    listed = Listing(write(tmp_path, to_parquet(rows), "a.parquet"), spool_directory=os.fspath(tmp_path / "spool"))
     assert listed.labels == {"a.parquet/000000000": "1", "a.jpg": "2"}
     assert listed.images["a.jpg"].offset == ENTIRE_FILE and listed.images["a.jpg"].spool == 0
     assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
@@ -576,7 +460,7 @@ def test_image_cell_may_have_only_a_path(tmp_path: pathlib.Path) -> None:
         "a.parquet:4": "outside",
     }
     rows = [{"image": {"path": "a.jpg"}, "label": "x"}, {"image": {"file_name": "b.jpg"}, "label": "y"}]
-    assert Listing(write_csv(tmp_path, to_jsonl(rows), "a.jsonl")).labels == {"a.jpg": "x", "b.jpg": "y"}
+    assert Listing(write(tmp_path, to_jsonl(rows), "a.jsonl")).labels == {"a.jpg": "x", "b.jpg": "y"}
 
 
 @pytest.mark.parametrize("first", ["bytes", "path"])
@@ -596,8 +480,8 @@ def test_files_of_a_table_may_mix_images_and_paths(tmp_path: pathlib.Path, first
 def test_class_names_of_integers_come_from_the_file(tmp_path: pathlib.Path) -> None:
     names = {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
     table = pa.Table.from_pylist([{"file_name": f"{label}.jpg", "label": label} for label in (1, 0, -1, 2)])
-    path = write_csv(
-        tmp_path, table_bytes(table.replace_schema_metadata({"huggingface": json.dumps(names)})), "a.parquet"
+    path = write(
+        tmp_path, to_parquet(table.replace_schema_metadata({"huggingface": json.dumps(names)})), "a.parquet"
     )
     listed = Listing(path)
     assert listed.labels == {"1.jpg": "dog", "0.jpg": "cat"}
@@ -606,13 +490,13 @@ def test_class_names_of_integers_come_from_the_file(tmp_path: pathlib.Path) -> N
     assert Listing(path, label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
     for other in ({}, {"info": {"features": {"label": {"names": ["dog", "cat"], "_type": "ClassLabel"}}}}):
         second = {"huggingface": json.dumps(other)}  # for example another export of the same images
-        write_csv(tmp_path / "two", path.read_bytes(), "a.parquet")
-        write_csv(tmp_path / "two", table_bytes(table.replace_schema_metadata(second)), "b.parquet")
+        write(tmp_path / "two", path.read_bytes(), "a.parquet")
+        write(tmp_path / "two", to_parquet(table.replace_schema_metadata(second)), "b.parquet")
         with pytest.raises(UserError, match="b.parquet: .*'label' .*(no names|dog, cat)"):
             Listing(tmp_path / "two")
         assert Listing(tmp_path / "two", label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
     for odd in (b"[", b"7", b'{"info": {"features": {"label": 3}}}', b"[" * 100_000):
-        path.write_bytes(table_bytes(table.replace_schema_metadata({"huggingface": odd})))
+        path.write_bytes(to_parquet(table.replace_schema_metadata({"huggingface": odd})))
         assert Listing(path).labels == {"1.jpg": "1", "0.jpg": "0", "2.jpg": "2"}
 
 
@@ -620,7 +504,7 @@ def test_group_keeps_the_integer_if_its_column_has_class_names(tmp_path: pathlib
     kinds = {name: {"names": known, "_type": "ClassLabel"} for name, known in (("label", ["cat", "dog"]), ("breed", ["x", "y"]))}
     table = pa.Table.from_pylist([{"file_name": f"{number}.jpg", "label": number % 2, "breed": number // 2} for number in range(4)])
     named = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": kinds}})})
-    path = write_csv(tmp_path, table_bytes(named), "a.parquet")
+    path = write(tmp_path, to_parquet(named), "a.parquet")
     cases: list[tuple[str, list[str], list[Any]]] = [
         ("label", [], [None] * 4),
         ("breed", [], [None] * 4),
@@ -640,7 +524,7 @@ def test_text_feature_uses_the_class_name_of_an_integer(tmp_path: pathlib.Path) 
     kinds = {"breeds": [{"names": ["x", "y"], "_type": "ClassLabel"}], "breed": {"names": ["x", "y"], "_type": "ClassLabel"}}
     rows = [{"file_name": f"{breed}.jpg", "label": "cat", "breed": breed, "breeds": [0, 1]} for breed in (0, 1, 2)]
     named = pa.Table.from_pylist(rows).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": kinds}})})
-    path = write_csv(tmp_path, table_bytes(named), "a.parquet")
+    path = write(tmp_path, to_parquet(named), "a.parquet")
     listed = Listing(path, features=["breed", "breeds:text[]"])
     assert {image.key: image.values for image in listed.all} == {f"{i}.jpg": {"breed": "xy"[i], "breeds": ("x", "y")} for i in (0, 1)}
     (letter,) = listed.dead_letters.values()
@@ -649,8 +533,8 @@ def test_text_feature_uses_the_class_name_of_an_integer(tmp_path: pathlib.Path) 
     # If two features read a column, both get the integer.
     listed = Listing(path, features=["breed", "number=breed:integer"])
     assert [image.values for image in listed.all] == [{"breed": str(number), "number": number} for number in (0, 1, 2)]
-    write_csv(tmp_path / "two", path.read_bytes(), "a.parquet")
-    write_csv(tmp_path / "two", table_bytes(pa.Table.from_pylist(rows)), "b.parquet")
+    write(tmp_path / "two", path.read_bytes(), "a.parquet")
+    write(tmp_path / "two", to_parquet(pa.Table.from_pylist(rows)), "b.parquet")
     with pytest.raises(UserError, match="b.parquet: .*'breed'"):
         Listing(tmp_path / "two", features=["breed"])
 
@@ -658,64 +542,111 @@ def test_text_feature_uses_the_class_name_of_an_integer(tmp_path: pathlib.Path) 
 # Hostile tables
 
 
-BAD_CSV_ROWS: list[tuple[str, str | bytes, str, str]] = [
-    ("too few cells", "a.jpg", "bad_row", "1 cells"),
-    ("too many cells", "a.jpg,cat,x,y", "bad_row", "4 cells"),
-    ("text after a quote", '"a.jpg"b,cat,x', "bad_row", "expected after"),
-    ("NUL", b"a.jpg,c\0t,x", "not_utf8", "NUL"),
-    ("NUL in an unused column", b"a.jpg,cat,\0", "not_utf8", "NUL"),
-    ("invalid UTF-8", b"a.jpg,caf\xe9,x", "not_utf8", "UTF-8"),
-    ("empty label", "a.jpg,,x", "bad_label", "column 'label' is empty"),
-    ("label with a line break", 'a.jpg,"c\nt",x', "bad_label", r"'c\nt'"),
-    ("label with an escape", "a.jpg,\x1b[2Jt,x", "bad_label", r"\x1b[2Jt"),
-    ("empty path", ",cat,x", "bad_value", "column 'image' is empty"),
-    ("relative path to outside", "../a.jpg,cat,x", "outside", "../a.jpg"),
-    ("relative path to outside through a folder", "b/../../a.jpg,cat,x", "outside", "b/../../a.jpg"),
-    ("Windows path to outside", r"..\a.jpg,cat,x", "outside", "a.jpg"),
-    ("absolute path", "/etc/passwd,cat,x", "outside", "/etc/passwd"),
-    ("URL", "s3://bucket/a.jpg,cat,x", "outside", "s3://bucket/a.jpg"),
-    ("file URL", "file:///etc/passwd,cat,x", "outside", "file:///etc/passwd"),
-    ("link to outside", "out/a.jpg,cat,x", "outside", "out/a.jpg"),
-    ("huge cell", "a.jpg,cat," + "x" * (17 << 20), "bad_row", "more than"),
-    ("too long label", "a.jpg," + "c" * (1 << 20) + ",x", "bad_label", "at most 256"),
-    ("too long path", "a" * (1 << 20) + ",cat,x", "bad_value", "at most 4096"),
-]
+_OUTSIDE = {
+    **{"relative path to outside": "../a.jpg", "relative path to outside through a folder": "b/../../a.jpg", "Windows path to outside": r"..\a.jpg"},
+    **{"absolute path": "/etc/passwd", "URL": "s3://bucket/a.jpg", "file URL": "file:///etc/passwd", "link to outside": "out/a.jpg"},
+}
+_HUGE = "x" * (17 << 20)
+# The kind of file, the row, and the reason and a part of the message of the dead letter.
+BAD_ROWS: dict[str, tuple[str, str | bytes, str, str]] = {
+    **{f"csv, {case}": ("csv", f"{path},cat,x", "outside", path.lstrip(".\\")) for case, path in _OUTSIDE.items()},
+    **{f"text, {case}": ("txt", f"{path} 7", "outside", path.lstrip(".\\")) for case, path in _OUTSIDE.items()},
+    "csv, too few cells": ("csv", "a.jpg", "bad_row", "1 cells"),
+    "csv, too many cells": ("csv", "a.jpg,cat,x,y", "bad_row", "4 cells"),
+    "csv, text after a quote": ("csv", '"a.jpg"b,cat,x', "bad_row", "expected after"),
+    "csv, NUL": ("csv", b"a.jpg,c\0t,x", "not_utf8", "NUL"),
+    "csv, NUL in an unused column": ("csv", b"a.jpg,cat,\0", "not_utf8", "NUL"),
+    "csv, invalid UTF-8": ("csv", b"a.jpg,caf\xe9,x", "not_utf8", "UTF-8"),
+    "csv, empty label": ("csv", "a.jpg,,x", "bad_label", "column 'label' is empty"),
+    "csv, label with a line break": ("csv", 'a.jpg,"c\nt",x', "bad_label", r"'c\nt'"),
+    "csv, label with an escape": ("csv", "a.jpg,\x1b[2Jt,x", "bad_label", r"\x1b[2Jt"),
+    "csv, empty path": ("csv", ",cat,x", "bad_value", "column 'image' is empty"),
+    "csv, huge cell": ("csv", f"a.jpg,cat,{_HUGE}", "bad_row", "more than"),
+    "csv, too long label": ("csv", f"a.jpg,{_HUGE[: 1 << 20]},x", "bad_label", "at most 256"),
+    "csv, too long path": ("csv", f"{_HUGE[: 1 << 20]},cat,x", "bad_value", "at most 4096"),
+    "text, path only": ("txt", "a.jpg", "bad_row", "1 fields"),
+    "text, empty label": ("txt", "a.jpg\t", "bad_label", "column 'label' is empty"),
+    "text, empty path": ("txt", "\t7", "bad_value", "column 'path' is empty"),
+    "text, negative label": ("txt", "a.jpg -1", "bad_label", "'-1'"),
+    "text, control character": ("txt", b"a.jpg c\x07t", "bad_label", r"'c\x07t'"),
+    "text, NUL": ("txt", b"a.jpg c\0t", "bad_row", "NUL"),
+    "text, invalid UTF-8": ("txt", b"a.jpg caf\xe9", "not_utf8", "UTF-8"),
+    "text, too long line": ("txt", _HUGE, "bad_row", "16777216"),
+    "json, not valid JSON": ("jsonl", "a.jpg,cat", "bad_row", "not valid JSON"),
+    "json, duplicate column": ("jsonl", '{"image": "a.jpg", "label": "cat", "label": "dog"}', "bad_row", "'label'"),
+    "json, duplicate field": ("jsonl", '{"image": "a.jpg", "label": "cat", "more": [{"x": 1, "x": 1}]}', "bad_row", "'x'"),
+    "json, list": ("jsonl", '["a.jpg"]', "bad_row", "JSON of type list"),
+    "json, number": ("jsonl", "7", "bad_row", "type int"),
+    "json, missing label": ("jsonl", '{"image": "a.jpg"}', "bad_label", "is empty"),
+    "json, null": ("jsonl", '{"image": null, "label": "a"}', "bad_value", "is empty"),
+    "json, NaN": ("jsonl", '{"image": "a.jpg", "label": NaN}', "bad_label", "nan"),
+    "json, number with many digits": ("jsonl", '{"image": "a.jpg", "label": ' + "9" * 10_000 + "}", "bad_row", "not valid JSON"),
+    "json, number with a huge exponent": ("jsonl", '{"image": "a.jpg", "label": 1e999}', "bad_label", "inf"),
+    "json, deep nesting": ("jsonl", "[" * 1_000_000, "bad_row", "nested too deep"),
+    "json, lone surrogate in the label": ("jsonl", '{"image": "a.jpg", "label": "\\ud800"}', "bad_label", r"\ud800"),
+    "json, lone surrogate in the path": ("jsonl", '{"image": "\\udcff.jpg", "label": "a"}', "bad_value", r"\udcff"),
+    "json, escaped NUL": ("jsonl", '{"image": "a\\u0000.jpg", "label": "a"}', "outside", "x00"),
+    "json, invalid UTF-8": ("jsonl", b'{"image": "a.jpg", "label": "caf\xe9"}', "not_utf8", "UTF-8"),
+    "json, list of images": ("jsonl", '{"image": ["a.jpg", "b.jpg"], "label": "a"}', "bad_value", "['a.jpg', 'b.jpg']"),
+    "json, huge line": ("jsonl", '{"image": "' + _HUGE + '"}', "bad_row", "more than"),
+}
+# The lines around the row, and the number of the row.
+AROUND = {
+    "csv": (b'\xef\xbb\xbfimage, label,note\nfirst.jpg,1,"a\nb"\r\n', b"\n\nlast.jpg,2,z\n", 4),
+    "txt": (b"\xef\xbb\xbffirst.jpg 1\n", b"\nlast.jpg 2\n", 2),
+    "jsonl": (b'{"image": "first.jpg", "label": 1}\n\n', b'\n{"label": 2, "image": "last.jpg"}', 3),
+}
 
 
-@pytest.mark.parametrize(
-    "row, reason, part", [case[1:] for case in BAD_CSV_ROWS], ids=[case[0] for case in BAD_CSV_ROWS]
-)
-def test_bad_csv_row_is_a_dead_letter(tmp_path: pathlib.Path, row: str | bytes, reason: str, part: str) -> None:
-    root = tmp_path / "images"
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_bad_row_is_a_dead_letter(tmp_path: pathlib.Path, case: str) -> None:
+    suffix, row, reason, part = BAD_ROWS[case]
+    before, after, number = AROUND[suffix]
     row = row.encode() if isinstance(row, str) else row
-    path = write_csv(root, b'\xef\xbb\xbfimage, label,note\nfirst.jpg,1,"a\nb"\r\n' + row + b"\n\nlast.jpg,2,z\n")
-    (root / "out").symlink_to("/etc")
-    listed = Listing(path)
+    path = write(tmp_path / "images", before + row + after, f"labels.{suffix}")
+    (tmp_path / "images/out").symlink_to("/etc")
+    listed = Listing(path, kind="text" if suffix == "txt" else "table")
     assert listed.labels == {"first.jpg": "1", "last.jpg": "2"}
     (letter,) = listed.dead_letters.values()
-    assert (letter.path, letter.stage, letter.reason) == ("labels.csv:4", "list", reason)
+    assert (letter.path, letter.stage, letter.reason) == (f"labels.{suffix}:{number}", "list", reason)
     assert part in letter.message and letter.message.isprintable() and len(letter.message) < 500
 
 
 @pytest.mark.parametrize("end", ["", "\nd.jpg,4\n", '\nd.jpg,4\n"e" f.jpg,5\n'])
 def test_unclosed_quote_fails_instead_of_hiding_rows(tmp_path: pathlib.Path, end: str) -> None:
-    path = write_csv(tmp_path, f'image,label\na.jpg,1\n"b.jpg,2\nc.jpg,3{end}')
+    path = write(tmp_path, f'image,label\na.jpg,1\n"b.jpg,2\nc.jpg,3{end}')
     with pytest.raises(UserError, match="labels.csv:3: .*CSV .*line "):
         Listing(path)
 
 
-def test_skips_lines_and_comments(tmp_path: pathlib.Path) -> None:
-    text = '7 images\n\n# made by hand\nimage,label\n# "one\na.jpg,1\n"b.jpg","x\n#y"\n'
-    listed = Listing(write_csv(tmp_path, text), skip_lines=1, comment="#")
+SKIPPED: list[tuple[str, str, dict[str, Any]]] = [
+    ("a.csv", '7 images\n\n# made by hand\nimage,label\n# "one\na.jpg,1\n"b.jpg","x\n#y"\n', {"skip_lines": 1, "comment": "#"}),
+    ("a.jsonl", 'skipped\n// comment\n{"image": "a.jpg", "label": "1"}\n', {"skip_lines": 1, "comment": "//"}),
+    ("a.txt", "202599\npath label\n# one\na.jpg 1\n#b.jpg 2\n../c.jpg 3\n", {"skip_lines": 2, "comment": "#", "kind": "text"}),
+]
+
+
+@pytest.mark.parametrize("name, text, options", SKIPPED)
+def test_skips_lines_and_comments(tmp_path: pathlib.Path, name: str, text: str, options: dict[str, Any]) -> None:
+    path = write(tmp_path, text, name)
+    listed = Listing(path, **options)
     assert listed.labels == {"a.jpg": "1"}
-    assert [*listed.dead_letters] == ["labels.csv:7"]  # a quoted cell may start with the comment prefix
-    assert r"'x\n#y'" in listed.dead_letters["labels.csv:7"].message
-    rows = b'skipped\n// comment\n{"image": "a.jpg", "label": "1"}\n'
-    assert Listing(write_csv(tmp_path, rows, "a.jsonl"), skip_lines=1, comment="//").labels == {"a.jpg": "1"}
-    with pytest.raises(UserError, match="a.jsonl: .*image, label.* --column_names"):
-        open_table(tmp_path / "a.jsonl", column_names=("a", "b"))
-    with pytest.raises(UserError, match="Parquet"):
-        open_table(write_csv(tmp_path, to_parquet(ROWS), "a.parquet"), skip_lines=1)
+    # A quoted cell may start with the comment prefix.
+    assert [*listed.dead_letters] == {"a.csv": ["a.csv:7"], "a.txt": ["a.txt:6"]}.get(name, [])
+    if name == "a.txt":
+        assert not Listing(path, **{**options, "skip_lines": 10**12}).all
+        return
+    parquet = write(tmp_path, to_parquet(ROWS), "a.parquet")
+    for option, value, other in (("skip_lines", 1, parquet), ("delimiter", ";", parquet), ("column_names", ("a", "b"), parquet)):
+        with pytest.raises(UserError, match=f"{other.name}: .*--{option}"):
+            open_rows(other, **{option: value})
+
+
+def test_blanks_can_separate_cells(tmp_path: pathlib.Path) -> None:
+    rows = 'Smiling  Young \n1.jpg -1  1\n"2 3.jpg"  1 -1 \n4.jpg 1\n'
+    listed = Listing(write(tmp_path, rows), ["Smiling:integer"], features=["Young:integer"], delimiter=" ")
+    assert {key: image.values for key, image in listed.images.items()} == {"1.jpg": {"label": -1, "Young": 1}, "2 3.jpg": {"label": 1, "Young": -1}}
+    assert listed.reasons == {"labels.csv:4": "bad_row"}
 
 
 @pytest.mark.parametrize(
@@ -733,22 +664,23 @@ def test_delimiter_is_detected_despite_commas_in_cells(
 ) -> None:
     mark = ";" if name.startswith("semi") else "\t"
     data = text.format("".join(f"{index}.jpg{mark}cat, dog{mark}1\n" for index in range(2))).encode()
-    path = write_csv(tmp_path, gzip.compress(data) if name.endswith(".gz") else data, name)
+    path = write(tmp_path, gzip.compress(data) if name.endswith(".gz") else data, name)
     assert Listing(path, column_names=column_names).labels == {"0.jpg": "cat, dog", "1.jpg": "cat, dog"}
 
 
 def test_comma_is_preferred_among_equal_delimiters(tmp_path: pathlib.Path) -> None:
-    path = write_csv(tmp_path, "1.jpg,a;b\n")
+    path = write(tmp_path, "1.jpg,a;b\n")
     assert Listing(path, column_names=("image", "label")).labels == {"1.jpg": "a;b"}
 
 
-def test_image_suffix_is_appended_to_names_without_it(tmp_path: pathlib.Path) -> None:
-    rows = b'{"id": "a", "label": "1"}\n{"id": 7, "label": "2"}\n{"id": "c.jpg", "label": "3"}\n{"id": null, "label": "4"}\n{"id": "", "label": "5"}\n'
-    listed = Listing(write_csv(tmp_path, rows, "a.jsonl"), image_suffix=".jpg", image_column="id")
-    assert listed.labels == {"a.jpg": "1", "7.jpg": "2", "c.jpg": "3"}
-    assert [*listed.dead_letters] == ["a.jsonl:4", "a.jsonl:5"]
-    breeds = b"id,label\n000bec,dingo\n0021f9,dhole\n"  # as in Kaggle tables
-    assert [*Listing(write_csv(tmp_path, breeds, "b.csv"), image_suffix=".jpg", image_column="id").images] == ["000bec.jpg", "0021f9.jpg"]
+@pytest.mark.parametrize("kind, text, labels, bad", [
+    ("table", '{"id": "a", "label": 1}\n{"id": 7, "label": 2}\n{"id": "c.jpg", "label": 3}\n{"id": null, "label": 4}\n{"id": "", "label": 5}\n', {"a.jpg": "1", "7.jpg": "2", "c.jpg": "3"}, [4, 5]),
+    ("text", "a 1\nb.jpg 2\nc.v2 3\n../d 4\n", {"a.jpg": "1", "b.jpg": "2", "c.v2.jpg": "3"}, [4]),
+])  # fmt: skip
+def test_image_suffix_is_appended_to_names_without_it(tmp_path: pathlib.Path, kind: str, text: str, labels: dict[str, str], bad: list[int]) -> None:
+    options = {"image_column": "id"} if kind == "table" else {}
+    listed = Listing(write(tmp_path, text, "a.jsonl"), image_suffix=".jpg", kind=kind, **options)
+    assert listed.labels == labels and [*listed.dead_letters] == [f"a.jsonl:{number}" for number in bad]
 
 
 BAD_ROLES = [
@@ -768,48 +700,14 @@ BAD_ROLES = [
 def test_bad_split_key_group_or_weight_is_a_dead_letter(
     tmp_path: pathlib.Path, column: str, cell: str, reason: str, part: str
 ) -> None:
-    (letter,) = Listing(write_csv(tmp_path, f"image,label,{column}\na.jpg,1,{cell}\n")).dead_letters.values()
+    (letter,) = Listing(write(tmp_path, f"image,label,{column}\na.jpg,1,{cell}\n")).dead_letters.values()
     assert letter.reason == reason and part in letter.message and letter.message.startswith(f"column {column!r} ")
-
-
-BAD_JSON_LINES: list[tuple[str, str | bytes, str, str]] = [
-    ("not valid JSON", "a.jpg,cat", "bad_row", "not valid JSON"),
-    ("duplicate column", '{"image": "a.jpg", "label": "cat", "label": "dog"}', "bad_row", "'label'"),
-    ("duplicate field", '{"image": "a.jpg", "label": "cat", "more": [{"x": 1, "x": 1}]}', "bad_row", "'x'"),
-    ("list", '["a.jpg"]', "bad_row", "JSON of type list"),
-    ("number", "7", "bad_row", "type int"),
-    ("missing label", '{"image": "a.jpg"}', "bad_label", "is empty"),
-    ("null", '{"image": null, "label": "a"}', "bad_value", "is empty"),
-    ("NaN", '{"image": "a.jpg", "label": NaN}', "bad_label", "nan"),
-    ("number with many digits", '{"image": "a.jpg", "label": ' + "9" * 10_000 + "}", "bad_row", "not valid JSON"),
-    ("number with a huge exponent", '{"image": "a.jpg", "label": 1e999}', "bad_label", "inf"),
-    ("deep nesting", "[" * 1_000_000, "bad_row", "nested too deep"),
-    ("lone surrogate in the label", '{"image": "a.jpg", "label": "\\ud800"}', "bad_label", r"\ud800"),
-    ("lone surrogate in the path", '{"image": "\\udcff.jpg", "label": "a"}', "bad_value", r"\udcff"),
-    ("escaped NUL", '{"image": "a\\u0000.jpg", "label": "a"}', "outside", "x00"),
-    ("invalid UTF-8", b'{"image": "a.jpg", "label": "caf\xe9"}', "not_utf8", "UTF-8"),
-    ("list of images", '{"image": ["a.jpg", "b.jpg"], "label": "a"}', "bad_value", "['a.jpg', 'b.jpg']"),
-    ("huge line", '{"image": "' + "a" * (17 << 20) + '"}', "bad_row", "more than"),
-]
-
-
-@pytest.mark.parametrize(
-    "line, reason, part", [case[1:] for case in BAD_JSON_LINES], ids=[case[0] for case in BAD_JSON_LINES]
-)
-def test_bad_json_line_is_a_dead_letter(tmp_path: pathlib.Path, line: str | bytes, reason: str, part: str) -> None:
-    line = line.encode() if isinstance(line, str) else line
-    lines = [b'{"image": "first.jpg", "label": 1}', b"", line, b'{"label": 2, "image": "last.jpg"}']
-    listed = Listing(write_csv(tmp_path, b"\n".join(lines), "labels.jsonl"))
-    assert listed.labels == {"first.jpg": "1", "last.jpg": "2"}
-    (letter,) = listed.dead_letters.values()
-    assert (letter.path, letter.stage, letter.reason) == ("labels.jsonl:3", "list", reason)
-    assert part in letter.message and letter.message.isprintable() and len(letter.message) < 500
 
 
 def test_bad_parquet_cells_are_dead_letters(tmp_path: pathlib.Path) -> None:
     text = pa.array([b"a.jpg", b"caf\xe9.jpg", b"../c.jpg", b"d.jpg", None]).cast(pa.binary()).view(pa.string())
     table = pa.table({"image": text, "label": pa.array([1, 2, 3, None, 5]), "age": pa.array([1.0, 2.0, 3.0, 4.0, 5.0])})
-    listed = Listing(write_csv(tmp_path, table_bytes(table), "a.parquet"))
+    listed = Listing(write(tmp_path, to_parquet(table), "a.parquet"))
     assert listed.labels == {"a.jpg": "1"}
     assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
         "a.parquet:2": "not_utf8",
@@ -842,7 +740,7 @@ def test_typed_parquet_cells_are_written_like_python_values(tmp_path: pathlib.Pa
         "days": (pa.array([[datetime.date(2020, 1, 2)]]), '["2020-01-02"]'),
     }
     table = pa.table({"image": ["a.jpg"], **{name: column for name, (column, _) in cells.items()}})
-    path = write_csv(tmp_path, table_bytes(table), "a.parquet")
+    path = write(tmp_path, to_parquet(table), "a.parquet")
     (image,) = Listing(path, ["none"], features=[*cells], key_column="decimal", group="nano").all
     assert (image.key, image.group) == ("12.30", "2020-09-13 12:26:40.000000001")
     assert image.values == {name: text for name, (_, text) in cells.items()}
@@ -851,7 +749,7 @@ def test_typed_parquet_cells_are_written_like_python_values(tmp_path: pathlib.Pa
 def test_time_outside_of_python_years_gives_a_one_line_error(tmp_path: pathlib.Path) -> None:
     table = pa.table({"image": ["a.jpg"], "time": pa.array([10**12], pa.timestamp("s"))})
     with pytest.raises(UserError, match=r"a.parquet: .*Parquet"):
-        Listing(write_csv(tmp_path, table_bytes(table), "a.parquet"), ["none"], features=["time"])
+        Listing(write(tmp_path, to_parquet(table), "a.parquet"), ["none"], features=["time"])
 
 
 @pytest.mark.slow(0.2)
@@ -864,7 +762,7 @@ def test_rejects_corrupt_files(tmp_path: pathlib.Path, name: str, corruption: st
     ](rows)
     noise = np.random.default_rng(0).bytes(len(data) // 2)
     data = {"cut": data[: len(data) // 2], "noise": data[:20] + noise + data[20 + len(noise) :], "empty": b""}[corruption]
-    path = write_csv(tmp_path, data, name)
+    path = write(tmp_path, data, name)
     with pytest.raises(UserError) as caught:
         Listing(path)
     assert str(caught.value).startswith(name) and str(caught.value).isprintable()
@@ -873,7 +771,7 @@ def test_rejects_corrupt_files(tmp_path: pathlib.Path, name: str, corruption: st
 @pytest.mark.slow
 def test_listing_needs_little_memory(tmp_path: pathlib.Path) -> None:
     rows = "".join(f"images/{index:07d}.jpg,{index % 10}\n" for index in range(20_000))
-    source = open_table(write_csv(tmp_path, f"image,label\n{rows}"))
+    source = open_rows(write(tmp_path, f"image,label\n{rows}"))
     tracemalloc.start()
     num_listed = sum(1 for _ in source.list("labels.csv"))
     peak = tracemalloc.get_traced_memory()[1]
@@ -889,7 +787,7 @@ def test_large_parquet_rows_are_converted_in_small_batches(tmp_path: pathlib.Pat
     for case, column in (("maps", maps), ("labels", pa.array(range(300)))):
         batches.clear()
         table = pa.table({"image": names, "x": column})
-        path = write_csv(tmp_path, table_bytes(table, row_group_size=200), "a.parquet")
+        path = write(tmp_path, to_parquet(table, row_group_size=200), "a.parquet")
         assert [row for _, row in parquet_rows.parquet_rows(str(path), path.name, ["image", "x"])] == table.to_pylist(), case
         assert (len(batches) > 2) == (case == "maps") and max(batch.nbytes for batch in batches) <= 1 << 20, case
 
@@ -971,4 +869,4 @@ def test_reads_tables_in_an_object_store(server: StoreServer) -> None:
     )
     assert listed.labels == {"train/a.jpg": "1"}
     with pytest.raises(UserError, match="contains no table"):
-        open_table(f"{root}/nothing")
+        open_rows(f"{root}/nothing")
