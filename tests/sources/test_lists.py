@@ -1,7 +1,6 @@
 """Tests features that are lists of any length, such as `ids:integer[]` and `tags:text[]`, in each table format."""
 
 import contextlib
-import csv
 import itertools
 import json
 import pathlib
@@ -25,15 +24,14 @@ from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.sources.cells.cells import read_float, read_integer, read_list, read_text
-from beam_pipelines.sources.cells.class_cells import read_one_class
 from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.make_listing import make_listing
 from beam_pipelines.sources.formats.table.table import Table
-from beam_pipelines.sources.formats.text import TextList
 from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.spool import SpoolReader
+from listed_rows import to_csv, to_jsonl
 from tf_input.dataset_format import Feature
 from tf_input.decoding.schema import parse_examples
 
@@ -53,12 +51,9 @@ ROWS = st.fixed_dictionaries(
 
 def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
     if path.suffix == ".csv":
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows({name: json.dumps(cell) for name, cell in row.items()} for row in rows)
+        path.write_bytes(to_csv([{name: json.dumps(cell) for name, cell in row.items()} for row in rows]))
     elif path.suffix == ".jsonl":
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
+        path.write_bytes(to_jsonl(rows))
     else:
         types = {"ids": pa.int64(), "scores": pa.float32(), "tags": pa.string(), "pair": pa.int64()}
         pq.write_table(pa.table({name: pa.array([row[name] for row in rows], pa.list_(kind)) for name, kind in types.items()}), path)
@@ -137,14 +132,6 @@ def test_rejects_invalid_lists():
         read_list("1 2 3", read_integer, 2)
 
 
-def test_error_lists_the_kinds_that_can_read_the_cell():
-    several = (["a", "b"], "c:multi_label")
-    for cell, kinds in ((0.5, "c:float"), several, ([0, 1], "c:multi_hot[2]"), (["a", 1], "")):
-        with pytest.raises(InvalidInput) as caught:
-            read_one_class("c", cell, ())
-        assert kinds in str(caught.value) and bool(kinds) == ("c:" in str(caught.value)), cell
-
-
 def test_parses_list_columns_of_options():
     assert parse_column("--feature", "ids:integer[]", "text") == Column("ids", ("ids",), "integer", (None,))
     assert parse_column("--feature", "w=words:text[]", "text").feature() == Feature("w", "text", (None,))
@@ -153,9 +140,3 @@ def test_parses_list_columns_of_options():
         with pytest.raises(UserError, match=re.escape(f"--feature={text}: ")):
             parse_column("--feature", text, "text")
 
-
-def test_remaining_fields_of_a_line_form_a_list(tmp_path):
-    (tmp_path / "list.txt").write_text("1.jpg 3 5 8\n2.jpg\n")
-    source = SourceConfig(kind=find_kind("text"), labels=(), features=(parse_column("--feature", "ids:integer[]", "text"),))
-    listed = list(TextList(PrepareJob(str(tmp_path / "list.txt"), "out", "made", source=source)).list("list.txt"))
-    assert [image.values for image in listed] == [{"ids": (3, 5, 8)}, {"ids": ()}]

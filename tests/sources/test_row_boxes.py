@@ -1,25 +1,18 @@
 """Tests tables in which each row is a box: the rows of an image become one example."""
 
 import csv
-import io
 import json
 import pathlib
 from collections import defaultdict
 from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.columns import parse_column, parse_labels
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
-from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.sources.formats.table.table import Table
-from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.sources.rows import row_groups
+from listed_rows import Listing, open_rows, write_rows
 from made_images import encode, noise, write_files
 from test_table_values import read_records
 
@@ -30,20 +23,10 @@ def write_images(root: pathlib.Path, names: Iterable[str]) -> pathlib.Path:
     return write_files(root, {name: encode(noise(index, HEIGHT, WIDTH), "PNG") for index, name in enumerate(names)})
 
 
-def write_csv(path: pathlib.Path, header: str, rows: Sequence[Sequence[Any]], delimiter: str = ",") -> pathlib.Path:
-    text = io.StringIO()
-    writer = csv.writer(text, delimiter=delimiter)
-    writer.writerows([header.split(","), *rows] if header else rows)
-    write_files(path.parent, {path.name: text.getvalue().encode()})
+def write_csv(path: pathlib.Path, header: str, rows: Sequence[Sequence[Any]]) -> pathlib.Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header.split(","), *rows] if header else rows)
     return path
-
-
-def list_table(path: pathlib.Path, labels: list[str] | None = None, **options: Any) -> tuple[Table, list[Any], list[DeadLetter]]:
-    source = SourceConfig(kind=find_kind("table"), labels=None if labels is None else parse_labels(labels), **options)
-    table = Table(PrepareConfig(input=str(path), output="out", name="boxes", source=source))
-    listed = [item for part in table.parts() for item in table.list(part)]
-    images = [item for item in listed if not isinstance(item, DeadLetter)]
-    return table, images, [item for item in listed if isinstance(item, DeadLetter)]
 
 
 def prepare(path: pathlib.Path, *options: str) -> int:
@@ -144,20 +127,13 @@ def test_rows_of_an_image_become_one_example_with_exact_boxes(tmp_path: pathlib.
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_each_table_format_gives_the_same_boxes(tmp_path: pathlib.Path, suffix: str) -> None:
-    rows = [dict(zip(("filename", "xmin", "ymin", "xmax", "ymax", "class"), box)) for box in BOXES]
-    rows += [{"filename": "empty.png", "xmin": None, "ymin": None, "xmax": None, "ymax": None, "class": None}]
-    path = tmp_path / f"boxes.{suffix}"
-    if suffix == "csv":
-        write_csv(path, ",".join(rows[0]), [["" if cell is None else cell for cell in row.values()] for row in rows])
-    elif suffix == "jsonl":
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    else:
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    _, images, dead_letters = list_table(path)
-    assert not dead_letters and len(images) == 13
-    actual = {image.key: {(x0, y0, x1, y1) for y0, x0, y1, x1 in image.values["objects"].boxes} for image in images}
+    names = ("filename", "xmin", "ymin", "xmax", "ymax", "class")
+    rows = [dict(zip(names, box)) for box in [*BOXES, ("empty.png", *[None] * 5)]]
+    listed = Listing(write_rows(tmp_path, rows, suffix))
+    assert not listed.dead_letters and len(listed.images) == 13
+    actual = {key: {(x0, y0, x1, y1) for y0, x0, y1, x1 in image.values["objects"].boxes} for key, image in listed.images.items()}
     assert actual == {name: {box[:4] for box in boxes} for name, boxes in EXPECTED.items()} | {"empty.png": set()}
-    assert all(image.values["objects"].image_size is None for image in images)
+    assert all(image.values["objects"].image_size is None for image in listed.all)
 
 
 @pytest.mark.slow(2)
@@ -183,18 +159,11 @@ def test_images_that_no_row_of_roboflow_names_are_counted(tmp_path: pathlib.Path
         for name in ("_annotations.csv", "others.csv"):
             write_csv(tmp_path / folder / name, "filename,width,height,class,xmin,ymin,xmax,ymax", rows)
     write_images(tmp_path, ["train9.png"])
-    kind = find_kind("table")
-    for source, expected in (({}, {"train/_annotations.csv": 2}), ({"image_root": str(tmp_path)}, {})):
-        table = Table(PrepareConfig(str(tmp_path / "*/_annotations.csv"), "out", "boxes", source=SourceConfig(kind=kind, **source)))
-        noted = {}
-        for part in table.parts():
-            assert [*table.list(part)]
-            noted |= {part: num for fact, num in table.noted.items() if part in fact}
-        assert noted == expected
-    for name, expected in (("_annotations.csv", [2]), ("others.csv", [])):
-        table = Table(PrepareConfig(str(tmp_path / "train" / name), "out", "boxes", source=SourceConfig(kind=kind)))
-        assert [*table.list(name)] and [*table.noted.values()] == expected, name
-
+    cases = [("*/_annotations.csv", {}, [2]), ("*/_annotations.csv", {"image_root": str(tmp_path)}, []), ("train/_annotations.csv", {}, [2]), ("train/others.csv", {}, [])]
+    for name, options, expected in cases:
+        table = open_rows(tmp_path / name, **options)
+        assert all([*table.list(part)] for part in table.parts())
+        assert [*table.noted.values()] == expected, name
 
 
 BAD_ROWS = {
@@ -214,29 +183,27 @@ def test_invalid_row_rejects_its_image(tmp_path: pathlib.Path, case: str) -> Non
     good = ["a.png", 1, 2, 3, 4, "cat", 9, 9, "train"]
     other = ["b.png", 1, 2, 3, 4, "cat", 9, 9, "test"]
     write_csv(tmp_path / "boxes.csv", f"filename,xmin,ymin,xmax,ymax,class,height,width,{column}", [good, row, other])
-    _, images, (letter,) = list_table(tmp_path / "boxes.csv")
-    assert [image.key for image in images] == ["b.png"]
+    listed = Listing(tmp_path / "boxes.csv")
+    (letter,) = listed.dead_letters.values()
+    assert [*listed.images] == ["b.png"]
     assert (letter.path, letter.reason) == ("boxes.csv:2", reason)
     assert all(part in letter.message for part in parts), letter.message
 
 
 def test_row_without_an_image_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
     write_csv(tmp_path / "boxes.csv", "filename,xmin,ymin,xmax,ymax,class", [["", 1, 2, 3, 4, "a"], ["a.png", 1, 2, 3, 4, "a"], ["a.png"]])
-    _, (image,), letters = list_table(tmp_path / "boxes.csv")
-    assert image.key == "a.png" and sorted((item.path, item.reason) for item in letters) == [
-        ("boxes.csv:2", "bad_value"),
-        ("boxes.csv:4", "bad_row"),
-    ]
+    listed = Listing(tmp_path / "boxes.csv")
+    assert [*listed.images] == ["a.png"] and listed.reasons == {"boxes.csv:2": "bad_value", "boxes.csv:4": "bad_row"}
 
 
 def test_values_of_an_image_are_kept_beside_its_boxes(tmp_path: pathlib.Path) -> None:
     rows = [["a.png", 1, 2, 3, 4, "cat", "sun", 0.5], ["a.png", 5, 6, 7, 8, "dog", "sun", 0.25]]
     write_csv(tmp_path / "boxes.csv", "filename,xmin,ymin,xmax,ymax,class,weather,score", rows)
-    table, (image,), _ = list_table(tmp_path / "boxes.csv", ["objects", "weather"])
-    assert table.targets == ("weather", "objects") and image.values["weather"] == "sun"
-    assert image.values["objects"].labels == ("cat", "dog")
-    table, (image,), _ = list_table(tmp_path / "boxes.csv", ["objects=class", "score:float[]"])
-    assert image.values["score"] == (0.5, 0.25)
+    listed = Listing(tmp_path / "boxes.csv", ["objects", "weather"])
+    values = listed.images["a.png"].values
+    assert listed.source.targets == ("weather", "objects") and values["weather"] == "sun" and values["objects"].labels == ("cat", "dog")
+    listed = Listing(tmp_path / "boxes.csv", ["objects=class", "score:float[]"])
+    assert listed.images["a.png"].values["score"] == (0.5, 0.25)
 
 
 def test_requested_columns_are_not_boxes(tmp_path: pathlib.Path, capsys) -> None:
@@ -247,8 +214,8 @@ def test_requested_columns_are_not_boxes(tmp_path: pathlib.Path, capsys) -> None
     first, _ = sorted(read_records(tmp_path), key=lambda record: record["key"])
     assert "objects/bbox" not in first
     np.testing.assert_allclose(first["pose"], [1 / WIDTH, 2 / HEIGHT, 30 / WIDTH, 20 / HEIGHT], rtol=1e-6)
-    images = list_table(table, features=(parse_column("--feature", "x1:float[]", "text"),), rows="boxes")[1]
-    assert [len(image.values["objects"].boxes) for image in images] == [1, 1]
+    listed = Listing(table, features=["x1:float[]"], rows="boxes")
+    assert [len(image.values["objects"].boxes) for image in listed.all] == [1, 1]
 
 
 def test_requested_box_columns_of_repeated_images_need_a_choice(tmp_path: pathlib.Path, capsys) -> None:
@@ -261,9 +228,9 @@ def test_requested_box_columns_of_repeated_images_need_a_choice(tmp_path: pathli
 
 def test_boxes_without_a_class_column_have_one_class(tmp_path: pathlib.Path) -> None:
     write_csv(tmp_path / "boxes.csv", "image_id,width,height,bbox,source", [["a.png", 48, 32, "[1.0, 2.0, 3.0, 4.0]", "x"]])
-    table, (image,), _ = list_table(tmp_path / "boxes.csv")
-    assert image.values["objects"].labels == ("object",) and image.values["objects"].image_size == (32, 48)
-    assert "one class" in table.detected
+    listed = Listing(tmp_path / "boxes.csv")
+    objects = listed.images["a.png"].values["objects"]
+    assert objects.labels == ("object",) and objects.image_size == (32, 48) and "one class" in listed.source.detected
 
 
 REFUSED = {

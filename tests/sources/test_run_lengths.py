@@ -10,6 +10,7 @@ from pycocotools import mask as coco_masks
 
 import tf_input
 from beam_pipelines.__main__ import main
+from listed_rows import read_letters, write_rows
 from made_images import encode, noise, write_files
 
 HEIGHT, WIDTH = 12, 20
@@ -43,10 +44,9 @@ def coco(mask: np.ndarray) -> dict[str, Any]:
     return {"size": list(map(int, runs["size"])), "counts": runs["counts"].decode()}
 
 
-def write_rows(root: pathlib.Path, rows: Sequence[dict[str, Any]]) -> pathlib.Path:
-    images = {f"{index}.png": encode(noise(index, HEIGHT, WIDTH), "PNG") for index in range(NUM)}
-    write_files(root, {**images, "rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()})
-    return root / "rows.jsonl"
+def write_table(root: pathlib.Path, rows: Sequence[dict[str, Any]]) -> pathlib.Path:
+    write_files(root, {row[[*row][0]]: encode(noise(index, HEIGHT, WIDTH), "PNG") for index, row in enumerate(rows)})
+    return write_rows(root, [*rows], "jsonl")
 
 
 def prepare(path: pathlib.Path, *options: str) -> int:
@@ -76,7 +76,7 @@ def coco_counts(mask: np.ndarray) -> list[int]:
 @pytest.mark.parametrize("form", FORMS)
 def test_run_lengths_become_masks(tmp_path: pathlib.Path, form: str) -> None:
     rows = [{"image": f"{index}.png", "EncodedPixels": FORMS[form](made_mask(index)) if index else None} for index in range(NUM)]
-    assert prepare(write_rows(tmp_path, rows), "--label", "EncodedPixels:rle") == 0
+    assert prepare(write_table(tmp_path, rows), "--label", "EncodedPixels:rle") == 0
     masks = masks_in(tmp_path)
     for index in range(1, NUM):
         np.testing.assert_array_equal(masks[f"{index}.png"], made_mask(index), err_msg=str(index))
@@ -92,7 +92,7 @@ def test_rows_of_an_image_are_regions_of_classes(tmp_path: pathlib.Path, capsys,
         for number in range(2)
         for index in range(NUM)
     ]
-    path = write_rows(tmp_path, rows)
+    path = write_table(tmp_path, rows)
     write_files(tmp_path, {"names.txt": b"background\ncrazing\npatch\nscratch\n"})
     options = ["--label_names", f"mask={tmp_path}/names.txt"] if isinstance(classes[0], str) else []
     assert prepare(path, "--label", "EncodedPixels,ClassId:rle", "--image_column", "ImageId", *options) == 0
@@ -104,33 +104,24 @@ def test_rows_of_an_image_are_regions_of_classes(tmp_path: pathlib.Path, capsys,
 
 
 BAD = {
-    "an odd number": ("1 2 3", "bad_mask"),
-    "outside the image": (f"{HEIGHT * WIDTH} 2", "bad_mask"),
-    "a start of 0": ("0 2", "bad_mask"),
-    "huge": ("9" * 30 + " 1", "bad_mask"),
-    "words": ("one two", "bad_mask"),
-    "a number": (7, "bad_mask"),
-    "another size": ({"size": [3, 3], "counts": [9]}, "bad_mask"),
-    "no counts": ({"size": [HEIGHT, WIDTH]}, "bad_mask"),
-    "invalid JSON": ("{", "bad_mask"),
+    **{"an odd number": "1 2 3", "outside the image": f"{HEIGHT * WIDTH} 2", "a start of 0": "0 2", "huge": "9" * 30 + " 1", "words": "one two"},
+    **{"a number": 7, "another size": {"size": [3, 3], "counts": [9]}, "no counts": {"size": [HEIGHT, WIDTH]}, "invalid JSON": "{"},
 }
 
 
 @pytest.mark.slow(1)
 def test_invalid_run_lengths_are_dead_letters(tmp_path: pathlib.Path) -> None:
-    cases = [*BAD]
-    rows = [{"image": f"{index}.png", "runs": BAD[case][0]} for index, case in enumerate(cases)]
-    path = write_rows(tmp_path, [*rows, {"image": "good.png", "runs": "-1"}])
-    write_files(tmp_path, {f"{name}.png": encode(noise(0, HEIGHT, WIDTH), "PNG") for name in (*range(len(cases)), "good")})
-    assert prepare(path, "--label", "runs:rle", "--max_bad_fraction=0.95") == 0
+    rows = [{"image": f"{case}.png", "runs": cell} for case, cell in {**BAD, "good": "-1"}.items()]
+    assert prepare(write_table(tmp_path, rows), "--label", "runs:rle", "--max_bad_fraction=0.95") == 0
     assert [*masks_in(tmp_path)] == ["good.png"]
-    letters = [json.loads(line) for line in (tmp_path / "out/dead_letters.jsonl").read_text().splitlines()]
-    numbers = {int(letter["path"].rpartition(":")[2]) - 1 if ":" in letter["path"] else int(letter["path"].split(".")[0]): letter for letter in letters}
-    assert {cases[number]: letter["reason"] for number, letter in numbers.items()} == {case: BAD[case][1] for case in cases}
+    letters = read_letters(tmp_path / "out")
+    for number, case in enumerate(BAD, start=1):
+        letter = letters.get(f"{case}.png") or letters[f"rows.jsonl:{number}"]  # found when a row is listed, or an image is read
+        assert letter["reason"] == "bad_mask", case
 
 
 def test_class_names_need_label_names(tmp_path: pathlib.Path, capsys) -> None:
-    path = write_rows(tmp_path, [{"image": "0.png", "runs": "1 2", "class": "cat"}])
+    path = write_table(tmp_path, [{"image": "0.png", "runs": "1 2", "class": "cat"}])
     assert prepare(path, "--label", "runs,class:rle") == 2
     assert "--label_names mask=" in capsys.readouterr().err
     assert prepare(path, "--label", "a,b,c:rle") == 2

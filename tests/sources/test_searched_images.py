@@ -1,6 +1,5 @@
 """Tests tables and lists whose images are in many folders."""
 
-import json
 import os
 import pathlib
 import unicodedata
@@ -11,9 +10,9 @@ import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import UserError
 from beam_pipelines.config.values import parse_image_roots
+from listed_rows import read_letters
 from made_images import png, write_files
 from object_stores import connected_to, shared_server, upload_files
-
 
 IMAGES = [f"HAM_part_{1 + index % 2}/{index}.png" for index in range(8)]
 
@@ -30,10 +29,6 @@ def prepare(path: pathlib.Path | str, *options: str, output: pathlib.Path) -> in
 
 def keys_in(output: pathlib.Path) -> list[str]:
     return sorted(str(item["key"]) for item in tf_input.open(output)["train"])
-
-
-def letters_in(output: pathlib.Path) -> list[dict]:
-    return [json.loads(line) for line in (output / "dead_letters.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.slow(1)
@@ -70,7 +65,7 @@ def test_missing_and_ambiguous_names_are_dead_letters(tmp_path: pathlib.Path) ->
     limit = "--max_bad_fraction=0.9"
     assert prepare(path, "--search_images", limit, output=tmp_path / "out") == 0
     assert keys_in(tmp_path / "out") == ["a/1.png", "a/2.png"]
-    letters = {letter["path"]: letter for letter in letters_in(tmp_path / "out")}
+    letters = read_letters(tmp_path / "out")
     assert {name: letter["reason"] for name, letter in letters.items()} == {
         "rows.csv:2": "ambiguous",
         "rows.csv:5": "no_image",
@@ -83,7 +78,7 @@ def test_missing_and_ambiguous_names_are_dead_letters(tmp_path: pathlib.Path) ->
     roots = f"--image_root={tmp_path}/a,{tmp_path}/b"
     assert prepare(path, roots, limit, output=tmp_path / "out2") == 0
     assert keys_in(tmp_path / "out2") == ["a/2.png"]
-    letters = {letter["path"]: letter for letter in letters_in(tmp_path / "out2")}
+    letters = read_letters(tmp_path / "out2")
     assert letters["rows.csv:2"]["reason"] == "ambiguous"
     assert all(f"{tmp_path}/{folder}" in letters["rows.csv:5"]["message"] for folder in ("a", "b"))
 
@@ -95,7 +90,7 @@ def test_links_outside_the_folder_are_not_found(tmp_path: pathlib.Path) -> None:
     os.symlink(tmp_path / "secret.png", tmp_path / "in/a/2.png")
     assert prepare(path, "--search_images", "--max_bad_fraction=0.5", output=tmp_path / "out") == 0
     assert keys_in(tmp_path / "out") == ["a/1.png"]
-    assert [letter["path"] for letter in letters_in(tmp_path / "out")] == ["rows.csv:3"]
+    assert [*read_letters(tmp_path / "out")] == ["rows.csv:3"]
 
 
 @pytest.mark.slow(2)

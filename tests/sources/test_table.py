@@ -242,141 +242,83 @@ def test_paths_are_relative_to_the_image_root(tmp_path: pathlib.Path) -> None:
     assert [letter.reason for letter in listed.dead_letters.values()] == ["outside"]
 
 
-def test_folder_with_a_metadata_file_is_a_table(tmp_path: pathlib.Path) -> None:
-    write_files(
-        tmp_path, {"metadata.csv": b"file_name,label\na.jpg,1\n", "a.jpg": jpeg(), "other.csv": b"", "c/b.jpg": jpeg()}
-    )
-    listed = Listing(tmp_path)
-    assert (listed.labels, listed.source.parts()) == ({"a.jpg": "1"}, ["metadata.csv"])
-    write_files(tmp_path, {"metadata.jsonl": b"{}"})
-    with pytest.raises(UserError, match="metadata.csv, metadata.jsonl"):
-        open_rows(tmp_path)
+def row(name: str) -> bytes:
+    return f"file_name,label\n{name}.jpg,1\n".encode()
 
 
-def test_split_folders_with_metadata_files_give_splits(tmp_path: pathlib.Path) -> None:
-    write_files(
-        tmp_path,
-        {
-            "train/metadata.jsonl": to_jsonl([{"file_name": "a.jpg", "label": 1}]),
-            "valid/metadata.csv": b"label,file_name\n2,deep/b.jpg\n3,/c.jpg\n4,../train/d.jpg\n5,../../e.jpg\n",
-            "test/metadata.parquet": to_parquet([{"file_name": "f.jpg", "label": 6}]),
-            "README.md": b"",
-        },
-    )
-    listed = Listing(tmp_path)
-    assert listed.source.parts() == ["test/metadata.parquet", "train/metadata.jsonl", "valid/metadata.csv"]
-    assert listed.splits == {
-        "train/a.jpg": "train",
-        "valid/deep/b.jpg": "validation",
-        "train/d.jpg": "validation",
-        "test/f.jpg": "test",
-    }
-    assert listed.labels["train/d.jpg"] == "4"
-    assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
-        "valid/metadata.csv:3": "outside",
-        "valid/metadata.csv:5": "outside",
-    }
-    assert {*Listing(tmp_path, config={"split_folders": False}).splits.values()} == {None}
-    with pytest.raises(UserError, match="--splits: .* has splits .*--split_folders=no"):
-        open_rows(tmp_path, config={"splits": parse_splits("train=1")})
-    write_files(tmp_path, {"more/metadata.csv": b"label,file_name\n"})
-    with pytest.raises(UserError, match="'more'"):
-        open_rows(tmp_path)
-    assert open_rows(tmp_path, config={"split_folders": True}).parts()[0] == "more/metadata.csv"
+TRAIN = {"splits": parse_splits("train=1")}
+NO_SPLITS = {"split_folders": False}
+FOLDERS = {
+    "train/metadata.jsonl": to_jsonl([{"file_name": "a.jpg", "label": 1}]),
+    "valid/metadata.csv": b"label,file_name\n2,deep/b.jpg\n3,/c.jpg\n4,../train/d.jpg\n5,../../e.jpg\n",
+    "test/metadata.parquet": to_parquet([{"file_name": "f.jpg", "label": 6}]),
+    "README.md": b"",
+}
+IN_FOLDERS = {"train/a.jpg": "train", "valid/deep/b.jpg": "validation", "train/d.jpg": "validation", "test/f.jpg": "test"}
+PARTS = {"part-0.csv": b"file_name,label,more\n0.jpg,0,x\n", "part-1.csv": b"label,file_name\n1,1.jpg\n", ".hidden.csv": b"", "_SUCCESS": b"", "0.jpg": jpeg()}
+PATTERNS = {name: row(str(index)) for index, name in enumerate(("a-0.csv", "a-1.csv", "b.csv", "deep/train.csv", "deep/test-00.csv"))}
+PATTERNS |= {"other.parquet": row("5"), "notes.csv/x": b""}
+ROBOFLOW = {f"{site}{split}/_annotations.csv": row("x") for site in ("", "a/", "b/") for split in ("train", "valid", "test")}
+ROBOFLOW |= {"more/_annotations.csv": row("x"), "_annotations.csv": row("x")}
+SHARDS = {f"{name}.parquet": to_parquet([{"file_name": f"{name[:2]}{name[-1]}.jpg", "label": 1}]) for name in ("train-00000-of-00002", "train-00001-of-00003", "test-00000-of-00001", "validation")}
+SPLIT_COLUMN = {"train/metadata.csv": b"file_name,label,split\na.jpg,1,test\n"}
+METADATA = {"metadata.csv": row("a"), "other.csv": b"", "c/b.jpg": jpeg()}
+
+# Files, the input, options, and the expected splits by key or the error.
+LAYOUTS: list[tuple[dict[str, bytes], str, dict[str, Any], dict[str, str | None] | str]] = [
+    (METADATA, "", {}, {"a.jpg": None}),
+    (METADATA, "", {"config": {"split_folders": True}}, "--split_folders=yes: "),
+    (METADATA, "metadata.csv", {"config": {"split_folders": True}}, "--split_folders=yes: "),
+    ({**METADATA, "metadata.jsonl": b"{}"}, "", {}, "metadata.csv, metadata.jsonl"),
+    (FOLDERS, "", {}, IN_FOLDERS),
+    (FOLDERS, "", {"config": NO_SPLITS}, dict.fromkeys(IN_FOLDERS)),
+    (FOLDERS, "", {"config": TRAIN}, "--splits: .* has splits .*--split_folders=no"),
+    ({**FOLDERS, "more/metadata.csv": row("g")}, "", {}, "'more'"),
+    ({**FOLDERS, "more/metadata.csv": row("g")}, "", {"config": {"split_folders": True}}, {**IN_FOLDERS, "more/g.jpg": "more"}),
+    (PARTS, "", {}, {"0.jpg": None, "1.jpg": None}),
+    ({**PARTS, "part-2.csv": b"file_name,species\n3.jpg,3\n"}, "", {}, "part-2.csv: .*'label'.* file_name, species"),
+    ({**PARTS, "part-2.parquet": b""}, "", {}, "part-0.csv"),
+    ({"part-0.jsonl": b"", "part-1.jsonl": b"\n[]\n", "part-2.jsonl": to_jsonl(ROWS[2:])}, "", {}, {"cat/2.jpg": None}),
+    ({"part-0.jsonl": b""}, "part-0.jsonl", {}, "part-0.jsonl: .*--image_column"),
+    (PATTERNS, "*.csv", {}, dict.fromkeys(("0.jpg", "1.jpg", "2.jpg"))),
+    (PATTERNS, "a-?.csv", {}, dict.fromkeys(("0.jpg", "1.jpg"))),
+    (PATTERNS, "a-{0..1}.csv", {}, dict.fromkeys(("0.jpg", "1.jpg"))),
+    (PATTERNS, "{a-0,b}.csv", {}, dict.fromkeys(("0.jpg", "2.jpg"))),
+    (PATTERNS, "deep/*.csv", {}, {"3.jpg": "train", "4.jpg": "test"}),
+    (PATTERNS, "**/a*.csv", {}, dict.fromkeys(("0.jpg", "1.jpg"))),
+    (PATTERNS, "**/*.csv", {"config": NO_SPLITS}, dict.fromkeys(("0.jpg", "1.jpg", "2.jpg", "deep/3.jpg", "deep/4.jpg"))),
+    (PATTERNS, "**/*.csv", {}, "'a' is not named like a split"),
+    (PATTERNS, "*", {}, "a-0.csv, a-1.csv, b.csv, other.parquet"),
+    (PATTERNS, "x*.csv", {}, "no file"),
+    (PATTERNS, "[z-a].csv", {}, "bad character range z-a"),
+    (PATTERNS, "deep/{..,a}/*.csv", {}, "no file"),  # `..` is an ordinary name in a pattern
+    (ROBOFLOW, "{train,valid,test}/_annotations.csv", {}, {"train/x.jpg": "train", "valid/x.jpg": "validation", "test/x.jpg": "test"}),
+    (ROBOFLOW, "t*/_annotations.csv", {}, {"train/x.jpg": "train", "test/x.jpg": "test"}),
+    (ROBOFLOW, "?/t*/_annotations.csv", {}, {f"{site}/{split}/x.jpg": split for site in "ab" for split in ("train", "test")}),
+    (ROBOFLOW, "t*/_annotations.csv", {"config": NO_SPLITS}, {"train/x.jpg": None, "test/x.jpg": None}),
+    (ROBOFLOW, "t*/_annotations.csv", {"config": TRAIN}, "--splits: .* has splits .*--split_folders=no"),
+    *((ROBOFLOW, f"{names}.csv", {}, "not named like a split.*--split_folders=no") for names in ("{train,a/test}/*", "*/_annotations", "{.,train}/_annotations")),
+    (SHARDS, "", {}, {"tr2.jpg": "train", "tr3.jpg": "train", "te1.jpg": "test", "van.jpg": "validation"}),
+    (SPLIT_COLUMN, "", {}, {"train/a.jpg": "train"}),
+    (SPLIT_COLUMN, "", {"split_column": "split"}, {"train/a.jpg": "test"}),
+    (SPLIT_COLUMN, "train/metadata.csv", {"config": TRAIN}, "--splits: .*column 'split'.*--split_column="),
+    (SPLIT_COLUMN, "train/metadata.csv", {"config": TRAIN, "split_column": ""}, {"a.jpg": None}),
+    *(({"a.json": b"[]\n", "empty/1.jpg": jpeg()}, name, {}, "^--input=") for name in ("nothing.csv", "a.json", "empty")),
+]
 
 
-def test_folder_of_part_files_is_a_single_table(tmp_path: pathlib.Path) -> None:
-    for index in range(3):
-        order = "label,file_name" if index else "file_name,label,more"
-        row = f"{index},{index}.jpg" if index else "0.jpg,0,x"
-        write(tmp_path, f"{order}\n{row}\n", f"part-{index:04d}.csv")
-    write_files(tmp_path, {"0.jpg": jpeg(), ".hidden.csv": b"", "_SUCCESS": b""})
-    listed = Listing(tmp_path)
-    assert listed.source.parts() == ["part-0000.csv", "part-0001.csv", "part-0002.csv"]
-    assert listed.labels == {"0.jpg": "0", "1.jpg": "1", "2.jpg": "2"}
-    assert {*listed.splits.values()} == {None}
-    write(tmp_path, "file_name,species\n3.jpg,3\n", "part-0003.csv")
-    with pytest.raises(UserError, match="part-0003.csv: .*'label'.* file_name, species"):
-        Listing(tmp_path)
-    write(tmp_path, b"", "part-0004.parquet")
-    with pytest.raises(UserError, match="part-0000.csv"):
-        Listing(tmp_path)
-
-
-def test_pattern_selects_matching_tables(tmp_path: pathlib.Path) -> None:
-    row = b"file_name,label\n%s.jpg,1\n"
-    names = ("a-0.csv", "a-1.csv", "b.csv", "deep/train.csv", "deep/test-00.csv", "other.parquet")
-    write_files(tmp_path, {name: row % str(index).encode() for index, name in enumerate(names)} | {"notes.csv/x": b""})
-    cases = {
-        "*.csv": (["a-0.csv", "a-1.csv", "b.csv"], {None}),
-        "a-?.csv": (["a-0.csv", "a-1.csv"], {None}),
-        "a-{0..1}.csv": (["a-0.csv", "a-1.csv"], {None}),
-        "{a-0,b}.csv": (["a-0.csv", "b.csv"], {None}),
-        "deep/*.csv": (["test-00.csv", "train.csv"], {"train", "test"}),
-        "**/a*.csv": (["a-0.csv", "a-1.csv"], {None}),
-    }
-    for pattern, (parts, splits) in cases.items():
-        listed = Listing(tmp_path / pattern)
-        assert (listed.source.parts(), {*listed.splits.values()}, len(listed.images)) == (parts, splits, len(parts)), pattern
-    deep = Listing(tmp_path / "**/*.csv", config={"split_folders": False})
-    assert deep.images["deep/4.jpg"].path == "deep/4.jpg" and len(deep.images) == 5
-    for pattern, message in {
-        "*": "a-0.csv, a-1.csv, b.csv, other.parquet",
-        "x*.csv": "no file",
-        "**/*.csv": "'a' is not named like a split",
-        "[z-a].csv": "bad character range z-a",
-        "deep/{..,a}/*.csv": "no file",  # `..` is an ordinary name in a pattern
-    }.items():
-        with pytest.raises(UserError, match=message):
-            Listing(tmp_path / pattern)
-
-
-def test_split_folders_in_a_pattern_give_splits(tmp_path: pathlib.Path) -> None:
-    names = [f"{site}{split}/_annotations.csv" for site in ("", "a/", "b/") for split in ("train", "valid", "test")]
-    write_files(tmp_path, {name: b"file_name,label\nx.jpg,1\n" for name in (*names, "more/_annotations.csv", "_annotations.csv")})
-    cases = {
-        "{train,valid,test}/_annotations.csv": {"train/x.jpg": "train", "valid/x.jpg": "validation", "test/x.jpg": "test"},
-        "t*/_annotations.csv": {"train/x.jpg": "train", "test/x.jpg": "test"},
-        "?/t*/_annotations.csv": {f"{site}/{split}/x.jpg": split for site in "ab" for split in ("train", "test")},
-        "{train,a/test}/*.csv": None,
-        "*/_annotations.csv": None,
-        "{.,train}/_annotations.csv": None,
-    }
-    for pattern, splits in cases.items():
-        if splits is None:
-            with pytest.raises(UserError, match="is not named like a split.*--split_folders=no"):
-                Listing(tmp_path / pattern)
-        else:
-            assert Listing(tmp_path / pattern).splits == splits, pattern
-        assert {*Listing(tmp_path / pattern, config={"split_folders": False}).splits.values()} == {None}, pattern
-    with pytest.raises(UserError, match="--splits: .* has splits .*--split_folders=no"):
-        Listing(tmp_path / "t*/_annotations.csv", config={"splits": parse_splits("train=1")})
-
-
-def test_part_files_may_be_empty(tmp_path: pathlib.Path) -> None:
-    parts = {"part-0.jsonl": b"", "part-1.jsonl": b"\n[]\n", "part-2.jsonl": to_jsonl(ROWS)}
-    listed = Listing(write_files(tmp_path, parts))
-    assert len(listed.images) == 3 and [*listed.dead_letters] == ["part-1.jsonl:2"]
-    with pytest.raises(UserError, match="part-0.jsonl: .*--image_column"):
-        open_rows(tmp_path / "part-0.jsonl")
-
-
-def test_part_files_named_like_splits_give_splits(tmp_path: pathlib.Path) -> None:
-    rows = [{"file_name": "a.jpg", "label": 1}]
-    for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001", "validation"):
-        write(tmp_path, to_parquet([{**rows[0], "file_name": f"{name}.jpg"}]), f"{name}.parquet")
-    splits = {key.split("-")[0]: split for key, split in Listing(tmp_path).splits.items()}
-    assert splits == {"train": "train", "test": "test", "validation.jpg": "validation"}
-
-
-def test_split_column_overrides_split_folders(tmp_path: pathlib.Path) -> None:
-    write_files(tmp_path, {"train/metadata.csv": b"file_name,label,split\na.jpg,1,test\n"})
-    assert Listing(tmp_path).splits == {"train/a.jpg": "train"}
-    assert Listing(tmp_path, split_column="split").splits == {"train/a.jpg": "test"}
-    path = tmp_path / "train" / "metadata.csv"
-    with pytest.raises(UserError, match="--splits: .*column 'split'.*--split_column="):
-        open_rows(path, config={"splits": parse_splits("train=1")})
-    assert Listing(path, config={"splits": parse_splits("train=1")}, split_column="").splits == {"a.jpg": None}
+@pytest.mark.parametrize("files, name, options, expected", LAYOUTS)
+def test_finds_tables_and_their_splits(tmp_path: pathlib.Path, files: dict, name: str, options: dict, expected: dict | str) -> None:
+    write_files(tmp_path, files)
+    if isinstance(expected, str):
+        with pytest.raises(UserError, match=expected):
+            Listing(tmp_path / name, **options)
+        return
+    listed = Listing(tmp_path / name, **options)
+    assert listed.splits == expected
+    if files is FOLDERS:
+        assert listed.source.parts() == ["test/metadata.parquet", "train/metadata.jsonl", "valid/metadata.csv"]
+        assert listed.labels["train/d.jpg"] == "4" and listed.reasons == {"valid/metadata.csv:3": "outside", "valid/metadata.csv:5": "outside"}
 
 
 @pytest.mark.parametrize("kind, header, mark", [("table", "image,label,mask,height\n", ","), ("text", "", " ")])
@@ -386,21 +328,6 @@ def test_ignored_images_are_counted_and_their_other_cells_are_not_checked(tmp_pa
     columns = {"labels": ["label"], "features": ["mask:mask", "height:float"]}
     listed = Listing(path, **columns, kind=kind, config={"ignore": ("valid/*", "*.gif")})
     assert ([*listed.images], [*listed.reasons.values()], listed.source.num_ignored) == (["a.jpg"], ["outside"], 3)
-
-
-def test_single_table_rejects_split_folders(tmp_path: pathlib.Path) -> None:
-    path = write(tmp_path, "file_name,label\na.jpg,1\n", "metadata.csv")
-    for table in (path, tmp_path):
-        with pytest.raises(UserError, match="--split_folders=yes: "):
-            open_rows(table, config={"split_folders": True})
-
-
-@pytest.mark.parametrize("name", ["nothing.csv", "a.json", "empty"])
-def test_rejects_inputs_without_a_table(tmp_path: pathlib.Path, name: str) -> None:
-    write_files(tmp_path, {"a.json": b"[]\n", "empty/1.jpg": jpeg()})
-    with pytest.raises(UserError) as caught:
-        open_rows(tmp_path / name)
-    assert str(caught.value).startswith("--input=")
 
 
 def test_metadata_link_to_outside_is_not_followed(tmp_path: pathlib.Path) -> None:
@@ -416,19 +343,13 @@ def test_metadata_link_to_outside_is_not_followed(tmp_path: pathlib.Path) -> Non
 @pytest.mark.parametrize("in_struct", [True, False])
 def test_images_in_parquet_are_spooled(tmp_path: pathlib.Path, in_struct: bool) -> None:
     data = [jpeg(1), png(2), jpeg(3)]
-    rows = [
-        {"image": {"bytes": image, "path": "same.jpg"} if in_struct else image, "label": index}
-        for index, image in enumerate(data)
-    ]
+    rows = [{"image": {"bytes": image, "path": "same.jpg"} if in_struct else image, "label": index} for index, image in enumerate(data)]
     path = write(tmp_path / "in", to_parquet(rows, row_group_size=2), "train.parquet")
-    (tmp_path / "out").mkdir()
-    spool_directory = os.fspath(tmp_path / "out" / "spool")
+    spool_directory = os.fspath(tmp_path / "spool")
     listed = Listing(path, spool_directory=spool_directory)
-    assert [*listed.images] == [f"train.parquet/{index:09d}" for index in range(3)]
-    assert [image.label for image in listed.all] == ["0", "1", "2"]
-    reader = SpoolReader(spool_directory)
-    assert [reader.read(image.spool, image.offset, image.num_bytes) for image in listed.all] == data
-    reader.close()
+    assert listed.labels == {f"train.parquet/{index:09d}": str(index) for index in range(3)}
+    with contextlib.closing(SpoolReader(spool_directory)) as reader:
+        assert [reader.read(image.spool, image.offset, image.num_bytes) for image in listed.all] == data
     estimated = Listing(path)
     assert [image.num_bytes for image in estimated.all] == [*map(len, data)]
     assert {image.spool for image in estimated.all} == {0}
@@ -444,21 +365,12 @@ def test_spooled_image_can_be_read_during_the_listing(tmp_path: pathlib.Path) ->
 
 
 def test_image_cell_may_have_only_a_path(tmp_path: pathlib.Path) -> None:
-    rows = [
-        {"image": {"bytes": jpeg(), "path": None}, "label": 1},
-        {"image": {"bytes": None, "path": "a.jpg"}, "label": 2},
-    ]
-    rows += [
-        {"image": {"bytes": None, "path": None}, "label": 3},
-        {"image": {"bytes": b"", "path": "../a.jpg"}, "label": 4},
-    ]
+    cells = ((jpeg(), None), (None, "a.jpg"), (None, None), (b"", "../a.jpg"))
+    rows = [{"image": {"bytes": data, "path": path}, "label": index} for index, (data, path) in enumerate(cells, start=1)]
     listed = Listing(write(tmp_path, to_parquet(rows), "a.parquet"), spool_directory=os.fspath(tmp_path / "spool"))
     assert listed.labels == {"a.parquet/000000000": "1", "a.jpg": "2"}
     assert listed.images["a.jpg"].offset == ENTIRE_FILE and listed.images["a.jpg"].spool == 0
-    assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
-        "a.parquet:3": "bad_value",
-        "a.parquet:4": "outside",
-    }
+    assert listed.reasons == {"a.parquet:3": "bad_value", "a.parquet:4": "outside"}
     rows = [{"image": {"path": "a.jpg"}, "label": "x"}, {"image": {"file_name": "b.jpg"}, "label": "y"}]
     assert Listing(write(tmp_path, to_jsonl(rows), "a.jsonl")).labels == {"a.jpg": "x", "b.jpg": "y"}
 
@@ -477,66 +389,63 @@ def test_files_of_a_table_may_mix_images_and_paths(tmp_path: pathlib.Path, first
         assert [reader.read(image.spool, image.offset, image.num_bytes) for image in (images["1"], images["1"].values["other"])] == [jpeg(1), png(2)]
 
 
+def named(rows: list[dict[str, Any]], features: Any) -> bytes:
+    """Returns a Parquet file with the metadata of Hugging Face's libraries."""
+    metadata = features if isinstance(features, bytes) else json.dumps({"info": {"features": features}})
+    return to_parquet(pa.Table.from_pylist(rows).replace_schema_metadata({"huggingface": metadata}))
+
+
+def class_label(*names: str) -> dict[str, Any]:
+    return {"names": names, "_type": "ClassLabel"}
+
+
 def test_class_names_of_integers_come_from_the_file(tmp_path: pathlib.Path) -> None:
-    names = {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
-    table = pa.Table.from_pylist([{"file_name": f"{label}.jpg", "label": label} for label in (1, 0, -1, 2)])
-    path = write(
-        tmp_path, to_parquet(table.replace_schema_metadata({"huggingface": json.dumps(names)})), "a.parquet"
-    )
+    rows = [{"file_name": f"{label}.jpg", "label": label} for label in (1, 0, -1, 2)]
+    path = write(tmp_path, named(rows, {"label": class_label("cat", "dog")}), "a.parquet")
     listed = Listing(path)
-    assert listed.labels == {"1.jpg": "dog", "0.jpg": "cat"}
+    assert listed.labels == {"1.jpg": "dog", "0.jpg": "cat"} and [*listed.reasons.values()] == ["bad_label"] * 2
     assert listed.source.label_names() == {"label": ("cat", "dog")}
-    assert [letter.reason for letter in listed.dead_letters.values()] == ["bad_label"] * 2
-    assert Listing(path, label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
-    for other in ({}, {"info": {"features": {"label": {"names": ["dog", "cat"], "_type": "ClassLabel"}}}}):
-        second = {"huggingface": json.dumps(other)}  # for example another export of the same images
-        write(tmp_path / "two", path.read_bytes(), "a.parquet")
-        write(tmp_path / "two", to_parquet(table.replace_schema_metadata(second)), "b.parquet")
+    given = {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
+    assert Listing(path, label_names=("a", "b", "c")).labels == given
+    for other in ({}, {"label": class_label("dog", "cat")}):  # for example another export of the same images
+        write_files(tmp_path / "two", {"a.parquet": path.read_bytes(), "b.parquet": named(rows, other)})
         with pytest.raises(UserError, match="b.parquet: .*'label' .*(no names|dog, cat)"):
             Listing(tmp_path / "two")
-        assert Listing(tmp_path / "two", label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
+        assert Listing(tmp_path / "two", label_names=("a", "b", "c")).labels == given
     for odd in (b"[", b"7", b'{"info": {"features": {"label": 3}}}', b"[" * 100_000):
-        path.write_bytes(to_parquet(table.replace_schema_metadata({"huggingface": odd})))
-        assert Listing(path).labels == {"1.jpg": "1", "0.jpg": "0", "2.jpg": "2"}
+        assert Listing(write(tmp_path, named(rows, odd), "a.parquet")).labels == {"1.jpg": "1", "0.jpg": "0", "2.jpg": "2"}
 
 
-def test_group_keeps_the_integer_if_its_column_has_class_names(tmp_path: pathlib.Path) -> None:
-    kinds = {name: {"names": known, "_type": "ClassLabel"} for name, known in (("label", ["cat", "dog"]), ("breed", ["x", "y"]))}
-    table = pa.Table.from_pylist([{"file_name": f"{number}.jpg", "label": number % 2, "breed": number // 2} for number in range(4)])
-    named = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": kinds}})})
-    path = write(tmp_path, to_parquet(named), "a.parquet")
-    cases: list[tuple[str, list[str], list[Any]]] = [
-        ("label", [], [None] * 4),
-        ("breed", [], [None] * 4),
-        ("breed", ["breed:class"], ["x", "x", "y", "y"]),
-        ("breed", ["breed:integer"], [0, 0, 1, 1]),
-        ("breed", ["breed:text"], ["x", "x", "y", "y"]),
-        ("label", ["breed:class"], ["x", "x", "y", "y"]),
-    ]
-    for group, features, values in cases:
-        listed = Listing(path, features=features, group=group)
-        assert [image.label for image in listed.all] == ["cat", "dog", "cat", "dog"]
-        assert [image.values and image.values["breed"] for image in listed.all] == values
-        assert [image.group for image in listed.all] == (["0", "1", "0", "1"] if group == "label" else ["0", "0", "1", "1"]), (group, features)
+@pytest.mark.parametrize("group, features, values", [
+    ("label", [], [None] * 4),
+    ("breed", [], [None] * 4),
+    ("breed", ["breed:class"], ["x", "x", "y", "y"]),
+    ("breed", ["breed:integer"], [0, 0, 1, 1]),
+    ("breed", ["breed:text"], ["x", "x", "y", "y"]),
+    ("label", ["breed:class"], ["x", "x", "y", "y"]),
+])  # fmt: skip
+def test_group_keeps_the_integer_if_its_column_has_class_names(tmp_path: pathlib.Path, group: str, features: list[str], values: list) -> None:
+    rows = [{"file_name": f"{number}.jpg", "label": number % 2, "breed": number // 2} for number in range(4)]
+    path = write(tmp_path, named(rows, {"label": class_label("cat", "dog"), "breed": class_label("x", "y")}), "a.parquet")
+    listed = Listing(path, features=features, group=group)
+    assert [image.label for image in listed.all] == ["cat", "dog", "cat", "dog"]
+    assert [image.values and image.values["breed"] for image in listed.all] == values
+    assert [image.group for image in listed.all] == [str(row[group]) for row in rows]
 
 
 def test_text_feature_uses_the_class_name_of_an_integer(tmp_path: pathlib.Path) -> None:
-    kinds = {"breeds": [{"names": ["x", "y"], "_type": "ClassLabel"}], "breed": {"names": ["x", "y"], "_type": "ClassLabel"}}
     rows = [{"file_name": f"{breed}.jpg", "label": "cat", "breed": breed, "breeds": [0, 1]} for breed in (0, 1, 2)]
-    named = pa.Table.from_pylist(rows).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": kinds}})})
-    path = write(tmp_path, to_parquet(named), "a.parquet")
+    path = write(tmp_path, named(rows, {"breeds": [class_label("x", "y")], "breed": class_label("x", "y")}), "a.parquet")
     listed = Listing(path, features=["breed", "breeds:text[]"])
     assert {image.key: image.values for image in listed.all} == {f"{i}.jpg": {"breed": "xy"[i], "breeds": ("x", "y")} for i in (0, 1)}
     (letter,) = listed.dead_letters.values()
-    assert "column 'breed' has 2" in letter.message
-    assert not listed.source.label_names()
+    assert "column 'breed' has 2" in letter.message and not listed.source.label_names()
     # If two features read a column, both get the integer.
     listed = Listing(path, features=["breed", "number=breed:integer"])
     assert [image.values for image in listed.all] == [{"breed": str(number), "number": number} for number in (0, 1, 2)]
-    write(tmp_path / "two", path.read_bytes(), "a.parquet")
-    write(tmp_path / "two", to_parquet(pa.Table.from_pylist(rows)), "b.parquet")
+    write_files(tmp_path, {"b.parquet": to_parquet(rows)})
     with pytest.raises(UserError, match="b.parquet: .*'breed'"):
-        Listing(tmp_path / "two", features=["breed"])
+        Listing(tmp_path, features=["breed"])
 
 
 # Hostile tables
@@ -709,7 +618,7 @@ def test_bad_parquet_cells_are_dead_letters(tmp_path: pathlib.Path) -> None:
     table = pa.table({"image": text, "label": pa.array([1, 2, 3, None, 5]), "age": pa.array([1.0, 2.0, 3.0, 4.0, 5.0])})
     listed = Listing(write(tmp_path, to_parquet(table), "a.parquet"))
     assert listed.labels == {"a.jpg": "1"}
-    assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
+    assert listed.reasons == {
         "a.parquet:2": "not_utf8",
         "a.parquet:3": "outside",
         "a.parquet:4": "bad_label",
@@ -853,7 +762,7 @@ def test_reads_tables_in_an_object_store(server: StoreServer) -> None:
         InputRecord("test/c.jpg", "test/c.jpg", "3", "test"),
         InputRecord("train/a.jpg", "train/a.jpg", "1", "train", len(jpeg())),
     ]
-    assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
+    assert listed.reasons == {
         "test/part-1.parquet:1": "outside",
         "test/part-1.parquet:2": "outside",
         "train/metadata.csv:3": "outside",

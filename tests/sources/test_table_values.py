@@ -1,6 +1,5 @@
 """Tests that `prepare` writes the expected values and summary for common kinds of published tables."""
 
-import csv
 import io
 import json
 import pathlib
@@ -9,22 +8,27 @@ import unicodedata
 from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
 import tf_input
 from beam_pipelines.__main__ import main
+from listed_rows import read_letters, write_rows
 from made_images import encode, write_files
 from made_records import example, write_records
 from prepared import picture
 
 NUM = 24
+SUFFIXES = ("csv", "jsonl", "parquet")
+CLASSES = ("cat", "dog", "owl")
 
 
 def write_pictures(root: pathlib.Path, num: int = NUM) -> pathlib.Path:
     return write_files(root, {f"{index}.png": encode(picture(index, (16, 24)), "PNG") for index in range(num)})
+
+
+def make_rows(row: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"file_name": f"{index}.png", **row(index)} for index in range(NUM)]
 
 
 def make_csv(*columns: str, row: Callable[[int], Sequence[Any]], num: int = NUM) -> bytes:
@@ -52,49 +56,98 @@ def read_labels(root: pathlib.Path) -> dict[int, list[int]]:
     return {number: list(item["label"]) for number, item in numbered_records(root).items()}
 
 
-ONE_HOT = make_csv("MEL", "NV", "BCC", row=lambda index: [f"{float(index % 3 == location)}" for location in range(3)])
-LABELS = {
-    "whole floats with gaps between classes": (
-        make_csv("label", row=lambda index: [f"{(2, 3, 11)[index % 3]}.0"]), (), lambda index: [(2, 3, 11)[index % 3]]
-    ),
-    "one-hot columns as a class": (ONE_HOT, ("--label", "MEL,NV,BCC:class"), lambda index: [(1, 2, 0)[index % 3]]),
-    "one-hot columns as a multi-label": (ONE_HOT, ("--label", "MEL,NV,BCC:multi_label"), lambda index: [(1, 2, 0)[index % 3]]),
-    "integers from several columns": (
-        make_csv("a", "b", row=lambda index: [index, f"{index}.0"]), ("--label", "a,b:integer"), lambda index: [index, index]
-    ),
+# Labels
+
+Labels = tuple[Callable[[int], dict[str, Any]], Sequence[str], Callable[[int], list[int]], Sequence[str]]
+ONE_HOT = lambda index: {name: float(index % 3 == location) for location, name in enumerate(("MEL", "NV", "BCC"))}
+FLAGS = {
+    "integers": (0, 1), "floats": (0.0, 1.0), "booleans": (False, True), "lower case": ("false", "true"),
+    "upper case": ("FALSE", "TRUE"), "text with decimals": ("0.0", "1.0"),
+}  # fmt: skip
+LABELS: dict[str, Labels] = {
+    # A row, options, the expected label, and the class names.
+    "whole floats with gaps": (lambda i: {"label": f"{(2, 3, 11)[i % 3]}.0"}, [], lambda i: [(2, 3, 11)[i % 3]], [*map(str, range(12))]),
+    "one-hot columns as a multi-label": (ONE_HOT, ["--label=MEL,NV,BCC:multi_label"], lambda i: [(1, 2, 0)[i % 3]], ["BCC", "MEL", "NV"]),
+    "class without examples": (lambda i: {"b": i % 2, "a": 0, "c": 1 - i % 2}, ["--label=a,b,c:class"], lambda i: [2 - i % 2], ["a", "b", "c"]),
+    "integers from several columns": (lambda i: {"a": i, "b": f"{i}.0"}, ["--label=a,b:integer"], lambda i: [i, i], []),
+    "booleans": (lambda i: {"label": i % 3 == 0}, [], lambda i: [int(i % 3 == 0)], ["False", "True"]),
+    "booleans with names": (lambda i: {"label": i % 3 == 0}, ["--label_names=names.txt"], lambda i: [int(i % 3 == 0)], ["cat", "dog"]),
+    "missing class": (lambda i: {"label": i % 2 if i % 4 else None}, ["--default=label=2"], lambda i: [i % 2 if i % 4 else 2], ["0", "1", "2"]),
+    "missing class of floats": (lambda i: {"label": i % 2 / 1 if i % 4 else None}, ["--default=label=2.0"], lambda i: [i % 2 if i % 4 else 2], ["0", "1", "2"]),
+    "missing integer": (lambda i: {"age": i % 2 / 1 if i % 4 else None}, ["--label=age:integer", "--default=age=-1"], lambda i: [i % 2 if i % 4 else -1], []),
+    "missing float": (lambda i: {"age": i % 2 if i % 4 else None}, ["--label=age:float", "--default=age=0.5"], lambda i: [i % 2 if i % 4 else 0.5], []),
+    **{f"list of flags {cell}": (lambda i, cell=cell: {"y": cell}, ["--label=y:one_hot[3]"], lambda i: [1], ["0", "1", "2"]) for cell in ("[0, 1, 0]", "0 1 0", "[0. 1. 0.]", "0|1|0")},
+    **{
+        f"one-hot columns of {form}": (
+            lambda i, flags=flags: {name: flags[i % 3 == location] for location, name in enumerate(CLASSES)},
+            ["--label=owl,cat,dog:one_hot"], lambda i: [i % 3], CLASSES,
+        )
+        for form, flags in FLAGS.items()
+    },
 }  # fmt: skip
 
 
-@pytest.mark.slow(2)
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("case", LABELS)
-def test_csv_labels_are_stored_as_expected(tmp_path: pathlib.Path, case: str) -> None:
-    data, options, expected = LABELS[case]
-    write_files(write_pictures(tmp_path), {"labels.csv": data})
-    assert prepare(tmp_path, "labels.csv", *options) == 0
+def test_labels_are_stored_as_expected_in_every_table_format(tmp_path: pathlib.Path, case: str, suffix: str) -> None:
+    row, options, expected, names = LABELS[case]
+    write_files(write_pictures(tmp_path), {"names.txt": b"cat\ndog\n"})
+    write_rows(tmp_path, make_rows(row), suffix)
+    assert prepare(tmp_path, f"rows.{suffix}", *(option.replace("names.txt", str(tmp_path / "names.txt")) for option in options)) == 0
     assert read_labels(tmp_path) == {index: expected(index) for index in range(NUM)}
+    assert not names or (tmp_path / "out/label.labels.txt").read_text().split() == [*names]
 
 
 @pytest.mark.slow(1)
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_booleans_can_be_classes_or_integers(tmp_path: pathlib.Path, suffix: str) -> None:
-    rows = [{"file_name": f"{index}.png", "label": index % 3 == 0, "old": index % 2 == 0} for index in range(NUM)]
-    write_pictures(tmp_path)
-    if suffix == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    else:
-        (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert prepare(tmp_path, f"rows.{suffix}", "--feature", "old:integer") == 0
-    actual = numbered_records(tmp_path)
-    assert {number: (item["label"], item["old"]) for number, item in actual.items()} == {
-        index: ([int(index % 3 == 0)], [int(index % 2 == 0)]) for index in range(NUM)
-    }
+def test_one_hot_array_is_a_class(tmp_path: pathlib.Path) -> None:
+    images = np.stack([picture(index, (8, 8)) for index in range(NUM)])
+    np.savez(tmp_path / "rows.npz", images=images, y=np.eye(3, dtype=np.float32)[np.arange(NUM) % 3])
+    assert prepare(tmp_path, "rows.npz", "--label", "y:one_hot[3]") == 0
+    assert sorted(tuple(record["label"]) for record in read_records(tmp_path)) == sorted((index % 3,) for index in range(NUM))
+
+
+BAD_FLAGS = {
+    **{"two flags": "1 1 0", "no flag": "0 0 0", "too few": "1 0", "another number": "1 0 0.5"},
+    **{"two columns": (1, 1, 0), "no column": (0, 0, 0), "another number in a column": (1, 0, 2)},
+}
 
 
 @pytest.mark.slow(1)
-def test_one_hot_column_without_examples_is_a_class(tmp_path: pathlib.Path) -> None:
-    write_files(write_pictures(tmp_path), {"labels.csv": make_csv("b", "a", "c", row=lambda index: [index % 2, 0, 1 - index % 2])})
-    assert prepare(tmp_path, "labels.csv", "--label", "a,b,c:class") == 0
-    assert read_labels(tmp_path) == {index: [2 - index % 2] for index in range(NUM)}
+@pytest.mark.parametrize("case", BAD_FLAGS)
+def test_row_without_exactly_one_flag_is_a_dead_letter(tmp_path: pathlib.Path, case: str) -> None:
+    bad, are_lists = BAD_FLAGS[case], isinstance(BAD_FLAGS[case], str)
+    names, good = (("flags",), "1 0 0") if are_lists else (CLASSES, (1, 0, 0))
+    cells = lambda index: bad if index == 3 else good
+    write_files(write_pictures(tmp_path), {"labels.csv": make_csv(*names, row=lambda index: [cells(index)] if are_lists else cells(index))})
+    label = "flags:one_hot[3]" if are_lists else "cat,dog,owl:one_hot"
+    assert prepare(tmp_path, "labels.csv", "--label", label, "--max_bad_fraction", "0.1") == 0
+    assert {path: letter["reason"] for path, letter in read_letters(tmp_path / "out").items()} == {"labels.csv:5": "bad_label"}
+    assert 3 not in read_labels(tmp_path)
+
+
+REJECTED = {
+    # Table, options, parts of the error.
+    "one-hot without a number of classes": (make_csv("label", row=lambda i: ["1 0 0"]), ["--label=label:one_hot"], ["label:one_hot[N]"]),
+    "misspelled one-hot": (make_csv("label", row=lambda i: ["1 0 0"]), ["--label=label:onehot"], ["one_hot"]),
+    "missing class": (make_csv("label", row=lambda i: [i % 2 if i else ""]), [], ["--default"]),
+    **{
+        f"unused default {default}": (make_csv("label", "age", row=lambda i: [i % 2, i]), [f"--default={default}"], ["--default"])
+        for default in ("age=1", "=1", "label", "lable=1")
+    },
+    "duplicate images": (make_csv("label", "id", row=lambda i: [i % 2, i // 2]) + b"3.png,1,99\n", [], ["--key_column"]),
+    "duplicate images without a key": (make_csv("label", "id", row=lambda i: [i % 2, i // 2]) + b"3.png,1,99\n", ["--key_column="], ["--key_column"]),
+    "duplicate keys": (make_csv("label", "id", row=lambda i: [i % 2, i // 2]) + b"3.png,1,99\n", ["--key_column=id"], ["--key_column", "''"]),
+}
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_invalid_options_and_cells_fail_with_advice(tmp_path: pathlib.Path, capsys, case: str) -> None:
+    data, options, parts = REJECTED[case]
+    write_files(write_pictures(tmp_path), {"labels.csv": data})
+    assert prepare(tmp_path, "labels.csv", *options) == 2
+    error = capsys.readouterr().err
+    assert all(part in error for part in parts) and ("''" in error) == ("''" in parts)
 
 
 # Boxes
@@ -110,9 +163,8 @@ BOX_FORMS = {
 }
 
 
-def write_objects(root: pathlib.Path, box: Callable[[int], list[float]], num: int = NUM) -> None:
-    rows = [{"file_name": f"{index}.png", "objects": {"bbox": [box(index)], "category": [index % 2]}} for index in range(num)]
-    write_files(write_pictures(root, num), {"rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()})
+def write_objects(root: pathlib.Path, box: Callable[[int], list[float]]) -> None:
+    write_rows(write_pictures(root), make_rows(lambda index: {"objects": {"bbox": [box(index)], "category": [index % 2]}}), "jsonl")
 
 
 def read_warnings(root: pathlib.Path) -> list[str]:
@@ -175,21 +227,13 @@ def test_label_of_a_table_with_box_columns_keeps_one_class_per_row(tmp_path: pat
     assert "--rows=images" in captured.err and all(name in captured.err for name in columns)
     assert f" {', '.join(sorted(columns))}\n" in captured.out
     assert prepare(tmp_path, "labels.csv", "--label", "class", "--rows", "images", "--overwrite") == 0
-    assert "--rows" not in capsys.readouterr().err
+    assert "--rows=images" not in capsys.readouterr().err
 
 
 @pytest.mark.slow(1)
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_unused_columns_are_reported(tmp_path: pathlib.Path, capsys, suffix: str) -> None:
-    rows = [{"file_name": f"{index}.png", "label": index % 2, "far": 1, "near\n": 2, "kept": 3} for index in range(NUM)]
-    write_pictures(tmp_path)
-    table = pa.Table.from_pylist(rows)
-    if suffix == "parquet":
-        pq.write_table(table, tmp_path / "rows.parquet")
-    elif suffix == "jsonl":
-        (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    else:
-        csv.writer((tmp_path / "rows.csv").open("w")).writerows([list(rows[0]), *(list(row.values()) for row in rows)])
+    write_rows(write_pictures(tmp_path), make_rows(lambda index: {"label": index % 2, "far": 1, "near\n": 2, "kept": 3}), suffix)
     assert prepare(tmp_path, f"rows.{suffix}", "--feature", "kept") == 0
     near = "near" if suffix == "csv" else "near\\n"
     assert f" far, {near}\n" in capsys.readouterr().out
@@ -229,15 +273,6 @@ def test_report_of_unused_columns_is_short(tmp_path: pathlib.Path, capsys) -> No
 # Advice
 
 
-def test_duplicate_image_error_suggests_a_valid_key_column(tmp_path: pathlib.Path, capsys) -> None:
-    rows = make_csv("label", "id", row=lambda index: [index % 2, index // 2])
-    write_files(write_pictures(tmp_path), {"labels.csv": rows + b"3.png,1,99\n"})
-    for options, cures in (((), False), (("--key_column=",), False), (("--key_column=id",), True)):
-        assert prepare(tmp_path, "labels.csv", *options) == 2
-        reported = capsys.readouterr().err
-        assert "--key_column" in reported and ("''" in reported) == cures, options
-
-
 @pytest.mark.parametrize("name", ["labels.csv", "list.txt"])
 def test_missing_image_error_names_the_folder_and_image_root(tmp_path: pathlib.Path, capsys, name: str) -> None:
     header, separator = (["file_name,label"], ",") if name == "labels.csv" else ([], " ")
@@ -253,8 +288,7 @@ def test_missing_image_error_names_the_folder_and_image_root(tmp_path: pathlib.P
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("kind", ["text[]", "float[]", "integer[]", "text"])
 def test_printed_next_step_works_for_each_label_kind(tmp_path: pathlib.Path, capsys, kind: str) -> None:
-    rows = [{"file_name": f"{index}.png", "y": index if kind == "text" else [index] * (index % 3)} for index in range(NUM)]
-    write_files(write_pictures(tmp_path), {"rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()})
+    write_rows(write_pictures(tmp_path), make_rows(lambda index: {"y": index if kind == "text" else [index] * (index % 3)}), "jsonl")
     assert prepare(tmp_path, "rows.jsonl", "--label", f"y:{kind}") == 0
     *_, line = capsys.readouterr().out.splitlines()
     step = {}
@@ -301,48 +335,6 @@ def test_reads_features_and_labels_of_an_npz_file(tmp_path: pathlib.Path, capsys
     }
     reported = capsys.readouterr()
     assert "--feature=features" in reported.err and " other\n" in reported.out
-
-
-# Missing cells
-
-
-DEFAULTS = {
-    "class": ("label", ("--default", "label=2"), [2]),
-    "class of whole floats": ("label", ("--default", "label=2.0"), [2]),
-    "integer": ("age", ("--label", "age:integer", "--default", "age=-1"), [-1]),
-    "float": ("age", ("--label", "age:float", "--default", "age=0.5"), [0.5]),
-}
-
-
-@pytest.mark.slow(2)
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("case", DEFAULTS)
-def test_default_replaces_missing_cells(tmp_path: pathlib.Path, suffix: str, case: str) -> None:
-    column, options, expected = DEFAULTS[case]
-    rows = [{"file_name": f"{index}.png", column: float(index % 2) if index % 4 else None} for index in range(NUM)]
-    write_pictures(tmp_path)
-    if suffix == "csv":
-        csv.writer((tmp_path / "rows.csv").open("w")).writerows([list(rows[0]), *(list(row.values()) for row in rows)])
-    elif suffix == "jsonl":
-        (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    else:
-        table = {name: [row[name] for row in rows] for name in ("file_name", column)}
-        pq.write_table(pa.table(table), tmp_path / "rows.parquet")
-    assert prepare(tmp_path, f"rows.{suffix}", *options) == 0
-    assert read_labels(tmp_path) == {index: [index % 2] if index % 4 else expected for index in range(NUM)}
-
-
-@pytest.mark.parametrize("default", ["age=1", "=1", "label", "lable=1"])
-def test_rejects_a_default_for_an_unused_column(tmp_path: pathlib.Path, capsys, default: str) -> None:
-    write_files(write_pictures(tmp_path), {"rows.csv": make_csv("label", "age", row=lambda index: [index % 2, index])})
-    assert prepare(tmp_path, "rows.csv", "--default", default) == 2
-    assert "--default" in capsys.readouterr().err
-
-
-def test_error_about_missing_classes_names_default(tmp_path: pathlib.Path, capsys) -> None:
-    write_files(write_pictures(tmp_path), {"rows.csv": make_csv("label", row=lambda i: [i % 2 if i else ""])})
-    assert prepare(tmp_path, "rows.csv") == 2
-    assert "--default" in capsys.readouterr().err
 
 
 @pytest.mark.slow(2)
