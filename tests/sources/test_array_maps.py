@@ -238,9 +238,7 @@ def test_values_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> No
 
 
 REJECTED = {
-    "records with numbers and no stated shape": (
-        write_tfrecord(np.ravel), "maps:array", f"{SIDE * SIDE * 2} numbers"
-    ),
+    "records with numbers and no stated shape": (write_tfrecord(np.ravel), "maps:array", f"{SIDE * SIDE * 2} numbers"),
     "records with several numbers": (write_tfrecord(lambda maps: maps[0, 0]), "maps:float", "maps:float[2]"),
     "rows with ragged lists": (
         write_tars("json", lambda maps: json.dumps({"maps": [[1], [2, 3]]}).encode()), "maps:array", "lists that differ in length"

@@ -199,11 +199,7 @@ def test_images_are_paired_with_their_label_file(tmp_path: pathlib.Path) -> None
     x, y = make_pixels(4, 5, 6), np.arange(4)
     idx = {"images-idx3-ubyte": idx_file(x), "labels-idx1-ubyte": idx_file(y.astype(np.uint8))}
     cases: dict[str, tuple[Mapping[str, bytes], str, str | None]] = {
-        "image file": (
-            {f"train-{name}": data for name, data in idx.items()},
-            "train-images-idx3-ubyte",
-            "train",
-        ),
+        "image file": ({f"train-{name}": data for name, data in idx.items()}, "train-images-idx3-ubyte", "train"),
         "Kaggle names": (
             {"t10k-images.idx3-ubyte": idx_file(x), "t10k-labels.idx1-ubyte": idx["labels-idx1-ubyte"]},
             "",
@@ -468,9 +464,7 @@ def test_pickles_are_never_opened(tmp_path: pathlib.Path) -> None:
     for number, (x, y) in enumerate(itertools.product((images, trap), repeat=2)):
         path = save_npz(tmp_path / f"{number}.npz", compressed=number % 2 == 0, x=x, y=y)
         if number:
-            assert_rejected(
-                Arrays, path, "pickle" if number > 1 else "a pickle", source=labels_of("y")
-            )
+            assert_rejected(Arrays, path, "pickle" if number > 1 else "a pickle", source=labels_of("y"))
     folder = write_files(tmp_path / "npy", {"x.npy": npy(trap, allow_pickle=True)})
     assert_rejected(Arrays, folder, "pickle")
     pickled_cifar = write_files(
@@ -657,10 +651,7 @@ def test_rejects_invalid_inputs(tmp_path: pathlib.Path) -> None:
         "wrong record length": ({"test_batch.bin": cifar}, "test_batch.bin"),
         "empty batch": ({"train.bin": b""}, "train.bin"),
         "duplicate class name": ({"train.bin": cifar, "fine_label_names.txt": b"a\na\n"}, "fine_label_names.txt"),
-        "unprintable class name": (
-            {"train.bin": cifar, "fine_label_names.txt": b"a\n\x07\n"},
-            "class name",
-        ),
+        "unprintable class name": ({"train.bin": cifar, "fine_label_names.txt": b"a\n\x07\n"}, "class name"),
         "class names not UTF-8": ({"train.bin": cifar, "fine_label_names.txt": b"\xff\n"}, "fine_label_names.txt"),
         "long class names": ({"train.bin": cifar, "fine_label_names.txt": bytes(2 << 20)}, "more than 1048576 bytes"),
         "two datasets": (

@@ -169,10 +169,7 @@ def test_counts_hidden_and_ignored_files(tmp_path: pathlib.Path) -> None:
         ("image:uint8[1000000000,1]", "pixels"),
         ("skip[1],image:uint8[8,8]", "--label none"),
         ("label:float32,image:uint8[8,8]", "of kind class"),
-        (
-            "label:uint8[2],image:uint8[8,8]",
-            "of kind class",
-        ),
+        ("label:uint8[2],image:uint8[8,8]", "of kind class"),
         (",".join(f"f{number}:uint8" for number in range(2000)), "at most 1000 fields"),
     ],
     ids=lambda value: str(value)[:40] if value is None or ":" in str(value) else "",
