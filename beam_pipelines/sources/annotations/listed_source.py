@@ -22,17 +22,83 @@ from beam_pipelines.sources.files.roots import Root
 _MAX_SHOWN = 3
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
+    """A listing task."""
+
     path: str  # path of the annotation file, including its root
     folder: str  # folder of the images, relative to the root
     split: str | None
     is_first: bool  # Only the first part of a folder reports the dead letters of the folder.
 
 
-class ListedSource(AnnotationSource):
-    """Lists the images that annotation files describe."""
+class FilesSource(AnnotationSource):
+    """Base class of source formats in which one annotation file describes many images."""
 
     folders: ClassVar[tuple[str, ...]] = ("annotations", "annotation", "labels")
+
+    def parts(self) -> list[str]:
+        """Returns one JSON string for each annotation file. Raises `UserError` if there are no annotation files, or only
+        some names of files or folders are splits."""
+        if self._is_file:
+            if self._config.split_folders:
+                raise no_split_folders(self._config.input, "is one annotation file")
+            return [json.dumps(Part(absolute(self._config.input), "", None, True))]
+        root = Root(self._config.input, self._config.follow_links)
+        return [json.dumps(part) for part in self._find_parts(root, FileListing(root, self._config.ignore))]
+
+    def _find_parts(self, root: Root, files: FileListing) -> Iterator[Part]:
+        found = {("", path): name for path, name in self._find_files(root, files, "").items()}
+        if not found:
+            found = {(folder, path): folder for folder in files.top_level()[0] for path in self._find_files(root, files, folder)}
+        if not found:
+            advice = f"Put the file beside the folder of images or in {self.folders[0]}/, or pass its path as --input."
+            raise UserError(f"--input={printable(root.path)}: contains no {self.file_format}. {advice}")
+        names = sorted({*found.values()})
+        if names == [""] and self._config.split_folders:
+            raise no_split_folders(root.path, "has its annotation files in one folder")
+        splits = name_splits(root.path, names, self._config.split_folders) if names != [""] else {"": None}
+        listed: set[str] = set()
+        for (folder, path), name in found.items():
+            images = "" if self._config.source.image_root else folder
+            yield Part(f"{root.path}/{path}", images, splits[name], folder not in listed)
+            listed.add(folder)
+
+    def _find_files(self, root: Root, files: FileListing, folder: str) -> dict[str, str]:
+        """Returns a mapping from the paths of the annotation files in a folder to names that may be splits. If there are
+        no such files, searches a subfolder for annotations."""
+        inner = find_folder(files.top_level(folder)[0], self.folders)
+        for place in (folder, *([files.take_folder(join(folder, inner))] if inner else [])):
+            names = files.take_files(place, lambda name: name.lower().endswith(self.extensions))
+            if found := self._choose_files(root, place, names):
+                return {join(place, name): split for name, split in found.items()}
+        return {}
+
+    def _choose_files(self, root: Root, folder: str, names: Sequence[str]) -> dict[str, str]:
+        """Returns a mapping from the names of the annotation files in a folder to the parts of these names that may be
+        splits, or to empty strings."""
+        return dict.fromkeys([name for name in names if self._has_format(root, join(folder, name))], "")
+
+    def _has_format(self, root: Root, path: str) -> bool:
+        return format_of_content(path, read_head(f"{root.path}/{path}")) == self.file_format
+
+    def _find_root(self) -> Root:
+        self._is_file = self._config.input.lower().endswith(self.extensions)
+        if not self._is_file or self._config.source.image_root:
+            return super()._find_root()
+        return Root(self._folder_around(absolute(self._config.input)), self._config.follow_links)
+
+    def _folder_around(self, path: str) -> str:
+        """Returns the folder of a file or, if this folder is named like `annotations`, the parent of the folder."""
+        folder = posixpath.dirname(path)
+        return posixpath.dirname(folder) if posixpath.basename(folder).lower() in self.folders else folder
+
+    def memory_bytes(self, part: str) -> int:
+        """Returns the estimated size of the image names that are in memory while a part is listed, in bytes."""
+        return file_bytes(Part(*json.loads(part)).path) // 4
+
+
+class ListedSource(FilesSource):
+    """Lists the images that annotation files describe. The images are found by their names."""
 
     @abc.abstractmethod
     def read(self, path: str, name: str) -> Iterator[tuple[Sequence[str], Any]]:
@@ -53,52 +119,8 @@ class ListedSource(AnnotationSource):
     def parse(self, entry: Any) -> Annotation:
         """Parses the annotation of an image. Raises `InvalidInput` if it is invalid."""
 
-    def parts(self) -> list[str]:
-        """Returns one JSON string for each annotation file. Raises `UserError` if there are no annotation files."""
-        if self._is_file:
-            if self._config.split_folders:
-                raise no_split_folders(self._config.input, "is one annotation file")
-            return [json.dumps(_Part(absolute(self._config.input), "", None, True))]
-        return [json.dumps(part) for part in self._find_parts()]
-
-    def _find_parts(self) -> Iterator[_Part]:
-        input_root = Root(self._config.input, self._config.follow_links)
-        files, root = FileListing(input_root, self._config.ignore), input_root.path
-        found = {"": self._find_files(files, root, "")}
-        if not found[""]:
-            found = {folder: self._find_files(files, root, folder) for folder in files.top_level()[0]}
-        elif self._config.split_folders:
-            raise no_split_folders(root, "has its annotation files in one folder")
-        holders = [folder for folder, paths in found.items() if paths]
-        if not holders:
-            advice = "Put the file beside the folder of images, or pass its path as --input."
-            raise UserError(f"--input={printable(root)}: contains no {self.file_format}. {advice}")
-        splits = {"": None} if holders == [""] else name_splits(root, holders, self._config.split_folders)
-        for folder in holders:
-            images = "" if self._config.source.image_root else folder
-            for path in found[folder]:
-                yield _Part(f"{root}/{path}", images, splits[folder], path == found[folder][0])
-
-    def _find_files(self, files: FileListing, root: str, folder: str) -> list[str]:
-        """Returns the annotation files in a folder. If there are none, searches a subfolder for annotations."""
-        inner = find_folder(files.top_level(folder)[0], self.folders)
-        for place in (folder, *([files.take_folder(join(folder, inner))] if inner else [])):
-            names = files.take_files(place, lambda name: name.lower().endswith(self.extensions))
-            paths = [join(place, name) for name in names]
-            if fitting := [path for path in paths if format_of_content(path, read_head(f"{root}/{path}")) == self.file_format]:
-                return fitting
-        return []
-
-    def _find_root(self) -> Root:
-        self._is_file = self._config.input.lower().endswith(self.extensions)
-        if not self._is_file or self._config.source.image_root:
-            return super()._find_root()
-        folder = posixpath.dirname(absolute(self._config.input))
-        is_inner = posixpath.basename(folder).lower() in self.folders
-        return Root(posixpath.dirname(folder) if is_inner else folder, self._config.follow_links)
-
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        path, folder, split, is_first = _Part(*json.loads(part))
+        path, folder, split, is_first = Part(*json.loads(part))
         files, images = FileListing(self._root, self._config.ignore, self._with_sizes), _ImageNames()
         for listed_file in files.walk(folder):
             if isinstance(listed_file, DeadLetter):
@@ -120,10 +142,6 @@ class ListedSource(AnnotationSource):
             stated = annotation.split if self._config.split_folders is not False else None
             values = annotation.values
             yield InputRecord(nfc(image.path), image.path, annotation.label, stated or split, image.num_bytes, values=values)
-
-    def memory_bytes(self, part: str) -> int:
-        """Returns the estimated size of the image names that are in memory while a part is listed, in bytes."""
-        return file_bytes(_Part(*json.loads(part)).path) // 4
 
 
 class _ImageNames:

@@ -46,6 +46,7 @@ _ENDS = {
 }
 TABLE_ENDINGS = tuple(f"{end}{more}" for end in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet") for more in ("", ".gz"))
 _COCO = "Read them with {coco}."
+COCO = "COCO annotations"
 LABELME = "LabelMe labels"
 CVAT = "CVAT labels"
 LABEL_STUDIO = "Label Studio labels"
@@ -57,9 +58,9 @@ _JSON_KEYS = [
     ({"shapes", "imagePath"}, LABELME, "Read them with --source=labelme."),
     ({"shapes", "shape_type"}, LABELME, "Read them with --source=labelme."),
     ({"_via_img_metadata"}, VIA, _READ_VIA),
-    ({"images", "file_name"}, "COCO annotations", _COCO),
-    ({"images", "annotations"}, "COCO annotations", _COCO),
-    ({"images", "categories"}, "COCO annotations", _COCO),
+    ({"images", "file_name"}, COCO, _COCO),
+    ({"images", "annotations"}, COCO, _COCO),
+    ({"images", "categories"}, COCO, _COCO),
     ({"filename", "regions"}, VIA, _READ_VIA),
     ({"annotations", "data"}, LABEL_STUDIO, _READ_LABEL_STUDIO),
     ({"result", "completed_by"}, LABEL_STUDIO, _READ_LABEL_STUDIO),

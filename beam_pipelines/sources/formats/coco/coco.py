@@ -27,38 +27,31 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.annotations import Segments
-from beam_pipelines.sources.annotations.annotation_source import AnnotationSource, absolute, file_bytes
+from beam_pipelines.sources.annotations.annotation_source import file_bytes
 from beam_pipelines.sources.annotations.image_places import ImagePlace, find_place, portable
+from beam_pipelines.sources.annotations.listed_source import FilesSource, Part
 from beam_pipelines.sources.annotations.shapes import Shape
 from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.cells.class_cells import known
-from beam_pipelines.sources.files.file_listing import FileListing, join, matches
+from beam_pipelines.sources.files.file_listing import join, matches
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.label_files import format_of_content, reject_other_format
-from beam_pipelines.sources.files.layouts import name_splits, no_split_folders
+from beam_pipelines.sources.files.label_files import COCO, format_of_content, reject_other_format
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.sizes import find_sizes
+from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.sources.formats.coco import coco_annotations
 from beam_pipelines.sources.formats.coco.coco_file import CocoFile, CocoImage
-from beam_pipelines.sources.formats.coco.coco_places import (
-    ANNOTATION_FOLDERS,
-    CAPTIONS,
-    INSTANCES,
-    ROBOFLOW,
-    find_files,
-    folder_around,
-    image_folders,
-    parse_name,
-)
+from beam_pipelines.sources.formats.coco.coco_names import CAPTIONS, INSTANCES, KEYPOINTS, image_folders, parse_name
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from tf_input.dataset_format import MASK, OBJECTS, Feature
 
 _CAPTIONS = Feature("captions", "text", (None,))
+_ROBOFLOW = "_annotations.coco.json"
 _NUM_SHOWN = 5
 _MAX_RELATIVE = 1.000001  # 1 and the rounding error of x + width
 
 
-class Coco(AnnotationSource):
+class Coco(FilesSource):
     """Lists the images of one or several COCO files with their objects or captions."""
 
     kind = SourceKind(
@@ -67,6 +60,8 @@ class Coco(AnnotationSource):
         label_fields=(OBJECTS, CAPTIONS),
         options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
     )
+    file_format, extensions = COCO, (".json",)
+    folders = ("annotations", "annotation", "annos", "anno", "labels", "coco")
     flags = {"is_crowd": "integer"}
 
     @classmethod
@@ -77,25 +72,24 @@ class Coco(AnnotationSource):
                 reject_other_format(names.path)
                 return Recognition(names.name)
             return None
-        if any(folder.find(ROBOFLOW) for folder in (names, *names.below)):
-            return Recognition(ROBOFLOW, Certainty.MARKER)
-        for folder in filter(None, (names.folder(*ANNOTATION_FOLDERS), names, *names.below)):
+        if any(folder.find(_ROBOFLOW) for folder in (names, *names.below)):
+            return Recognition(_ROBOFLOW, Certainty.MARKER)
+        for folder in filter(None, (names.folder(*cls.folders), names, *names.below)):
             for name in folder.files:
-                if name.lower().endswith(".json") and "COCO" in format_of_content(name, folder.head(name)):
+                if name.lower().endswith(".json") and format_of_content(name, folder.head(name)) == cls.file_format:
                     return Recognition(name)
-        annotations = names.folder(*ANNOTATION_FOLDERS)
+        annotations = names.folder(*cls.folders)
         if annotations and (name := annotations.find("*.json")):
             reject_other_format(f"{annotations.path}/{name}")
             return Recognition(f"{annotations.name}/{name}")
         return None
 
     def _find_root(self) -> Root:
-        path, image_root = self._config.input, self._config.source.image_root
-        self._is_file = path.lower().endswith(".json")
+        root, image_root = super()._find_root(), self._config.source.image_root
         if image_root and not self._is_file:
             advice = "Name one JSON file as --input, or omit --image_root."
-            raise UserError(f"--image_root={image_root}: --input={path} is a folder. {advice}")
-        return Root(image_root or (folder_around(absolute(path)) if self._is_file else path), self._config.follow_links)
+            raise UserError(f"--image_root={image_root}: --input={self._config.input} is a folder. {advice}")
+        return root
 
     def _set_targets(self, labels: Sequence[Column] | None) -> None:
         names = [column.names[0] for column in labels or ()]
@@ -117,23 +111,22 @@ class Coco(AnnotationSource):
         """
         return {OBJECT_LABEL: self._label_names or self._category_names} if self._has_objects else {}
 
-    def parts(self) -> list[str]:
-        """Returns a JSON string with the path and the split of each COCO file. Raises `UserError` if there are no files,
-        or only some file names contain a split."""
-        if self._is_file and self._config.split_folders:
-            raise no_split_folders(self._config.input, "is one JSON file")
-        if self._is_file:
-            return [json.dumps([absolute(self._config.input), None])]
-        names = find_files(self._root, FileListing(self._root, self._config.ignore), CAPTIONS if self._has_captions else INSTANCES)
-        splits = name_splits(self.root, sorted(set(names.values())), self._config.split_folders)
-        return [json.dumps([f"{self.root}/{path}", splits[name]]) for path, name in names.items()]
+    def _choose_files(self, root: Root, folder: str, names: Sequence[str]) -> dict[str, str]:
+        kinds = (CAPTIONS,) if self._has_captions else (INSTANCES, KEYPOINTS)
+        known = next((some for kind in kinds if (some := [name for name in names if parse_name(name).kind == kind])), [])
+        known = known or [name for name in names if name == _ROBOFLOW and not self._has_captions]
+        if not known:  # no file has a usual name, so only the content shows the format
+            known = [name for name in names if not parse_name(name).kind and self._has_format(root, join(folder, name))]
+            if len(known) > 1 and not any(parse_name(name).split.lower() in SPLIT_FOLDERS for name in known):
+                shown = ", ".join(map(printable, known[:3]))
+                raise UserError(f"--input={root.path}: {shown} may be of the same images. Name one with --input=FILE.json.")
+        return {name: parse_name(name).split for name in known}
 
     def memory_bytes(self, part: str) -> int:
-        path, _ = json.loads(part)
-        return file_bytes(path) // (1 if self._config.source.has_masks else 2)
+        return file_bytes(Part(*json.loads(part)).path) // (1 if self._config.source.has_masks else 2)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        path, split = json.loads(part)
+        path, _, split, _ = json.loads(part)
         below = f"{self.root}/"
         relative = path.removeprefix(below) if path.startswith(below) else posixpath.basename(path)
         self._file = file = CocoFile(path, printable(relative), *self._fields())
@@ -196,7 +189,7 @@ class Coco(AnnotationSource):
         """Returns the first possible image folder that contains one of the first images in the file. Raises `UserError`
         if there is no such folder and the entries have links to images, which are not downloaded."""
         has_root = self._config.source.image_root is not None
-        folders = [""] if has_root else image_folders(path)
+        folders = [""] if has_root else image_folders(path, self._folder_around(path))
         first = [image.file_name for image in itertools.islice(self._file.images.values(), _NUM_SHOWN)]
         if place := find_place(self._root, folders, first):
             if place.prefix:
@@ -210,7 +203,7 @@ class Coco(AnnotationSource):
                 f"beside it or in {', '.join(filter(None, folders))}. Links such as {printable(self._file.link[:200])} "
                 "are not followed: download the images, and pass their folder with --image_root."
             )
-        return ImagePlace("" if has_root else folder_around(path))
+        return ImagePlace("" if has_root else self._folder_around(path))
 
     def _find_segments(self, path: str) -> str:
         """Returns the folder with the PNGs of a panoptic file, relative to the root. Raises `UserError` if they are in
