@@ -1,7 +1,6 @@
 """Tests that the source `masks` pairs images with masks in common layouts, reads splits, and rejects unsafe links."""
 
 import dataclasses
-import io
 import json
 import os
 import pathlib
@@ -9,7 +8,6 @@ from typing import Any, Iterable
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import listed
 import tf_input
@@ -307,6 +305,93 @@ def test_rejects_a_folder_without_masks(paths, tmp_path):
         Listing(make_folder(tmp_path, paths))
 
 
+COLORS = {"sky": (0, 0, 192), "road": (128, 64, 128), "car": (64, 0, 128)}
+COLORED = np.zeros((16, 16, 3), np.uint8)
+COLORED[:8], COLORED[8:], COLORED[8:, 12:] = COLORS.values()
+ROW_7 = np.where(np.arange(16) == 7, np.uint8(255), np.uint8(0)).repeat(16).reshape(16, 16)
+TWOS = np.full((16, 16), 2, np.uint8)
+NAMES = {"names.txt": "sky\nroad\ncar\n"}
+TABLE = "name,r,g,b\nsky,0,0,192\nroad,128,64,128\ncar,64,0,128\n"
+
+
+def prepare(root: pathlib.Path, *options: object) -> int:
+    return main(["prepare", "--input", str(root), "--output", str(root.parent / "out"), "--splits=train=1", "--overwrite", *map(str, options)])
+
+
+def stored_masks(root: pathlib.Path) -> list[np.ndarray]:
+    return [np.squeeze(example["mask"]) for example in tf_input.open(str(root.parent / "out"))["train"]]
+
+
+def stored_names(root: pathlib.Path) -> list[str]:
+    manifest = json.loads((root.parent / "out/manifest.json").read_text())
+    return next(feature for feature in manifest["schema"] if feature["name"] == "mask").get("label_names", [])
+
+
+def black_and_white(*values: int) -> np.ndarray:
+    return np.resize(np.repeat(np.array(values, np.uint8), 8), (16, 16))
+
+
+# Maps each case to the masks of an input, a file beside the folders of images and masks, other files with options that name
+# them as {name}, words of the error message, the stored class names, and the first values of the first stored mask in row 15.
+RUNS = {
+    "columns in another order": ([COLORED], {"class_dict.csv": "R, G ,B,Name\n0,0,192,sky\n128,64,128,road\n64,0,128,car\n"}, {}, "", "", [*COLORS], [1, 2]),
+    "CamVid": ([COLORED], {"label_colors.txt": "0 0 192\tsky\n128 64 128\t\troad\n64 0 128\tcar\n"}, {}, "", "", [*COLORS], [1, 2]),
+    "CVAT": ([COLORED], {"labelmap.txt": "# label:color_rgb:parts:actions\nsky:0,0,192::\nroad:128,64,128::\ncar:64,0,128::\n"}, {}, "", "", [*COLORS], [1, 2]),
+    "without a header": ([COLORED], {"class_dict.csv": "sky,0,0,192\nroad,128,64,128\ncar,64,0,128\n"}, {}, "", "", [*COLORS], [1, 2]),
+    "no file": ([COLORED], {}, {}, "", "--mask_colors FILE|0,0,192 (50.00%); 128,64,128 (37.50%); 64,0,128 (12.50%)", [], []),
+    "file elsewhere": ([COLORED], {}, {"colors.csv": TABLE}, "--mask_colors {colors.csv}", "", [*COLORS], [1, 2]),
+    "file that does not fit": ([TWOS], {"label_colors.txt": "0 0 192 sky\n"}, {}, "", "--mask_colors none", [], []),
+    "values": ([TWOS], {"label_colors.txt": "0 0 192 sky\n"}, {}, "--mask_colors none", "", [], [2, 2]),
+    "named values": ([TWOS], {}, NAMES, "--label_names {names.txt}", "", [*COLORS], [2, 2]),
+    "value without a name": ([TWOS], {}, {"names.txt": "sky\nroad\n"}, "--label_names {names.txt}", "the value 2 at x 0, y 0", [], []),
+    "converted values": ([black_and_white(0, 255)], {}, {"names.txt": "a\nb\n"}, "--mask_values 0=0,255=1 --label_names {names.txt}", "", ["a", "b"], [0, 1]),
+    "value that is not converted": ([ROW_7], {}, {}, "--mask_values 0=0", "the value 255 at x 0, y 7", [], []),
+    "value converted twice": ([ROW_7], {}, {}, "--mask_values 0=0,0=1", "--mask_values", [], []),
+    "conversion of a name": ([ROW_7], {}, {}, "--mask_values black=0", "--mask_values", [], []),
+}
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("case", RUNS)
+def test_colors_and_values_of_masks_become_classes(case, tmp_path, capsys):
+    masks, beside, files, options, message, names, values = RUNS[case]
+    root = tmp_path / "in"
+    for number, mask in enumerate(masks * 4):
+        write_files(root, {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": encode(mask, "PNG")})
+    for folder, texts in ((root, beside), (tmp_path, files)):
+        write_files(folder, {name: text.encode() for name, text in texts.items()})
+    for name in files:
+        options = options.replace(f"{{{name}}}", str(tmp_path / name))
+    assert prepare(root, *options.split()) == (2 if message else 0)
+    output = capsys.readouterr()
+    assert all(part in output.err for part in message.split("|")), output.err
+    if message:
+        return
+    assert stored_names(root) == names and all(f"--mask_colors={name}" in output.err for name in beside if not options)
+    assert all(mask[15, [0, 15]].tolist() == values for mask in stored_masks(root))
+    assert not json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]
+
+
+@pytest.mark.slow(5)
+def test_classes_of_colors_are_published_and_other_colors_are_dead_letters(tmp_path, capsys):
+    import tensorflow_datasets as tfds
+
+    root, other = tmp_path / "in", COLORED.copy()
+    other[3:5, 7] = (1, 2, 3)
+    for number in range(12):
+        mask = encode(np.dstack([other if number == 5 else COLORED, np.full((16, 16), 255, np.uint8)]), "PNG")
+        write_files(root, {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": mask})
+    (tmp_path / "colors.json").write_text(json.dumps(COLORS))
+    assert prepare(root, "--mask_colors", tmp_path / "colors.json", "--max_bad_fraction=0.5") == 0
+    assert "0 sky, 1 road, 2 car" in capsys.readouterr().out
+    letter = json.loads((tmp_path / "out/dead_letters.jsonl").read_text())
+    assert letter["path"] == "images/5.jpg" and all(part in letter["message"] for part in ("1,2,3", "x 7, y 3", "2 pixels"))
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    assert builder.info.features["mask"].names == ["sky", "road", "car"]
+    assert (next(iter(tfds.as_numpy(builder.as_dataset("train"))))["mask"][15, 15] == 2).all()
+    assert "road" in (tmp_path / "out/report.html").read_text() and "| 1 | road |" in (tmp_path / "out/README.md").read_text()
+
+
 @pytest.mark.slow(1)
 @pytest.mark.parametrize(
     "values, is_warned",
@@ -320,106 +405,11 @@ def test_rejects_a_folder_without_masks(paths, tmp_path):
 )
 def test_warns_about_black_and_white_masks(tmp_path, values, is_warned):
     for number, mask_values in enumerate(values):
-        mask = np.resize(np.repeat(np.array(mask_values, np.uint8), 8), (16, 16))
-        write_files(tmp_path / "in", {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": encode(mask, "PNG")})
-    assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--no_report"]) == 0
+        mask = encode(black_and_white(*mask_values), "PNG")
+        write_files(tmp_path / "in", {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": mask})
+    assert prepare(tmp_path / "in", "--no_report") == 0
     warnings = json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]
     assert len(warnings) == is_warned and all("0 and 255" in warning and "--mask_values 0=0,255=1" in warning for warning in warnings)
-
-
-COLORS = {"sky": (0, 0, 192), "road": (128, 64, 128), "car": (64, 0, 128)}
-
-# Files with the classes of colors, and the name of each file.
-CLASS_FILES = {
-    "columns in another order": ("class_dict.csv", "R, G ,B,Name\n0,0,192,sky\n128,64,128,road\n64,0,128,car\n"),
-    "CamVid": ("label_colors.txt", "0 0 192\tsky\n128 64 128\t\troad\n64 0 128\tcar\n"),
-    "CVAT": ("labelmap.txt", "# label:color_rgb:parts:actions\nsky:0,0,192::\nroad:128,64,128::\ncar:64,0,128::\n"),
-    "without a header": ("class_dict.csv", "sky,0,0,192\nroad,128,64,128\ncar,64,0,128\n"),
-}
-
-
-def make_scenes(root: pathlib.Path, mode: str = "RGB", num: int = 12) -> pathlib.Path:
-    """Writes images and masks whose upper half has the first color, and whose lower half has the other colors."""
-    mask = np.zeros((16, 16, 3), np.uint8)
-    mask[:8], mask[8:], mask[8:, 12:] = COLORS.values()
-    data = io.BytesIO()
-    Image.fromarray(mask).convert(mode).save(data, "PNG")
-    for number in range(num):
-        write_files(root, {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": data.getvalue()})
-    return root
-
-
-def prepare(root: pathlib.Path, *options: object) -> int:
-    return main(["prepare", "--input", str(root), "--output", str(root.parent / "out"), "--splits=train=1", "--overwrite", *map(str, options)])
-
-
-def stored_masks(root: pathlib.Path) -> list[np.ndarray]:
-    return [np.squeeze(example["mask"]) for example in list(tf_input.open(str(root.parent / "out"))["train"][:2])]
-
-
-def stored_names(root: pathlib.Path) -> list[str]:
-    manifest = json.loads((root.parent / "out/manifest.json").read_text())
-    return next(feature for feature in manifest["schema"] if feature["name"] == "mask").get("label_names", [])
-
-
-@pytest.mark.slow(8)
-@pytest.mark.parametrize("case", CLASS_FILES)
-def test_colors_of_masks_become_classes(case, tmp_path, capsys):
-    root, (name, text) = make_scenes(tmp_path / "in", "RGBA"), CLASS_FILES[case]
-    (root / name).write_text(text)
-    assert prepare(root) == 0
-    output = capsys.readouterr()
-    assert f"--mask_colors={name}" in output.err and "0 sky, 1 road, 2 car" in output.out
-    assert stored_names(root) == ["sky", "road", "car"]
-    for mask in stored_masks(root):
-        assert (mask[0, 0], mask[15, 0], mask[15, 15]) == (0, 1, 2) and mask.dtype == np.uint8
-    import tensorflow_datasets as tfds
-
-    builder = tfds.builder_from_directory(str(tmp_path / "out"))
-    assert builder.info.features["mask"].names == ["sky", "road", "car"]
-    assert (next(iter(tfds.as_numpy(builder.as_dataset("train"))))["mask"][15, 15] == 2).all()
-    assert "road" in (tmp_path / "out/report.html").read_text() and "| 1 | road |" in (tmp_path / "out/README.md").read_text()
-
-
-@pytest.mark.slow(3)
-def test_color_without_a_class_is_a_dead_letter(tmp_path):
-    root = make_scenes(tmp_path / "in")
-    mask = np.zeros((16, 16, 3), np.uint8)
-    mask[:], mask[3:5, 7] = COLORS["sky"], (1, 2, 3)
-    (root / "masks/5.png").write_bytes(encode(mask, "PNG"))
-    (tmp_path / "colors.json").write_text(json.dumps(COLORS))
-    assert prepare(root, "--mask_colors", tmp_path / "colors.json", "--max_bad_fraction=0.5") == 0
-    letter = json.loads((tmp_path / "out/dead_letters.jsonl").read_text())
-    assert letter["path"] == "images/5.jpg" and all(part in letter["message"] for part in ("1,2,3", "x 7, y 3", "2 pixels"))
-
-
-@pytest.mark.slow(3)
-def test_masks_in_color_need_a_file_of_classes(tmp_path, capsys):
-    root = make_scenes(tmp_path / "in")
-    assert prepare(root) == 2
-    message = capsys.readouterr().err
-    assert "--mask_colors FILE" in message and "0,0,192 (50.00%); 128,64,128 (37.50%); 64,0,128 (12.50%)" in message
-    (tmp_path / "colors.csv").write_text("name,r,g,b\na,0,0,192\nb,128,64,128\nc,64,0,128\n")
-    assert prepare(root, "--mask_colors", tmp_path / "colors.csv") == 0
-    assert stored_names(root) == ["a", "b", "c"]
-
-
-@pytest.mark.slow(3)
-def test_file_of_classes_that_does_not_fit_the_masks_is_rejected(tmp_path, capsys):
-    root = tmp_path / "in"
-    for number in range(4):
-        write_files(root, {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": encode(np.full((16, 16), 2, np.uint8), "PNG")})
-    (root / "label_colors.txt").write_text("0 0 192 sky\n")
-    assert prepare(root) == 2
-    assert "--mask_colors none" in capsys.readouterr().err
-    assert prepare(root, "--mask_colors", "none") == 0
-    assert stored_names(root) == [] and (stored_masks(root)[0] == 2).all()
-    (tmp_path / "names.txt").write_text("sky\nroad\ncar\n")
-    assert prepare(root, "--mask_colors", "none", "--label_names", tmp_path / "names.txt") == 0
-    assert stored_names(root) == ["sky", "road", "car"]
-    (tmp_path / "names.txt").write_text("sky\nroad\n")
-    assert prepare(root, "--mask_colors", "none", "--label_names", tmp_path / "names.txt") == 2
-    assert "the value 2 at x 0, y 0" in capsys.readouterr().err
 
 
 @pytest.mark.slow(2)
@@ -433,22 +423,6 @@ def test_roboflow_lists_the_classes_of_values(tmp_path):
     assert main(["prepare", "--input", str(root), "--output", str(tmp_path / "out"), "--no_report"]) == 0
     assert stored_names(root) == ["background", "leaf"]
     assert set(tf_input.open(str(tmp_path / "out")).splits) == {"train", "validation"}
-
-
-@pytest.mark.slow(3)
-def test_values_of_black_and_white_masks_become_classes(tmp_path, capsys):
-    root = tmp_path / "in"
-    for number in range(4):
-        mask = np.zeros((16, 16), np.uint8)
-        mask[:, 9:] = 255
-        write_files(root, {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": encode(mask, "PNG")})
-    (tmp_path / "names.txt").write_text("background\nperson\n")
-    assert prepare(root, "--mask_values", "0=0,255=1", "--label_names", tmp_path / "names.txt") == 0
-    assert (stored_masks(root)[0][0, [8, 9]] == [0, 1]).all() and stored_names(root) == ["background", "person"]
-    assert not json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]
-    assert prepare(root, "--mask_values", "0=0") == 2
-    assert "the value 255 at x 9, y 0" in capsys.readouterr().err
-    assert prepare(root, "--mask_values", "0=0,0=1") == prepare(root, "--mask_values", "black=0") == 2
 
 
 def test_numbers_of_an_earlier_dataset_are_kept():
