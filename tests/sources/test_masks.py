@@ -134,94 +134,57 @@ def test_lists_select_images_and_splits(tmp_path):
     assert len(Listing(tmp_path, split_folders=False).images) == 3
 
 
+SIMPLE = {"images/a.jpg": "masks/a.png"}
+CITY, CITY_MASK = "leftImg8bit/train/a/x_leftImg8bit.png", "gtFine/train/a/x_gtFine_"
 # Maps each case to paths, options, the mask of each listed image, the reasons of dead letters, and the number of ignored files.
 LISTED = {
     "unpaired": (
-        ["images/a.jpg", "masks/a.png", "images/b.jpg", "masks/c.png", "masks/sub/a.png"],
-        {},
-        {"images/a.jpg": "masks/a.png"},
-        {"images/b.jpg": "no_mask", "masks/c.png": "missing", "masks/sub/a.png": "missing"},
-        0,
+        "images/a.jpg masks/a.png images/b.jpg masks/c.png masks/sub/a.png",
+        *({}, SIMPLE, {"images/b.jpg": "no_mask", "masks/c.png": "missing", "masks/sub/a.png": "missing"}, 0),
     ),
-    "other files": (
-        ["images/a.jpg", "masks/a.png", "images/._a.jpg", "images/notes.txt", "masks/a.mat", "masks/Thumbs.db"],
-        {},
-        {"images/a.jpg": "masks/a.png"},
-        {},
-        4,
-    ),
+    "other files": ("images/a.jpg masks/a.png images/._a.jpg images/notes.txt masks/a.mat masks/Thumbs.db", {}, SIMPLE, {}, 4),
     "two masks": (
-        ["images/a.jpg", "masks/a.png", "masks/a_mask.png", "images/b.jpg", "masks/b.png", "masks/b.bmp"],
-        {},
-        {},
-        {"images/a.jpg": "ambiguous", "images/b.jpg": "ambiguous"},
-        0,
+        "images/a.jpg masks/a.png masks/a_mask.png images/b.jpg masks/b.png masks/b.bmp",
+        *({}, {}, {"images/a.jpg": "ambiguous", "images/b.jpg": "ambiguous"}, 0),
     ),
-    "two images": (["images/a.jpg", "images/a.png", "masks/a.png"], {}, dict.fromkeys(("images/a.jpg", "images/a.png"), "masks/a.png"), {}, 0),
+    "two images": ("images/a.jpg images/a.png masks/a.png", {}, {**SIMPLE, "images/a.png": "masks/a.png"}, {}, 0),
     "ignored": (
-        ["images/a.jpg", "masks/a.png", "images/x/b.jpg", "masks/c_colour.png"],
-        {"ignore": ("images/x/*", "*_colour.png")},
-        {"images/a.jpg": "masks/a.png"},
-        {},
-        2,
+        "images/a.jpg masks/a.png images/x/b.jpg masks/c_colour.png",
+        *({"ignore": ("images/x/*", "*_colour.png")}, SIMPLE, {}, 2),
     ),
     "Cityscapes": (
-        ["leftImg8bit/train/a/x_leftImg8bit.png", *(f"gtFine/train/a/x_gtFine_{end}" for end in ("color.png", "labelIds.png", "polygons.json"))],
-        {},
-        {"leftImg8bit/train/a/x_leftImg8bit.png": "gtFine/train/a/x_gtFine_labelIds.png"},
-        {},
-        2,
+        f"{CITY} {CITY_MASK}color.png {CITY_MASK}labelIds.png {CITY_MASK}polygons.json",
+        *({}, {CITY: f"{CITY_MASK}labelIds.png"}, {}, 2),
     ),
     "colors of Cityscapes": (
-        ["leftImg8bit/train/a/x_leftImg8bit.png", "gtFine/train/a/x_gtFine_color.png", "gtFine/train/a/x_gtFine_labelIds.png"],
-        {"source": {"mask_suffix": "_gtFine_color"}},
-        {"leftImg8bit/train/a/x_leftImg8bit.png": "gtFine/train/a/x_gtFine_color.png"},
-        {},
-        1,
+        f"{CITY} {CITY_MASK}color.png {CITY_MASK}labelIds.png",
+        *({"source": {"mask_suffix": "_gtFine_color"}}, {CITY: f"{CITY_MASK}color.png"}, {}, 1),
     ),
     "suffix": (
-        ["images/a.jpg", "masks/a_part.png", "masks/a_full.png"],
-        {"source": {"mask_suffix": "_part"}},
-        {"images/a.jpg": "masks/a_part.png"},
-        {},
-        1,
+        "images/a.jpg masks/a_part.png masks/a_full.png",
+        *({"source": {"mask_suffix": "_part"}}, {"images/a.jpg": "masks/a_part.png"}, {}, 1),
     ),
-    "suffix beside images": (["b.jpg", "b-part.png"], {"source": {"mask_suffix": "-part"}}, {"b.jpg": "b-part.png"}, {}, 0),
+    "suffix beside images": ("b.jpg b-part.png", {"source": {"mask_suffix": "-part"}}, {"b.jpg": "b-part.png"}, {}, 0),
     "split without masks": (
-        ["train/a.jpg", "train_masks/a_mask.gif", "test/b.jpg"],
-        {},
-        {"train/a.jpg": "train_masks/a_mask.gif"},
-        {"test/b.jpg": "no_mask"},
-        0,
+        "train/a.jpg train_masks/a_mask.gif test/b.jpg",
+        *({}, {"train/a.jpg": "train_masks/a_mask.gif"}, {"test/b.jpg": "no_mask"}, 0),
     ),
     "split without masks beside images": (
-        ["train/1_sat.jpg", "train/1_mask.png", "test/2_sat.jpg", "other/3.jpg"],
-        {},
-        {"train/1_sat.jpg": "train/1_mask.png"},
-        {"test/2_sat.jpg": "no_mask"},
-        0,
+        "train/1_sat.jpg train/1_mask.png test/2_sat.jpg other/3.jpg",
+        *({}, {"train/1_sat.jpg": "train/1_mask.png"}, {"test/2_sat.jpg": "no_mask"}, 0),
     ),
     "split without masks in folders": (
-        ["images/train/a.jpg", "masks/train/a.png", "images/test/b.jpg"],
-        {},
-        {"images/train/a.jpg": "masks/train/a.png"},
-        {"images/test/b.jpg": "no_mask"},
-        0,
+        "images/train/a.jpg masks/train/a.png images/test/b.jpg",
+        *({}, {"images/train/a.jpg": "masks/train/a.png"}, {"images/test/b.jpg": "no_mask"}, 0),
     ),
-    "name that is not UTF-8": (
-        [f"images/{os.fsdecode(bytes([0xE9]))}.jpg", "images/a.jpg", "masks/a.png"],
-        {},
-        {"images/a.jpg": "masks/a.png"},
-        {"images/\\xe9.jpg": "not_utf8"},
-        0,
-    ),
+    "name that is not UTF-8": ("images/\udce9.jpg images/a.jpg masks/a.png", {}, SIMPLE, {"images/\\xe9.jpg": "not_utf8"}, 0),
 }
 
 
 @pytest.mark.parametrize("case", LISTED)
 def test_each_image_and_mask_is_listed_or_counted(tmp_path, case):
     paths, options, masks, reasons, num_ignored = LISTED[case]
-    actual = Listing(make_folder(tmp_path, paths), **options)
+    actual = Listing(make_folder(tmp_path, paths.split()), **options)
     assert (actual.masks, actual.reasons, actual.num_ignored) == (masks, reasons, num_ignored)
 
 
