@@ -76,9 +76,10 @@ class TarReader:
             self._size = file.seek(0, os.SEEK_END)
             file.seek(0)
 
-    def read(self, member: Member) -> bytes:
-        """Reads the data of the member that was yielded last. Raises `BadTarError` if the data is truncated."""
-        return self._read(member.offset, member.num_bytes)
+    def read(self, member: Member, limit: int | None = None) -> bytes:
+        """Reads the data, or the first `limit` bytes, of the member that was yielded last. Raises `BadTarError` if the data
+        is truncated."""
+        return self._read(member.offset, member.num_bytes if limit is None else min(member.num_bytes, limit))
 
     def __iter__(self) -> Iterator[Member]:
         """Yields the members in order. Raises `BadTarError` at the first member that cannot be read."""
@@ -92,11 +93,9 @@ class TarReader:
                 self._read_end()
                 return
             member, kind = _parse_header(header, offset, extended_fields)
-            if offset + _BLOCK + member.num_bytes > self._size:
-                left = self._size - offset - _BLOCK
-                raise BadTarError(
-                    offset, f"{_shown(member.name)} has {member.num_bytes} bytes, but only {left} are left in the file"
-                )
+            if (left := self._size - offset - _BLOCK) < member.num_bytes:
+                name = printable(member.name[:200])
+                raise BadTarError(offset, f"{name} has {member.num_bytes} bytes, but only {left} are left in the file")
             if kind in _HEADERS:
                 extended_fields |= self._read_extended_header(member, kind)
             else:
@@ -127,22 +126,17 @@ class TarReader:
 
     def _read_up_to(self, offset: int, num_bytes: int) -> bytes:
         try:
-            self._go_to(offset)
+            if self._is_seekable:
+                self._file.seek(offset)
+            while not self._is_seekable and self._position < offset:
+                if not (skipped := len(self._file.read(min(offset - self._position, _READ_BYTES)))):
+                    raise EOFError(f"it is truncated at byte {self._position}")
+                self._position += skipped
             data = read_up_to(self._file, num_bytes)
         except (zlib.error, EOFError) as error:
             raise BadTarError(offset, f"the compressed file is corrupt: {error}") from error
         self._position = offset + len(data)
         return data
-
-    def _go_to(self, offset: int) -> None:
-        if self._is_seekable:
-            self._file.seek(offset)
-            return
-        while self._position < offset:
-            skipped = len(self._file.read(min(offset - self._position, _READ_BYTES)))
-            if not skipped:
-                raise EOFError(f"it is truncated at byte {self._position}")
-            self._position += skipped
 
 
 def _parse_header(header: bytes, offset: int, extended_fields: dict[str, str]) -> tuple[Member, bytes]:
@@ -185,7 +179,3 @@ def _parse_pax(data: bytes, offset: int) -> dict[str, str]:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
-
-
-def _shown(name: str) -> str:
-    return printable(name[:200])

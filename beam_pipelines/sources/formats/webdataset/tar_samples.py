@@ -4,6 +4,7 @@ import re
 from typing import Any, Collection, Iterator
 
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.input_record import FilePart
 from beam_pipelines.errors import CONTROL, InvalidInput, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.sources.cells.json_text import read_json
@@ -23,19 +24,15 @@ class TarSample:
 
     Attributes:
         key: The part of the names before the first dot.
-        members: Extension (the part of a name after the first dot) -> the member.
-        texts: Extension -> the data of a member that was read immediately.
-        spooled: Extension -> the offset of a member's data in the spool, for compressed files.
-        starts: Extension -> the first bytes of an array that may be the image.
+        parts: Extension (the part of a name after the first dot) -> the location of the member's data.
+        data: Extension -> the text in a member, or the first bytes of an array.
         rejection: The reason and the message of a rejected sample, or None.
     """
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.members: dict[str, Member] = {}
-        self.texts: dict[str, bytes] = {}
-        self.spooled: dict[str, int] = {}
-        self.starts: dict[str, bytes] = {}
+        self.parts: dict[str, FilePart] = {}
+        self.data: dict[str, bytes] = {}
         self.rejection: tuple[str, str] | None = None
 
     def reject(self, reason: str, message: str) -> None:
@@ -45,10 +42,10 @@ class TarSample:
     def fields(self) -> dict[str, Any]:
         """Returns the fields in the sample's JSON member, or {} if there is no such member. Raises `InvalidInput` if the
         JSON is not a valid object."""
-        if "json" not in self.texts:
+        if "json" not in self.data:
             return {}
         try:
-            fields = read_json(self.texts["json"])
+            fields = read_json(self.data["json"])
         except (ValueError, RecursionError) as error:
             raise InvalidInput("bad_json", f"its JSON cannot be read: {error!r:.200}") from None
         if not isinstance(fields, dict):
@@ -59,9 +56,16 @@ class TarSample:
         """Returns the text in a member, without leading and trailing line ends. Raises `InvalidInput` if the member is
         not UTF-8."""
         try:
-            return self.texts[extension].decode().strip("\r\n")
+            return self.data[extension].decode().strip("\r\n")
         except UnicodeDecodeError:
             raise InvalidInput("bad_value", f".{extension} is not valid UTF-8") from None
+
+    def part(self, extension: str) -> FilePart:
+        """Returns the location of a member's data. Raises `InvalidInput` if the member is too large."""
+        part = self.parts[extension]
+        if part.num_bytes > MAX_FILE_BYTES:
+            raise InvalidInput("too_large", f".{extension} has {part.num_bytes} bytes; the limit is {MAX_FILE_BYTES}")
+        return part
 
     def is_readable(self) -> bool:
         """Returns whether the sample has valid JSON and is not rejected."""
@@ -77,10 +81,10 @@ class SampleReader:
 
     Args:
         tar: The reader of the tar file.
-        name: The path of the file, for dead letters.
+        name: The path of the file.
         texts: The extensions of members to read.
         parts: The extensions of members to spool if there is a spool, such as images, masks and arrays.
-        starts: The extensions of arrays that may be the image, whose first bytes are read.
+        starts: The extensions of arrays whose first bytes are read.
         spool: The spool for the data of a compressed file.
         ignore: Glob patterns of member names to ignore.
 
@@ -100,7 +104,7 @@ class SampleReader:
     ) -> None:
         self.num_ignored = 0
         self._tar = tar
-        self._name = printable(name)
+        self._name, self._shown = name, printable(name)
         self._texts = texts
         self._parts = parts
         self._starts = starts
@@ -120,7 +124,7 @@ class SampleReader:
                 if match is None or _META.fullmatch(match[1]) or matches(name, self._ignore):
                     self.num_ignored += 1
                 elif problem := _check_name(name):
-                    yield DeadLetter(f"{self._name}:{printable(name[:200])}", "list", *problem)
+                    yield DeadLetter(f"{self._shown}:{printable(name[:200])}", "list", *problem)
                 else:
                     if sample is None or sample.key != match[1]:
                         if sample:
@@ -130,8 +134,8 @@ class SampleReader:
         except NoTarError:
             raise
         except BadTarError as error:
-            end = DeadLetter(f"{self._name}@{error.offset}", "list", "bad_tar", str(error))
-        if sample and (sample.members or sample.rejection):
+            end = DeadLetter(f"{self._shown}@{error.offset}", "list", "bad_tar", str(error))
+        if sample and (sample.parts or sample.rejection):
             yield sample  # all members before the error are complete
         if end:
             yield end
@@ -141,23 +145,20 @@ class SampleReader:
         if member.kind != FILE:
             sample.reject("not_a_file", f".{shown} is {member.kind}, not a file")
             return
-        if extension in sample.members:
+        if extension in sample.parts:
             sample.reject("bad_sample", f"two members are called .{shown}")
             return
-        is_text, is_spooled = extension in self._texts, self._spool and extension in self._parts and member.num_bytes <= MAX_FILE_BYTES
+        part, is_text, is_start = FilePart(self._name, member.offset, member.num_bytes), extension in self._texts, extension in self._starts
+        is_spooled = self._spool and extension in self._parts and member.num_bytes <= MAX_FILE_BYTES
         if is_text and member.num_bytes > MAX_TEXT_BYTES:
             sample.reject("bad_value", f".{shown} has {member.num_bytes} bytes; the limit is {MAX_TEXT_BYTES}")
-        elif is_text or is_spooled:
-            data = self._tar.read(member)
-            if is_text:
-                sample.texts[extension] = data
+        elif is_text or is_start or is_spooled:
+            data = self._tar.read(member, None if is_text or is_spooled else MAX_HEADER_BYTES)
             if is_spooled:
-                sample.spooled[extension] = self._spool.append(data)
-            if extension in self._starts:
-                sample.starts[extension] = data[:MAX_HEADER_BYTES]
-        elif extension in self._starts:
-            sample.starts[extension] = self._tar.read(member._replace(num_bytes=min(member.num_bytes, MAX_HEADER_BYTES)))
-        sample.members[extension] = member
+                part = part._replace(offset=self._spool.append(data), spool=self._spool.spool)
+            if is_text or is_start:
+                sample.data[extension] = data if is_text else data[:MAX_HEADER_BYTES]
+        sample.parts[extension] = part
 
 
 def _check_name(name: str) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.input_record import NO_IMAGE, FilePart, InputRecord
+from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array, resolve_array
@@ -25,8 +25,7 @@ from beam_pipelines.sources.rows.containers import ContainerSource, find_contain
 from beam_pipelines.sources.rows.field_names import describe_names, map_fields, search_names, unknown_name, wanted_names
 from beam_pipelines.sources.formats.webdataset.tar_reader import NoTarError, TarReader
 from beam_pipelines.sources.formats.webdataset.tar_samples import SampleReader, TarSample
-from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
+from beam_pipelines.storage.spool import open_spool
 from beam_pipelines.tfrecord.record_reader import inflate
 from tf_input.dataset_format import LABEL, OBJECTS
 
@@ -63,7 +62,7 @@ class WebDataset(ContainerSource):
         if labels is None:
             labels = self._default_labels(first)
         if not self.has_images and not features:
-            field_names = describe_names({*first.members, *first.fields()})
+            field_names = describe_names({*first.parts, *first.fields()})
             raise UserError(f"--image=none: pass --feature for each field to keep. The first sample has {field_names}.")
         if any("json" in entry.names and entry.kind in ("class", "multi_label") for entry in labels):
             fields = describe_names(first.fields())
@@ -73,7 +72,7 @@ class WebDataset(ContainerSource):
         labels, objects = self._take_objects(labels, first)
         self._choose_images(first, wanted_names(source, *labels, *features))
         members: set[str] = set()
-        found = (members.update(sample.members) or {*sample.members, *sample.fields()} for sample in self._first_samples())
+        found = (members.update(sample.parts) or {*sample.parts, *sample.fields()} for sample in self._first_samples())
         self._mapper = map_fields(source, labels, features, found, functools.partial(_resolve, first), "samples", objects)
         self.features, self.targets = self._mapper.features, self._mapper.targets
         names = {*self._mapper.value_names, *self._mapper.part_names}
@@ -105,12 +104,12 @@ class WebDataset(ContainerSource):
         self.detected, self._companion_arrays = "", None
         self._images = () if not self.has_images else (column.lower(),) if column else _IMAGES
         if column and self.has_images:
-            members, num = search_names((sample.members for sample in self._first_samples()), self._images)
+            members, num = search_names((sample.parts for sample in self._first_samples()), self._images)
             if self._images[0] not in members:
                 raise unknown_name("--image_column", self._images[0], members, f"the first {num:,} samples")
-        if self._images is not _IMAGES or _ARRAY not in first.members or _ARRAY in wanted:
+        if self._images is not _IMAGES or _ARRAY not in first.parts or _ARRAY in wanted:
             return
-        some = [sample.members.keys() for sample in itertools.islice(self._first_samples(), _NUM_FIRST)]
+        some = [sample.parts.keys() for sample in itertools.islice(self._first_samples(), _NUM_FIRST)]
         members, companions = set().union(*some), frozenset({_ARRAY, *_NO_IMAGES, *wanted})
         if not members.isdisjoint(_IMAGES):
             return
@@ -125,11 +124,11 @@ class WebDataset(ContainerSource):
 
     def _default_labels(self, first: TarSample) -> tuple[Column, ...]:
         fields = first.fields()
-        name = "cls" if "cls" in first.members else next((name for name in _LABELS if name in fields), "")
+        name = "cls" if "cls" in first.parts else next((name for name in _LABELS if name in fields), "")
         if name or _object_fields(first):
             return (Column(LABEL, (name,)) if name else Column(OBJECTS, (OBJECTS,)),)
-        message = f"The first sample has no label, but {describe_names({*first.members, *fields})}."
-        if "/" in first.key and first.members.keys() <= set(_IMAGES):
+        message = f"The first sample has no label, but {describe_names({*first.parts, *fields})}."
+        if "/" in first.key and first.parts.keys() <= set(_IMAGES):
             path = self._config.input if is_tar_file(self._config.input) else f"{self.root}/{self._files.names[0]}"
             message = f"--input={printable(self._config.input)}: {message} If its folders are classes: {unpack_advice(path)}"
         raise UserError(f"{message} Pass --label with the name of a label, or --label none.")
@@ -157,7 +156,7 @@ class WebDataset(ContainerSource):
             starts = {extension for extension in self._images if extension.endswith(_ARRAY)}
             samples = SampleReader(tar, name, self._texts, {*self._images, *self._mapper.part_names}, starts, spool, self._config.ignore)
             for sample in samples:
-                yield sample if isinstance(sample, DeadLetter) else self._list_sample(name, sample, spool)
+                yield sample if isinstance(sample, DeadLetter) else self._list_sample(name, sample)
             self.num_ignored += samples.num_ignored
 
     @contextlib.contextmanager
@@ -171,7 +170,7 @@ class WebDataset(ContainerSource):
             except NoTarError as error:
                 raise UserError(f"{printable(f'{self.root}/{self._files.root.relative(name)}')}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
-    def _list_sample(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> InputRecord | DeadLetter:
+    def _list_sample(self, part: str, sample: TarSample) -> InputRecord | DeadLetter:
         try:
             if sample.rejection:
                 raise InvalidInput(*sample.rejection)
@@ -179,11 +178,13 @@ class WebDataset(ContainerSource):
             image = InputRecord(key=key, path=part, label="", split=self._files.splits.get(part), offset=NO_IMAGE)
             if self.has_images:
                 extension = self._image_of(sample)
-                member_range = _find_member(part, sample, extension, spool)
-                raw = npy_layout(sample.starts[extension])[0] if extension in sample.starts else None
-                image = image._replace(num_bytes=member_range.num_bytes, offset=member_range.offset, raw=raw, spool=member_range.spool)
-            row = self._make_row(part, sample, spool)
-            self.unused_fields.add(name for name in (*row, *(f".{name}" for name in sample.members)) if name not in self._used)
+                location = sample.part(extension)
+                raw = npy_layout(sample.data[extension])[0] if extension.endswith(_ARRAY) else None
+                image = image._replace(num_bytes=location.num_bytes, offset=location.offset, raw=raw, spool=location.spool)
+            row = sample.fields() if self._uses_json else {}
+            row |= {name: sample.text(name) for name in self._mapper.value_names if name in sample.data}
+            row |= {name: sample.part(name) for name in self._mapper.part_names if name in sample.parts}
+            self.unused_fields.add(name for name in (*row, *(f".{name}" for name in sample.parts)) if name not in self._used)
             return self._mapper.read(row, image)
         except InvalidInput as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
@@ -191,35 +192,14 @@ class WebDataset(ContainerSource):
     def _image_of(self, sample: TarSample) -> str:
         """Returns the extension of a sample's image. Raises `InvalidInput` if there is no image, or the image is
         ambiguous."""
-        extension = next((extension for extension in self._images if extension in sample.members), None)
+        extension = next((extension for extension in self._images if extension in sample.parts), None)
         if extension is None:
-            message = f"no image ({', '.join(self._images)}) but only {describe_names(sample.members)}"
+            message = f"no image ({', '.join(self._images)}) but only {describe_names(sample.parts)}"
             raise InvalidInput("no_image", f"{message} (use --image none for examples without images)")
-        if self._companion_arrays is not None and (others := sample.members.keys() - self._companion_arrays):
+        if self._companion_arrays is not None and (others := sample.parts.keys() - self._companion_arrays):
             advice = f"name the image with --image_column, such as --image_column={_ARRAY}"
             raise InvalidInput("ambiguous", f"{describe_names(others)} beside .{_ARRAY}, unlike other samples; {advice}")
         return extension
-
-    def _make_row(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> dict[str, Any]:
-        row = sample.fields() if self._uses_json else {}
-        for extension in self._mapper.value_names:
-            if extension in sample.texts:
-                row[extension] = sample.text(extension)
-        for extension in self._mapper.part_names:
-            if extension in sample.members:
-                row[extension] = _find_member(part, sample, extension, spool)
-        return row
-
-
-def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
-    """Returns the position of a member's data in the tar file or in the spool. Raises `InvalidInput` if the member is too
-    large."""
-    member = sample.members[extension]
-    if member.num_bytes > MAX_FILE_BYTES:
-        raise InvalidInput("too_large", f".{extension} has {member.num_bytes} bytes; the limit is {MAX_FILE_BYTES}")
-    if spool is None:
-        return FilePart(part, member.offset, member.num_bytes)
-    return FilePart(part, sample.spooled[extension], member.num_bytes, spool.spool)
 
 
 def is_tar_file(name: str) -> bool:
@@ -230,8 +210,8 @@ def is_tar_file(name: str) -> bool:
 def _resolve(sample: TarSample, column: Column) -> Column:
     """Completes an array column from the first sample."""
     name = column.names[0]
-    if name in sample.starts:
-        return resolve_array(column, sample.starts[name])
+    if name in sample.data:
+        return resolve_array(column, sample.data[name])
     if holds_array(field := sample.fields().get(name)):
         return resolve_array(column, field)
     raise InvalidInput("bad_array", "this member is missing")
