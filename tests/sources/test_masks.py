@@ -164,6 +164,10 @@ LISTED = {
         "images/a.jpg masks/a_part.png masks/a_full.png",
         *({"source": {"mask_suffix": "_part"}}, {"images/a.jpg": "masks/a_part.png"}, {}, 1),
     ),
+    "suffix of images": (
+        "images/a_part.jpg masks/a_part.png",
+        *({"source": {"mask_suffix": "_part"}}, {}, {"images/a_part.jpg": "no_mask", "masks/a_part.png": "missing"}, 0),
+    ),
     "suffix beside images": ("b.jpg b-part.png", {"source": {"mask_suffix": "-part"}}, {"b.jpg": "b-part.png"}, {}, 0),
     "split without masks": (
         "train/a.jpg train_masks/a_mask.gif test/b.jpg",

@@ -22,14 +22,13 @@ def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
 CHOOSE_SPLIT_FOLDERS = "Use --split_folders=yes if all of them are splits, or --split_folders=no if none is."
 
 
-def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = CHOOSE_SPLIT_FOLDERS) -> dict[str, str | None]:
+def name_splits(root: str, folders: Sequence[str], split_folders: bool | None) -> dict[str, str | None]:
     """Returns a mapping from folders to splits. All values are None if the folders are not splits.
 
     Args:
         root: The root of the source, for messages.
         folders: The names of the folders.
         split_folders: Whether the folders are splits. With None, they are splits if all of them are named like splits.
-        advice: The advice for the error if only some of them are named like splits.
 
     Raises:
         UserError: Only some folders are splits, or a name is not valid for a split.
@@ -40,7 +39,8 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
     others = [name for name in folders if name not in known]
     if others and split_folders is None:
         raise UserError(
-            f"--input={root}: {printable(known[0])!r} is named like a split and {printable(others[0])!r} is not. {advice}"
+            f"--input={root}: {printable(known[0])!r} is named like a split and {printable(others[0])!r} is not. "
+            f"{CHOOSE_SPLIT_FOLDERS}"
         )
     for name in others:
         if not NAME_PATTERN.fullmatch(name):

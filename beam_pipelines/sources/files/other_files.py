@@ -147,7 +147,8 @@ class UnexpectedFiles(Mergeable):
                 f"contains images, but no class folders {shown}. For images without labels, pass --label none. If the names "
                 "of the files contain the classes, pass --label_pattern REGEX. For classes, move each image"
             )
-        if self.layout.startswith("SPLIT/") and (others := sorted(name for name in self.loose_folders if name.lower() not in SPLIT_FOLDERS)):
+        others = sorted(name for name in self.loose_folders if name.lower() not in SPLIT_FOLDERS)
+        if others and self.layout.startswith("SPLIT/"):
             named = _shown([repr(printable(name)) for name in others], len(others))
             problem = f"{named} are read as splits. Omit --split_folders=yes if they are classes. Otherwise: {problem}"
         folder = min(self.loose_folders) if len(self.loose_folders) == 1 else ""

@@ -22,7 +22,7 @@ from beam_pipelines.sources.formats.image_folder.class_folders import (
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.file_listing import LINK_TO_FOLDER, FileListing, FolderPart, ListedFile, Level, is_utf8, join
 from beam_pipelines.sources.files.label_files import recognise, reject_other_format
-from beam_pipelines.sources.files.layouts import CHOOSE_SPLIT_FOLDERS, given_already, name_splits, split_of
+from beam_pipelines.sources.files.layouts import given_already, name_splits, split_of
 from beam_pipelines.sources.files.other_files import UnexpectedFiles
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
@@ -30,11 +30,6 @@ from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import LABEL, Feature
-
-_MIXED_AND_SHARES = (
-    "Use --split_folders=no to divide the images of all folders, or --split_folders=yes to read the folders as splits "
-    "(without --splits, or with --divide)."
-)
 
 _WITHOUT_LABELS = {"sample", "submission", "test"}  # words in the names of tables
 _MAX_LABEL_FOLDERS, _MAX_LABEL_FILES = 5, 20  # limits for the search for label files
@@ -167,18 +162,18 @@ class ImageFolder(Source):
                 )
             return {}
         named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
-        shared = self._config.asks_for_shares and not self._config.source.divide and self._config.split_folders is None
-        if shared and named and len(named) == len(folders):
+        is_open = self._config.split_folders is None
+        if is_open and named and named == folders and self._config.asks_for_shares and not self._config.source.divide:
             names = [SPLIT_FOLDERS[name.lower()] for name in named]
             meaning = " (they become classes)" if self.has_labels else ""
             raise given_already(self._config, self.root, f"--split_folders=no{meaning}", names)
-        for name in top.folders if self._config.split_folders is None and len(named) > 1 else ():
-            if name not in named and not {*named}.difference(listing.level(name, is_short=True).folders):
+        for name in top.folders if is_open and len(named) > 1 else ():
+            if name not in named and {*named} <= {*listing.level(name, is_short=True).folders}:
                 raise UserError(
-                    f"--input={printable(self.root)}: pass --ignore={printable(name)!r} if {printable(name)!r} is a copy of the dataset: it "
-                    f"contains the same folders {', '.join(named)} again. Otherwise, move its images to them."
+                    f"--input={printable(self.root)}: pass --ignore={printable(name)!r} if {printable(name)!r} is a copy of the "
+                    f"dataset: it contains the same folders {', '.join(named)} again. Otherwise, move its images to them."
                 )
-        splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else CHOOSE_SPLIT_FOLDERS)
+        splits = name_splits(self.root, folders, self._config.split_folders)
         if top.links and self.has_labels and splits[top.links[0]]:
             raise UserError(
                 f"--input={self.root}: split folder {top.links[0]!r} is a link. Use --follow_links to follow it, or "

@@ -92,7 +92,8 @@ def find_pairs(files: FileListing, root: str, split_folders: bool | None, suffix
     if not pairs:
         below = {folder: finder.find(folder) for folder in files.top_level()[0]}
         if any(below.values()):
-            below |= {name: [Pair(name, None, None, None)] for name, found in below.items() if not found and finder.has_images_of_split(name)}
+            alone = [name for name, found in below.items() if not found and finder.has_images_of_split(name)]
+            below |= {name: [Pair(name, None, None, None)] for name in alone}
         splits = name_splits(root, [folder for folder in below if below[folder]], split_folders)
         pairs = [pair._replace(split=split or pair.split) for folder, split in splits.items() for pair in below[folder]]
     if not pairs:
@@ -128,7 +129,8 @@ class _PairFinder(NamedTuple):
             used = {name for pair in pairs for name in pair[:2]}
             alone = {name.lower(): name for name in folders if name not in used}
             alone |= {rest: alone[name] for rest, name in _rests(alone, _IMAGE_WORDS).items()}
-            found += [Pair(self._take(parent, alone[name]), None, SPLIT_FOLDERS[name], None) for name in sorted(alone) if name in SPLIT_FOLDERS]
+            named = [name for name in sorted(alone) if name in SPLIT_FOLDERS]
+            found += [Pair(self._take(parent, alone[name]), None, SPLIT_FOLDERS[name], None) for name in named]
         return found
 
     def has_images_of_split(self, folder: str) -> bool:

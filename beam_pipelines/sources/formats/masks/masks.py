@@ -94,7 +94,8 @@ class Masks(Source):
         if self._source.mask_colors is not None or not self._has_masks:
             return None
         pairs = self._pairs
-        folders = dict.fromkeys(folder for pair in pairs for masks in [pair.masks or ""] for folder in ("", posixpath.dirname(masks), masks))
+        masks = [pair.masks or "" for pair in pairs]
+        folders = dict.fromkeys(folder for name in masks for folder in ("", posixpath.dirname(name), name))
         found = {
             join(folder, name): read_mask_classes(f"{self.root}/{join(folder, name)}")
             for folder in folders
@@ -186,10 +187,12 @@ class Masks(Source):
         self, image_file: ListedFile, paths: Sequence[str], split: str | None, pair: Pair, masks: Mapping[str, Sequence[str]]
     ) -> InputRecord | DeadLetter:
         if not paths:
-            return DeadLetter(image_file.path, "list", "no_mask", self._describe_missing(stem_in(pair.images, image_file.path), pair, masks))
+            message = self._describe_missing(stem_in(pair.images, image_file.path), pair, masks)
+            return DeadLetter(image_file.path, "list", "no_mask", message)
         if len(paths) > 1:
             names = ", ".join(map(printable, sorted(paths)[:3]))
-            return DeadLetter(image_file.path, "list", "ambiguous", f"several masks have the same name: {names}. Choose one with --mask_suffix")
+            message = f"several masks have the same name: {names}. Choose one with --mask_suffix"
+            return DeadLetter(image_file.path, "list", "ambiguous", message)
         values = {MASK: FilePart(paths[0])} if self._has_masks else None
         return InputRecord(nfc(image_file.path), image_file.path, "", split, image_file.num_bytes, values=values)
 
@@ -199,7 +202,8 @@ class Masks(Source):
             return f"no folder has the masks of this split. Leave the images out with --ignore={pair.images!r}"
         message = f"no mask in {printable(pair.masks) or 'the folder'} has the same name"
         if self._advised is None:  # searched only once, because there may be many masks
-            self._advised = next((mask.removeprefix(name) for mask in sorted(masks) if mask.startswith(name) and not mask[len(name)].isalnum()), "")
+            ends = (mask.removeprefix(name) for mask in sorted(masks) if mask.startswith(name))
+            self._advised = next((end for end in ends if end and not end[0].isalnum()), "")
         return f"{message}. If the end of its name is {self._advised!r}, pass --mask_suffix={self._advised}" if self._advised else message
 
     _advised: str | None = None
