@@ -11,6 +11,7 @@ from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
 from beam_pipelines.elements.listing import Listing, empty_split, order_splits
@@ -174,8 +175,8 @@ def make_estimate(config: PrepareConfig) -> Estimate:
 
 def _measure(examples: Sequence[InputRecord], listing: Listing, config: PrepareConfig) -> int:
     """Returns the mean encoded size of a few examples without images, in bytes."""
-    context = WriteContext(PrepareJob.of(config), listing)
-    with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
+    context = WriteContext(PrepareJob.of(config, RunPaths(config.output)), listing)
+    with contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool:
         reader = InputReader(context, files_at(listing.root), spool)
         read = [reader.read(example, is_sampled=False) for example in examples]
     sizes = [len(item.data) for item in read if not isinstance(item, DeadLetter)]

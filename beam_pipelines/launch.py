@@ -11,6 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_pipelines.config.class_files import read_class_tables
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.class_tables import describe_changes
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.estimate import describe_estimate, make_estimate
@@ -63,45 +64,46 @@ def run_prepare(
     paths = [("--input", config.input), ("--output", config.output), *((option, path) for option, path in others if path)]
     engine = open_engine(options, "prepare", paths, shared_filesystem=shared_filesystem, wait=wait)
     check_paths(config, overwrite, resume_policy)
-    job, left = resolve_job(config, engine), None
-    replaces = overwrite and not job.is_output_new
+    config = resolve_options(config)
+    run, left = make_run(config, engine), None
+    replaces = overwrite and not run.is_output_new
     if resume_policy is ResumePolicy.RESUME:
-        output_of(job).wait()
-        left = find_resumable_run(job)
-        if not left and not overwrite and is_done(job):
-            output_of(job).remove_leftovers()
+        output_of(run).wait()
+        left = find_resumable_run(run, config)
+        if not left and not overwrite and is_done(run, config):
+            output_of(run).remove_leftovers()
             print_message("--resume: the dataset is complete, so there is nothing to do")
             return None
         if not left:
             print_message("--resume: no run to resume, so this run starts from the beginning")
             resume_policy = ResumePolicy.FAIL
-    job = _name_run(job, left)
+    job = PrepareJob.of(config, _name_run(run, left))
     replaced = _replaced_classes(job.output) if replaces else {}
-    run = Run(
+    execution = Run(
         engine,
         job,
         resume if left else prepare,
         progress.stages_with_hashing if job.duplicates and not left else None,
         [path for _, path in paths],
         resume_policy=resume_policy,
-        is_finished=finish_publishing if left else lambda job: False,
+        is_finished=(lambda job: finish_publishing(job.run)) if left else lambda job: False,
         is_submitted=engine.takes_jobs and not wait,
     )
-    if (submitted := run.execute(job)) is not None:
+    if (submitted := execution.execute(job)) is not None:
         return engine.describe_job(submitted, job.output, may_renumber=any(replaced.values()) and not job.source.first_label_names)
     for line in describe_changes(replaced, read_class_tables(job.output)) if replaced else ():
         print_message(line, "warning")
     return None
 
 
-def _name_run(job: PrepareJob, left: ResumableRun | None) -> PrepareJob:
-    """Returns a job with a new run ID, or with the ID of the interrupted run that it resumes."""
-    run_id, is_output_new = uuid.uuid4().hex, job.is_output_new
+def _name_run(run: RunPaths, left: ResumableRun | None) -> RunPaths:
+    """Returns the run with a new ID, or with the ID of the interrupted run that it resumes."""
+    run_id, is_output_new = uuid.uuid4().hex, run.is_output_new
     if left:
         run_id = left.run_id
-        if left.plan and is_remote(job.output):
-            is_output_new = left.plan.config.is_output_new  # An object store cannot rename files.
-    return dataclasses.replace(job, run_id=run_id, holder=uuid.uuid4().hex, is_output_new=is_output_new)
+        if left.plan and is_remote(run.output):
+            is_output_new = left.plan.config.run.is_output_new  # An object store cannot rename files.
+    return dataclasses.replace(run, id=run_id, holder=uuid.uuid4().hex, is_output_new=is_output_new)
 
 
 def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
@@ -158,15 +160,18 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
     return config
 
 
-def resolve_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
-    """Completes a configuration with absolute paths, the source kind and the number of processes. Sets no run ID."""
-    config = resolve_source(config)
+def resolve_options(config: PrepareConfig) -> PrepareConfig:
+    """Completes the user's options with absolute paths and the source."""
+    # If the output is a symbolic link, its target is replaced instead of the link.
+    output = _absolute(config.output, os.path.realpath)
+    return dataclasses.replace(resolve_source(config), input=_absolute(config.input, os.path.abspath), output=output)
+
+
+def make_run(config: PrepareConfig, engine: Engine) -> RunPaths:
+    """Returns a run without an ID for resolved options."""
     is_plain = not any_remote(config.input, config.output, config.source.image_root)  # Object stores need Beam.
-    return PrepareJob.of(
-        config,
-        input=_absolute(config.input, os.path.abspath),
-        # If the output is a symbolic link, its target is replaced instead of the link.
-        output=_absolute(config.output, os.path.realpath),
+    return RunPaths(
+        config.output,
         is_output_new=is_new(config.output),
         num_processes=engine.num_processes if is_plain else 0,
         lists_in_threads=bool(engine.num_processes) and is_remote(config.input),

@@ -69,10 +69,10 @@ def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
     Raises:
         RunError: There is neither a plan nor a published dataset.
     """
-    plan = read_plan(config)
+    plan = read_plan(config.run)
     if plan is not None:
         num_planned = sum(split.num_inputs for split in plan.splits.values())
-        progress.count(config.progress_directory, listed=num_planned, listing_done=1)
+        progress.count(config.run.progress_directory, listed=num_planned, listing_done=1)
         yield plan
-    elif not is_published(config):
+    elif not is_published(config.run):
         raise RunError("the plan of the run is missing. Run the same command again.")

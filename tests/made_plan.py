@@ -47,11 +47,11 @@ class PlannedInput:
         self.context = WriteContext(self.config, listing)
         self.shards, collisions, plan = plan_without_beam(batches, {"train": num_shards}, self.config)
         shuffle.finish(b"", self.shards, [collisions], [], plan, listing, self.config, recordmill_version())
-        self.out = pathlib.Path(self.config.working_directory)
+        self.out = pathlib.Path(self.config.run.working_directory)
 
     def keys(self, shard: PlannedShard | None = None) -> list[str]:
         """Returns the example keys of a shard in record order."""
-        return [key.decode() for key in read_planned_shard(self.config, shard or self.shards[0]).keys]
+        return [key.decode() for key in read_planned_shard(self.config.run, shard or self.shards[0]).keys]
 
     def write_parts(self, num_parts: int = 1, shard: PlannedShard | None = None) -> list[WrittenPart]:
         context = share(self.context)

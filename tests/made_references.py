@@ -8,8 +8,10 @@ from unittest import mock
 import apache_beam as beam
 import numpy as np
 
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listed_values import value_writer
@@ -34,14 +36,16 @@ from tf_input.dataset_format import Feature
 def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
     """Returns the configuration of a run in the given directory and creates the scratch directory of the run."""
     defaults = {"input": "in", "output": str(directory / "out"), "name": "made", "source": SourceConfig(kind=find_kind("image_folder"))}
-    config = PrepareJob(**{**defaults, **options})
-    pathlib.Path(config.scratch_directory).mkdir(parents=True, exist_ok=True)
+    of_run = {name: options.pop(name) for name in [*options] if name in ("num_processes", "lists_in_threads", "progress_directory")}
+    config = PrepareConfig(**{**defaults, **options})
+    config = PrepareJob.of(config, RunPaths(config.output, **of_run))
+    pathlib.Path(config.run.scratch_directory).mkdir(parents=True, exist_ok=True)
     return config
 
 
 def make_references(images: Sequence[InputRecord], config: PrepareJob, features: Sequence[Feature] = ()) -> References:
     """Returns the references that the listing stage creates for the given inputs and features."""
-    with value_writer(config.spool_directory) as values:
+    with value_writer(config.run.spool_directory) as values:
         return ReferenceMaker(config, features).make(images, values, ListedFacts())
 
 
@@ -59,7 +63,7 @@ def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord |
 def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], Listing]:
     """Lists the input of a run in the same way as workers, but without Beam."""
     batches, dead_letters, merged = [], [], ListedFacts()
-    source = open_source(config, spool_directory=config.spool_directory)
+    source = open_source(config, spool_directory=config.run.spool_directory)
     for part in source.parts():
         for listed in list_in_batches(source, part, config):
             if isinstance(listed, ListedFacts):
@@ -104,7 +108,7 @@ def plan_without_beam(
         plan = plan_shuffle(count_keys(batches), num_shards)
     blocks, shards, collisions = defaultdict(list), defaultdict(list), []
     for batch in batches:
-        for block, spool_range in route_to_blocks(write_run([batch], config.spool_directory), plan):
+        for block, spool_range in route_to_blocks(write_run([batch], config.run.spool_directory), plan):
             blocks[block].append(spool_range)
     for block, chunks in blocks.items():
         for output in cut_shards((block, change_block(block, chunks)), plan, config):

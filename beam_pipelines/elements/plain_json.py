@@ -14,6 +14,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.coordinate_facts import CoordinateFacts
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
@@ -33,7 +34,7 @@ _CLASSES = {
     for kind in (
         *(Column, Conflict, Conflicts, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics),
         *(CoordinateFacts, LabelSequence, Listing, PixelSums),
-        *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SourceKind, SplitShards, SplitStatistics, SpoolRange, TensorSums, NearDuplicates),
+        *(PrepareJob, Range, RunPaths, ShardAddress, ShardInfo, SourceConfig, SourceKind, SplitShards, SplitStatistics, SpoolRange, TensorSums, NearDuplicates),
         WrittenShard,
         Plan,
     )

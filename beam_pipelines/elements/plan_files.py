@@ -16,8 +16,7 @@ from typing import Sequence
 
 import google_crc32c
 
-from beam_pipelines.config.output_paths import OutputPaths
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.dead_letters import DeadLetter, to_json_lines
 from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, WrittenShard
@@ -29,41 +28,41 @@ from tf_input.dataset_format import ShardInfo
 _BLOCK_BYTES = 4 << 20
 
 
-def write_planned_shard(config: PrepareJob, shard: PlannedShard, chunks: bytes) -> PlannedShard:
+def write_planned_shard(run: RunPaths, shard: PlannedShard, chunks: bytes) -> PlannedShard:
     """Writes the references to the inputs of one shard."""
-    make_folder(config.plan_directory)
-    write_file(f"{config.plan_directory}/{shard.address}", chunks)
+    make_folder(run.plan_directory)
+    write_file(f"{run.plan_directory}/{shard.address}", chunks)
     return shard
 
 
 def write_plan(plan: Plan) -> None:
     """Writes the plan's summary file, after the inputs of all shards. From then on, the run can be resumed."""
-    make_folder(plan.config.done_directory)
-    write_file(plan.config.plan_path, with_checksum(plain_json.dumps(plan)))
+    make_folder(plan.config.run.done_directory)
+    write_file(plan.config.run.plan_path, with_checksum(plain_json.dumps(plan)))
 
 
-def is_planned(config: OutputPaths) -> bool:
+def is_planned(run: RunPaths) -> bool:
     """Returns whether an earlier run completed its plan."""
-    return files_at(config.plan_path).exists(config.plan_path)
+    return files_at(run.plan_path).exists(run.plan_path)
 
 
-def read_plan(config: OutputPaths) -> Plan | None:
+def read_plan(run: RunPaths) -> Plan | None:
     """Reads the plan of an earlier run. Returns None if that run did not complete its plan.
 
     Raises:
         ValueError: The plan is corrupt, or was written by another version.
     """
-    path = config.plan_path
-    return plain_json.loads(check_and_strip_checksum(files_at(path).read(path)), Plan) if is_planned(config) else None
+    path = run.plan_path
+    return plain_json.loads(check_and_strip_checksum(files_at(path).read(path)), Plan) if is_planned(run) else None
 
 
-def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
+def read_planned_shard(run: RunPaths, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
     """Reads the references to a shard's inputs from the plan, optionally only those from `start` to `stop`.
 
     Raises:
         RunError: The references are missing or corrupt.
     """
-    path = f"{config.plan_directory}/{shard.address}"
+    path = f"{run.plan_directory}/{shard.address}"
     try:
         return unpack_some(files_at(path).read(path), start, stop, shard.num_inputs)
     except OSError as error:
@@ -74,29 +73,29 @@ def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, 
         ) from error
 
 
-def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
+def write_done(run: RunPaths, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
     """Marks a shard as completed after all its files have been written."""
     letters = to_json_lines(dead_letters).encode() if dead_letters else b""
     if letters:
-        write_file(dead_letters_path(config, shard.address), letters)
-    write_file(f"{config.done_directory}/{shard.address}.json", with_checksum(plain_json.dumps(shard), letters))
+        write_file(dead_letters_path(run, shard.address), letters)
+    write_file(f"{run.done_directory}/{shard.address}.json", with_checksum(plain_json.dumps(shard), letters))
 
 
-def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
+def dead_letters_path(run: RunPaths, address: ShardAddress) -> str:
     """Returns the path of the file with a completed shard's dead letters. It exists only if there are dead letters."""
-    return f"{config.done_directory}/{address}.dead_letters.jsonl"
+    return f"{run.done_directory}/{address}.dead_letters.jsonl"
 
 
-def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
+def read_done(run: RunPaths, address: ShardAddress) -> WrittenShard | None:
     """Reads the `done` file of a completed shard. Returns None if the file is missing or corrupt."""
-    path = f"{config.done_directory}/{address}.json"
+    path = f"{run.done_directory}/{address}.json"
     files = files_at(path)
     if not files.exists(path):
         return None
     data = files.read(path)
     try:
         done = plain_json.loads(data.rpartition(b"\n")[0], WrittenShard)
-        letters = files.read(dead_letters_path(config, address)) if done.statistics.dead_letters.num else b""
+        letters = files.read(dead_letters_path(run, address)) if done.statistics.dead_letters.num else b""
         check_and_strip_checksum(data, letters)
     except (ValueError, FileNotFoundError):  # For example, a truncated file after a machine crash.
         return None
@@ -116,9 +115,9 @@ def check_and_strip_checksum(data: bytes, others: bytes = b"") -> bytes:
     return contents
 
 
-def num_done(config: OutputPaths) -> int:
+def num_done(run: RunPaths) -> int:
     """Returns the number of completed shards."""
-    directory = config.done_directory
+    directory = run.done_directory
     if is_remote(directory):
         names = [name for name, _ in files_at(directory).list(directory)]
     else:

@@ -71,7 +71,7 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
     _metadata(job)  # Reports corrupt metadata before anything is written.
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
     stages = lambda counts: [Stage("written", counts.written, num_examples)]
-    Run(engine, config, export, stages, (job.directory, job.output)).execute(job)
+    Run(engine, config, export, stages, (job.directory, job.run.output)).execute(job)
     return "\n".join(_describe(job))
 
 
@@ -98,7 +98,7 @@ def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any]) -> 
 
 class _ExportShard(ParallelMap):
     def __init__(self, job: ExportJob) -> None:
-        super().__init__(job.num_processes, job.run_id)
+        super().__init__(job.run.num_processes, job.run.id)
         self._job = job
 
     def start_bundle(self) -> None:
@@ -122,7 +122,7 @@ def publish_export(
         RunError: A file is missing or has changed.
         DataError: Two examples have the same file name.
     """
-    if not is_published(job):  # Otherwise, an earlier attempt published the export, but its result was lost.
+    if not is_published(job.run):  # Otherwise, an earlier attempt published the export, but its result was lost.
         shards = sorted(exported)
         actual = [(shard.split, shard.shard_index, shard.num_examples) for shard in shards]
         expected = [(split, index, info.num_examples) for split, infos in job.manifest.splits.items() for index, info in enumerate(infos)]
@@ -131,12 +131,12 @@ def publish_export(
                 f"{len(actual)} shards were exported instead of {len(expected)}. The runner lost or repeated some. "
                 "Export again."
             )
-        check_files(job, [file for shard in shards for file in shard.files])
+        check_files(job.run, [file for shard in shards for file in shard.files])
         _check_distinct(job, shards)
         for name, text in _metadata(job).items():
-            write_file(f"{job.working_directory}/{name}", text.encode())
+            write_file(f"{job.run.working_directory}/{name}", text.encode())
     counts = {split: job.manifest.num_examples(split) for split in job.manifest.splits}
-    publish(job, to_json({"format": "recordmill export", "to": job.to, "name": job.manifest.name, "splits": counts, **run_info}).encode())
+    publish(job.run, to_json({"format": "recordmill export", "to": job.to, "name": job.manifest.name, "splits": counts, **run_info}).encode())
 
 
 def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
@@ -201,7 +201,7 @@ def _how_read(job: ExportJob, directory: str) -> str:
 
 def _describe(job: ExportJob) -> Iterator[str]:
     manifest = job.manifest
-    shown = os.fsencode(job.output).decode("utf-8", "backslashreplace")
+    shown = os.fsencode(job.run.output).decode("utf-8", "backslashreplace")
     for split, infos in manifest.splits.items():
         yield f"{split}: examples: {manifest.num_examples(split):,}, shards: {len(infos):,}"
     if omitted := _omitted(manifest) if job.to == "image_folder" else ():

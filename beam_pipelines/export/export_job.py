@@ -6,7 +6,7 @@ import uuid
 from typing import NamedTuple
 
 from beam_pipelines.config.export_config import ExportConfig
-from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.run_paths import EXPORT, RunPaths
 from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
 from beam_pipelines.export.export_objects import ExportedValues
 from beam_pipelines.export.image_folder import class_feature
@@ -17,33 +17,21 @@ from beam_pipelines.storage.files import any_remote, is_remote
 from beam_pipelines.tfrecord.array_record_reader import check_array_record
 from tf_input.dataset_format import Manifest
 
-# This file is written last. Its name starts with a dot, because readers of some formats treat other files as data.
-EXPORT = ".recordmill.json"
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class ExportJob(OutputPaths):
+class ExportJob:
     """The checked parameters of a `recordmill export` run, with absolute paths.
 
     Attributes:
         directory: The directory of the dataset.
         manifest: The manifest of the dataset, with only the exported splits.
         to: The format of the export, one of `FORMATS`.
-        num_processes: The number of worker processes of each Beam worker.
-        output: The output directory. For this field and the fields below, see `OutputPaths`.
+        run: The run.
     """
 
     directory: str
     manifest: Manifest
     to: str
-    num_processes: int
-    output: str
-    progress_directory: str = ""
-    is_output_new: bool = False
-    run_id: str = ""
-    holder: str = ""
-    command, output_option = "export", "DIR"
-    last_file = run_file = EXPORT
+    run: RunPaths
 
     @property
     def name(self) -> str:
@@ -98,18 +86,15 @@ def make_job(config: ExportConfig, num_processes: int = 0) -> ExportJob:
         ExportedValues(manifest)
     if config.to == ARRAY_RECORD:
         check_array_record(f"--to={ARRAY_RECORD}")
-    check_output(config.output, config.directory, config.overwrite, ExportJob.output_option, last_file=EXPORT)
+    check_output(config.output, config.directory, config.overwrite, "DIR", last_file=EXPORT)
     output = _resolve(config.output)
+    num_processes = 0 if any_remote(config.directory, output) else num_processes  # Worker processes cannot access object stores.
+    run = RunPaths(output, uuid.uuid4().hex, uuid.uuid4().hex, "export", is_new(output, EXPORT), num_processes=num_processes)
     return ExportJob(
         directory=_resolve(config.directory),
         manifest=manifest,
         to=config.to,
-        # Worker processes cannot access object stores.
-        num_processes=0 if any_remote(config.directory, output) else num_processes,
-        output=output,
-        is_output_new=is_new(output, EXPORT),
-        run_id=uuid.uuid4().hex,
-        holder=uuid.uuid4().hex,
+        run=run,
     )
 
 

@@ -29,24 +29,24 @@ def export_shard(shared_job: bytes, split: str, shard_index: int) -> ExportedSha
     """
     job: ExportJob = shared(shared_job)
     # In an object store, a job that lost its output to a newer job could otherwise overwrite files.
-    if is_remote(job.output):
-        check_lease(job.scratch_directory, job.holder)
+    if is_remote(job.run.output):
+        check_lease(job.run.scratch_directory, job.run.holder)
     infos = job.manifest.splits[split]
     path = f"{job.directory}/{infos[shard_index].name}"
-    examples = _counted(read_exported(path, split, shard_index, job.manifest), job.progress_directory)
+    examples = _counted(read_exported(path, split, shard_index, job.manifest), job.run.progress_directory)
     try:
         if job.to == "image_folder":
             names = [_write(job, *file) for file in image_folder.files(job.manifest, split, examples)]
             return ExportedShard(split, shard_index, len(names), (), b"".join(names))
         name, chunks = _contents(job, split, shard_index, len(infos), examples)
-        num_bytes = write_chunks(make_parent_folders(job.working_directory, name), chunks)
+        num_bytes = write_chunks(make_parent_folders(job.run.working_directory, name), chunks)
         return ExportedShard(split, shard_index, infos[shard_index].num_examples, ((name, num_bytes),))
     except BadExampleError as error:
         raise DataError(f"{printable(path)}: {printable(str(error))}") from None
 
 
 def _write(job: ExportJob, name: str, data: bytes) -> bytes:
-    write_file(make_parent_folders(job.working_directory, name), data)
+    write_file(make_parent_folders(job.run.working_directory, name), data)
     return image_folder.name_hash(name)
 
 

@@ -25,10 +25,10 @@ def find_written_leaks(config: PrepareJob, manifest: Manifest, near_duplicates: 
     Raises:
         RunError: The catalogs or the temporary files are incomplete.
     """
-    table = read_table(config.working_directory, manifest)
+    table = read_table(config.run.working_directory, manifest)
     if table is None:
         raise RunError("a catalog lacks the hashes of images. Rerun with --restart to start over.")
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         near, edges = (np.frombuffer(read_range(item, spool), "<u8") for item in (near_duplicates.visual_hashes, near_duplicates.edges))
     rows = np.zeros(len(near) // HASH_WORDS, HASH_ROW)
     rows["visual_hash"], rows["has_visual_hash"] = near.reshape(-1, HASH_WORDS), True

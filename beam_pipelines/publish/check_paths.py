@@ -5,9 +5,8 @@ import os
 import pathlib
 import re
 
-from beam_pipelines.config.output_paths import REPLACED, SCRATCH
+from beam_pipelines.config.run_paths import REPLACED, SCRATCH, RunPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.publish.output_directory import output_of
 from beam_pipelines.publish.resumable_run import ResumePolicy, check_resumable, is_published, is_resumable, of_resumable_run
@@ -23,7 +22,7 @@ _MAGIC = re.compile(r"[*?\[{]")
 def check_paths(config: PrepareConfig, overwrite: bool, resume_policy: ResumePolicy) -> None:
     """Raises `UserError` if the input does not exist, or if the output path is not usable."""
     check_input(config.input)
-    resolved = PrepareJob.of(config, output=_resolve(config.output))
+    resolved = RunPaths(_resolve(config.output))
     if is_remote(config.output):
         _check_access(resolved.output_option, config.output)
     if not output_of(resolved).is_at_work():  # If the run is still active, the error is raised when its lock is taken.

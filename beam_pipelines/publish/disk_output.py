@@ -6,7 +6,7 @@ import pathlib
 import shutil
 from typing import Callable, Iterator
 
-from beam_pipelines.config.output_paths import PROGRESS, REPLACED, OutputPaths
+from beam_pipelines.config.run_paths import PROGRESS, REPLACED, RunPaths
 from beam_pipelines.errors import BusyError, RunError, StillRunningError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.worker_processes import end_running_tasks
@@ -23,7 +23,7 @@ class DiskOutput(Output):
     """The output of a run on a disk. See `Output`."""
 
     def is_at_work(self) -> bool:
-        return is_in_use(self.config.scratch_directory)
+        return is_in_use(self.run.scratch_directory)
 
     def wait(self) -> None:
         if self.is_at_work():  # The operating system releases the lock of a killed command at once.
@@ -31,11 +31,11 @@ class DiskOutput(Output):
 
     @contextlib.contextmanager
     def hold(self, lease: Lease, resume_policy: ResumePolicy, jobs: Jobs) -> Iterator[Callable[[], None]]:
-        config, scratch, resumes = self.config, self.config.scratch_directory, resume_policy is ResumePolicy.RESUME
+        run, scratch, resumes = self.run, self.run.scratch_directory, resume_policy is ResumePolicy.RESUME
 
         def check() -> None:
-            self.check_still_resumable() if resumes else check_resumable(config, resume_policy, self.message_start)
-            jobs.end_others(config.output)
+            self.check_still_resumable() if resumes else check_resumable(run, resume_policy, self.message_start)
+            jobs.end_others(run.output)
 
         missing = [parent for parent in pathlib.Path(scratch).parents if not parent.exists()]
         stays = lambda error: self.stays(error, resume_policy)
@@ -51,12 +51,12 @@ class DiskOutput(Output):
     @contextlib.contextmanager
     def _prepared(self) -> Iterator[None]:
         """Context manager that creates the directory of the run, and stops the writers in this process after an error."""
-        config, scratch = self.config, self.config.scratch_directory
-        make_folder(config.run_directory)
+        run, scratch = self.run, self.run.scratch_directory
+        make_folder(run.directory)
         remove_temporary_files(scratch)
-        shutil.rmtree(f"{config.run_directory}/{PROGRESS}", ignore_errors=True)  # The counts of a killed run.
-        find_complete = lambda: f"{printable(config.output)} is complete." if is_published(config) else ""
-        interrupts.note(lambda: find_complete() or describe_resumable_run(config))
+        shutil.rmtree(f"{run.directory}/{PROGRESS}", ignore_errors=True)  # The counts of a killed run.
+        find_complete = lambda: f"{printable(run.output)} is complete." if is_published(run) else ""
+        interrupts.note(lambda: find_complete() or describe_resumable_run(run))
         try:
             yield
         except StillRunningError:
@@ -68,27 +68,27 @@ class DiskOutput(Output):
             raise
 
     def publish(self, last_file: bytes) -> None:
-        config = self.config
-        if is_published(config):
+        run = self.run
+        if is_published(run):
             return
-        if config.is_output_new:
-            check_still_new(pathlib.Path(config.output))
-        remove_temporary_files(config.working_directory)  # A killed attempt can leave temporary files.
-        write_file(f"{config.working_directory}/{config.last_file}", last_file)
-        move_to_output(config)
+        if run.is_output_new:
+            check_still_new(pathlib.Path(run.output))
+        remove_temporary_files(run.working_directory)  # A killed attempt can leave temporary files.
+        write_file(f"{run.working_directory}/{run.last_file}", last_file)
+        move_to_output(run)
 
     def remove_leftovers(self) -> None:
-        if os.path.lexists(self.config.scratch_directory):
-            with contextlib.suppress(BusyError), exclusive_directory(self.config.scratch_directory, self.message_start, _BUSY):
+        if os.path.lexists(self.run.scratch_directory):
+            with contextlib.suppress(BusyError), exclusive_directory(self.run.scratch_directory, self.message_start, _BUSY):
                 pass
 
 
-def move_to_output(config: OutputPaths) -> None:
+def move_to_output(run: RunPaths) -> None:
     """Removes the intermediate files of a complete output and moves it to its final path."""
-    for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
+    for scratch in (run.spool_directory, run.plan_directory, run.done_directory, f"{run.directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
-    publish_directory(pathlib.Path(config.working_directory), pathlib.Path(config.output))
-    remove_directory(config.scratch_directory)
+    publish_directory(pathlib.Path(run.working_directory), pathlib.Path(run.output))
+    remove_directory(run.scratch_directory)
 
 
 def check_still_new(output: pathlib.Path) -> None:

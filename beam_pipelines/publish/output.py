@@ -7,7 +7,7 @@ import abc
 import contextlib
 from typing import Callable
 
-from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import BusyError, UserError, printable
 from beam_pipelines.publish.resumable_run import ResumePolicy, is_resumable
 from beam_pipelines.storage.lease import Lease
@@ -37,15 +37,15 @@ class Output(abc.ABC):
     """The output of a run and the scratch directory beside it.
 
     Args:
-        config: The paths of the run.
+        run: The run.
 
     Attributes:
-        config: The paths of the run.
+        run: The run.
         message_start: The option and path with which error messages begin.
     """
 
-    def __init__(self, config: OutputPaths) -> None:
-        self.config, self.message_start = config, f"{config.output_option}={printable(config.output)}"
+    def __init__(self, run: RunPaths) -> None:
+        self.run, self.message_start = run, f"{run.output_option}={printable(run.output)}"
 
     @abc.abstractmethod
     def is_at_work(self) -> bool:
@@ -71,7 +71,7 @@ class Output(abc.ABC):
 
     def check_still_resumable(self) -> None:
         """Raises `BusyError` if another command has resumed the run before this command acquired the lease."""
-        if not is_resumable(self.config):
+        if not is_resumable(self.run):
             problem = "another command has already resumed the interrupted run. See `recordmill status`."
             raise BusyError(f"{self.message_start}: {problem}")
 
@@ -81,6 +81,6 @@ class Output(abc.ABC):
         After a `UserError`, the directory of a new run is always removed, because the input or the options are wrong.
         """
         try:
-            return (resume_policy is ResumePolicy.RESUME or not isinstance(error, UserError)) and is_resumable(self.config)
+            return (resume_policy is ResumePolicy.RESUME or not isinstance(error, UserError)) and is_resumable(self.run)
         except OSError:  # A disk or store that does not respond may contain useful files.
             return True

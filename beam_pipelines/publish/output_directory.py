@@ -3,7 +3,7 @@
 import contextlib
 from typing import Callable
 
-from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.publish.disk_output import DiskOutput
 from beam_pipelines.publish.output import Jobs, Output
 from beam_pipelines.publish.resumable_run import ResumePolicy
@@ -12,20 +12,20 @@ from beam_pipelines.storage.files import is_remote
 from beam_pipelines.storage.lease import make_lease
 
 
-def output_of(config: OutputPaths) -> Output:
+def output_of(run: RunPaths) -> Output:
     """Returns the output of a run, on a disk or in an object store."""
-    return (StoreOutput if is_remote(config.output) else DiskOutput)(config)
+    return (StoreOutput if is_remote(run.output) else DiskOutput)(run)
 
 
 def working_directory(
-    config: OutputPaths, resume_policy: ResumePolicy = ResumePolicy.FAIL, jobs: Jobs = Jobs()
+    run: RunPaths, resume_policy: ResumePolicy = ResumePolicy.FAIL, jobs: Jobs = Jobs()
 ) -> contextlib.AbstractContextManager[Callable[[], None]]:
     """Context manager for the working directory of a run.
 
     After an error, the working directory is removed unless the run can be resumed.
 
     Args:
-        config: The paths of the run.
+        run: The run.
         resume_policy: Whether to reject, resume or remove the output of an interrupted run. `RESUME` requires such
             output.
         jobs: The jobs of the engine.
@@ -36,5 +36,5 @@ def working_directory(
     Raises:
         BusyError: Another run is using the directory.
     """
-    lease = make_lease(config.run_id, config.holder, jobs.name, jobs.job_name, config.command)
-    return output_of(config).hold(lease, resume_policy, jobs)
+    lease = make_lease(run.id, run.holder, jobs.name, jobs.job_name, run.command)
+    return output_of(run).hold(lease, resume_policy, jobs)

@@ -7,7 +7,7 @@ import dataclasses
 import pathlib
 from typing import Iterable, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import print_message
 from beam_pipelines.publish.disk_output import check_still_new, move_to_output
@@ -19,17 +19,17 @@ from beam_pipelines.storage.lease import check_lease
 from tf_input.dataset_format import MANIFEST, REPORT, RUN, FileSum, Manifest, sum_of
 
 
-def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
+def check_files(run: RunPaths, files: Sequence[tuple[str, int]]) -> None:
     """Checks that the files of a manifest exist and have the recorded sizes.
 
     Args:
-        config: The paths of the run.
+        run: The run.
         files: The (path within the dataset, size in bytes) of each file.
 
     Raises:
         RunError: A file is missing or has another size.
     """
-    directory = config.working_directory
+    directory = run.working_directory
     if is_remote(directory):
         sizes = dict(files_at(directory).list(directory))
     else:
@@ -47,28 +47,28 @@ def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
 
 
 def publish_files(
-    config: OutputPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]], *, has_report: bool = False
+    run: RunPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]], *, has_report: bool = False
 ) -> None:
     """Writes the metadata and the optional HTML report of a dataset, and publishes the dataset.
 
     Args:
-        config: The paths of the run.
+        run: The run.
         manifest: The manifest of the dataset, without the checksums of the metadata files.
         files: A mapping from the name of a metadata file to its contents.
         lines: A mapping from the name of a metadata file that is written line by line to its lines.
         has_report: Whether to write the HTML report.
     """
-    if is_published(config):
-        publish(config, b"")
+    if is_published(run):
+        publish(run, b"")
         return
-    check_files(config, _files_of(manifest))
+    check_files(run, _files_of(manifest))
     sums: dict[str, FileSum] = {}
     for name, chunks in {**{name: [text.encode()] for name, text in files.items()}, **lines}.items():
-        write_chunks(f"{config.working_directory}/{name}", _summed(name, chunks, sums))
+        write_chunks(f"{run.working_directory}/{name}", _summed(name, chunks, sums))
     if has_report:
-        _write_report(config.working_directory, manifest, sums)
+        _write_report(run.working_directory, manifest, sums)
     sums.pop(RUN, None)  # This file differs between identical runs, so the manifest must not depend on it.
-    publish(config, dataclasses.replace(manifest, files=sums).to_json().encode())
+    publish(run, dataclasses.replace(manifest, files=sums).to_json().encode())
 
 
 def _summed(name: str, chunks: Iterable[bytes], sums: dict[str, FileSum]) -> Iterator[bytes]:
@@ -93,40 +93,40 @@ def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) 
         print_message(f"{REPORT} could not be written ({type(error).__name__}: {printable(str(error))[:200]})", "warning")
 
 
-def publish(config: OutputPaths, manifest: bytes) -> None:
+def publish(run: RunPaths, manifest: bytes) -> None:
     """Writes the last file of a dataset, usually the manifest, and moves the dataset to its output path.
 
     Raises:
         RunError: Another run has taken over, or another program has created files at the output path.
         StorageError: A file operation failed.
     """
-    if not is_published(config):
-        check_lease(config.scratch_directory, config.holder)
+    if not is_published(run):
+        check_lease(run.scratch_directory, run.holder)
     try:
-        output_of(config).publish(manifest)
+        output_of(run).publish(manifest)
     except OSError as error:
-        raise StorageError(f"{printable(config.output)} could not be moved to its final path: {error.strerror or error}") from error
+        raise StorageError(f"{printable(run.output)} could not be moved to its final path: {error.strerror or error}") from error
 
 
-def finish_publishing(config: OutputPaths) -> bool:
+def finish_publishing(run: RunPaths) -> bool:
     """Publishes a dataset that an earlier attempt completed but did not publish. Returns False if there is none.
 
     Raises:
         RunError: A shard or a metadata file has changed since it was written.
     """
-    if is_published(config):
-        output_of(config).publish(b"")
+    if is_published(run):
+        output_of(run).publish(b"")
         return True
-    if not is_complete(config):
+    if not is_complete(run):
         return False
-    data = files_at(config.working_directory).read(f"{config.working_directory}/{MANIFEST}")
+    data = files_at(run.working_directory).read(f"{run.working_directory}/{MANIFEST}")
     manifest = Manifest.from_json(data.decode())
-    check_files(config, _files_of(manifest))
-    _check_metadata(config.working_directory, manifest)
-    check_lease(config.scratch_directory, config.holder)
-    if config.is_output_new:
-        check_still_new(pathlib.Path(config.output))
-    move_to_output(config)
+    check_files(run, _files_of(manifest))
+    _check_metadata(run.working_directory, manifest)
+    check_lease(run.scratch_directory, run.holder)
+    if run.is_output_new:
+        check_still_new(pathlib.Path(run.output))
+    move_to_output(run)
     return True
 
 

@@ -15,9 +15,8 @@ from typing import Mapping, NamedTuple
 
 from beam_pipelines.config.launch_options import LaunchOptions
 from beam_pipelines.config.option import find_differences, texts
-from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.plan import Plan, recordmill_version
 from beam_pipelines.elements.plan_files import is_planned, num_done, read_plan
 from beam_pipelines.errors import UserError, printable
@@ -56,56 +55,56 @@ class ResumableRun(NamedTuple):
     plan: Plan | None
 
 
-def of_resumable_run(config: OutputPaths) -> OutputPaths:
-    """Returns the configuration with the ID of the interrupted run. The ID is empty if no run was interrupted."""
-    lease = read_lease(config.scratch_directory)
-    return dataclasses.replace(config, run_id=lease.run_id if lease else "")
+def of_resumable_run(run: RunPaths) -> RunPaths:
+    """Returns the run with the ID of the interrupted run. The ID is empty if no run was interrupted."""
+    lease = read_lease(run.scratch_directory)
+    return dataclasses.replace(run, id=lease.run_id if lease else "")
 
 
-def is_published(config: OutputPaths) -> bool:
+def is_published(run: RunPaths) -> bool:
     """Returns whether the output contains the dataset of this run, according to the run ID."""
-    files = files_at(config.output)
-    if not files.exists(f"{config.output}/{config.last_file}"):
+    files = files_at(run.output)
+    if not files.exists(f"{run.output}/{run.last_file}"):
         return False
     try:
-        return json.loads(files.read(f"{config.output}/{config.run_file}"))["run_id"] == config.run_id
+        return json.loads(files.read(f"{run.output}/{run.run_file}"))["run_id"] == run.id
     except (FileNotFoundError, ValueError, KeyError, TypeError):  # The file belongs to another program, or is corrupt.
         return False
 
 
-def is_complete(config: OutputPaths) -> bool:
+def is_complete(run: RunPaths) -> bool:
     """Returns whether a local working directory contains a complete but unpublished dataset."""
-    directory = config.working_directory
-    return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (config.last_file, config.run_file))
+    directory = run.working_directory
+    return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (run.last_file, run.run_file))
 
 
-def is_resumable(config: OutputPaths) -> bool:
+def is_resumable(run: RunPaths) -> bool:
     """Returns whether an interrupted run exists that this command can resume."""
-    return config.can_resume and (is_complete(config) or is_planned(config))
+    return run.can_resume and (is_complete(run) or is_planned(run))
 
 
-def describe_resumable_run(config: OutputPaths) -> str:
+def describe_resumable_run(run: RunPaths) -> str:
     """Returns a message about how to resume the interrupted run, or an empty string if no run can be resumed."""
-    if not config.can_resume:
+    if not run.can_resume:
         return ""
-    if is_complete(config):
+    if is_complete(run):
         return f"All shards are complete. {RESUME}"
     try:
-        plan = read_plan(config)
+        plan = read_plan(run)
     except ValueError:
         return "The plan of an interrupted run is corrupt or from another version, so --resume cannot continue it."
     if plan is None:
         return ""
     if plan.version != recordmill_version():
         return f"The interrupted run is from {plan.version}, and --resume cannot continue it with {recordmill_version()}."
-    return f"{num_done(config):,} of {sum(1 for _ in plan.shards()):,} shards are complete. {RESUME}"
+    return f"{num_done(run):,} of {sum(1 for _ in plan.shards()):,} shards are complete. {RESUME}"
 
 
-def check_resumable(config: OutputPaths, resume_policy: ResumePolicy, message_start: str) -> None:
+def check_resumable(run: RunPaths, resume_policy: ResumePolicy, message_start: str) -> None:
     """Raises an error if a run can be resumed, but the user did not say whether to resume it.
 
     Args:
-        config: The paths of the run.
+        run: The run.
         resume_policy: The user's choice.
         message_start: The option and path of the output, with which the message begins.
 
@@ -114,36 +113,37 @@ def check_resumable(config: OutputPaths, resume_policy: ResumePolicy, message_st
     """
     if resume_policy is not ResumePolicy.FAIL:
         return
-    config = of_resumable_run(config)
-    if not config.can_resume and is_planned(config):
-        shown = printable(config.scratch_directory)
+    run = of_resumable_run(run)
+    if not run.can_resume and is_planned(run):
+        shown = printable(run.scratch_directory)
         raise UserError(
             f"{message_start}: an interrupted run of `recordmill prepare` left files in {shown}. Choose another path, or remove them."
         )
-    if description := describe_resumable_run(config):
+    if description := describe_resumable_run(run):
         with_restart = f"{RESUME[:-1]}, or with --restart to start over."
         raise UserError(
             f"{message_start}: {description.replace(RESUME, with_restart) if RESUME in description else f'{description} {_RESTART}'}"
         )
 
 
-def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
+def find_resumable_run(run: RunPaths, options: PrepareConfig) -> ResumableRun | None:
     """Returns the run that `--resume` continues, or None if no run can be resumed.
 
     Args:
-        config: The configuration of the job.
+        run: The run.
+        options: The options of the command.
 
     Raises:
         UserError: The earlier run used other options or another version, or its plan is corrupt.
         DataError: A file of the input has changed since the earlier run listed it.
     """
-    message_start = f"{config.output_option}={printable(config.output)}"
-    config = of_resumable_run(config)
-    if is_complete(config):
-        _check_options(message_start, _written_options(config.working_directory, message_start), config)
-        return ResumableRun(config.run_id, None)
+    message_start = f"{run.output_option}={printable(run.output)}"
+    run = of_resumable_run(run)
+    if is_complete(run):
+        _check_options(message_start, _written_options(run.working_directory, message_start), options)
+        return ResumableRun(run.id, None)
     try:
-        plan = read_plan(config)
+        plan = read_plan(run)
     except ValueError:
         raise UserError(f"{message_start}: the plan of the interrupted run is corrupt or from another version. {_RESTART}") from None
     if plan is None:
@@ -151,23 +151,23 @@ def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
     if plan.version != recordmill_version():
         problem = f"the interrupted run is from {plan.version}, but this is {recordmill_version()}"
         raise UserError(f"{message_start}: {problem}. {_RESTART}")
-    _check_options(message_start, texts(plan.config), config)
-    _check_output(message_start, plan, config)
+    _check_options(message_start, texts(plan.config), options)
+    _check_output(message_start, plan, run)
     check_versions(plan.listing.versions)
-    return ResumableRun(config.run_id, plan)
+    return ResumableRun(run.id, plan)
 
 
-def is_done(config: PrepareJob) -> bool:
+def is_done(run: RunPaths, options: PrepareConfig) -> bool:
     """Returns whether the requested dataset already exists, without an interrupted run beside it.
 
     Raises:
         UserError: The dataset was made with other options.
     """
-    store, message_start = files_at(config.output), f"{config.output_option}={printable(config.output)}"
-    if not store.exists(f"{config.output}/{MANIFEST}") or (is_remote(config.output) and store.exists(f"{config.output}/{MARKER}")):
+    store, message_start = files_at(run.output), f"{run.output_option}={printable(run.output)}"
+    if not store.exists(f"{run.output}/{MANIFEST}") or (is_remote(run.output) and store.exists(f"{run.output}/{MARKER}")):
         return False
-    earlier_options = _written_options(config.output, message_start, "Rerun with --overwrite to replace the dataset.")
-    if differences := find_differences(PrepareConfig, earlier_options, texts(config)):
+    earlier_options = _written_options(run.output, message_start, "Rerun with --overwrite to replace the dataset.")
+    if differences := find_differences(PrepareConfig, earlier_options, texts(options)):
         raise UserError(f"{message_start} exists with other options: {'; '.join(differences)}. Choose a new path, or pass --overwrite.")
     return True
 
@@ -180,19 +180,19 @@ def _written_options(directory: str, message_start: str, advice: str = _RESTART)
         raise UserError(f"{message_start}: {RUN} is corrupt. {advice}") from None
 
 
-def _check_options(message_start: str, earlier_options: Mapping[str, str], config: PrepareJob) -> None:
-    if differences := find_differences(PrepareConfig, earlier_options, texts(config)):
+def _check_options(message_start: str, earlier_options: Mapping[str, str], options: PrepareConfig) -> None:
+    if differences := find_differences(PrepareConfig, earlier_options, texts(options)):
         raise UserError(
             f"--resume of {message_start}: {'; '.join(differences)}. Use the same options, or rerun with --restart to start over."
         )
 
 
-def _check_output(message_start: str, plan: Plan, config: PrepareJob) -> None:
+def _check_output(message_start: str, plan: Plan, run: RunPaths) -> None:
     """Raises `UserError` if another dataset was published at the output after the run was interrupted."""
-    if not is_remote(config.output) or not plan.config.is_output_new:
+    if not is_remote(run.output) or not plan.config.run.is_output_new:
         return
-    store = files_at(config.output)
-    if store.exists(f"{config.output}/{MANIFEST}") and not store.exists(f"{config.output}/{MARKER}"):
+    store = files_at(run.output)
+    if store.exists(f"{run.output}/{MANIFEST}") and not store.exists(f"{run.output}/{MARKER}"):
         raise UserError(
             f"{message_start}: another dataset was written after the interrupted run started. Rerun with --restart to replace it."
         )

@@ -8,8 +8,7 @@ import os
 import time
 from typing import Any, Iterator, Mapping
 
-from beam_pipelines.config.output_paths import ANALYSIS_SCRATCH, PROGRESS
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import ANALYSIS_SCRATCH, PROGRESS, RunPaths
 from beam_pipelines.elements.plan import recordmill_version
 from beam_pipelines.elements.plan_files import num_done, read_plan
 from beam_pipelines.errors import UserError, printable
@@ -32,7 +31,7 @@ def find_status(output: str) -> dict[str, Any]:
         UserError: The output has neither a dataset nor an interrupted run.
     """
     output = output.rstrip("/") if is_remote(output) else os.path.realpath(output)
-    paths = of_resumable_run(PrepareJob(input="", output=output, name="status"))
+    paths = of_resumable_run(RunPaths(output))
     lease, dataset = read_lease(paths.scratch_directory), _dataset(output)
     if not (lease or dataset):
         raise UserError(
@@ -58,9 +57,9 @@ def _dataset(output: str) -> dict[str, Any] | None:
     return {"name": manifest.name, "examples": {split: manifest.num_examples(split) for split in manifest.splits}}
 
 
-def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
+def _run(paths: RunPaths, lease: Lease) -> dict[str, Any]:
     is_at_work = lease.is_live if is_remote(paths.output) else is_in_use(paths.scratch_directory)
-    directory = f"{paths.run_directory}/{PROGRESS}"
+    directory = f"{paths.directory}/{PROGRESS}"
     is_prepare = lease.command == "prepare"
     try:
         plan = read_plan(paths) if is_prepare else None

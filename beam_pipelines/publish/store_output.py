@@ -25,29 +25,29 @@ class StoreOutput(Output):
     """The output of a run in an object store. See `Output`."""
 
     def is_at_work(self) -> bool:
-        lease = read_lease(self.config.scratch_directory)
+        lease = read_lease(self.run.scratch_directory)
         return bool(lease and lease.is_live)
 
     def wait(self) -> None:
-        wait_for_lease(self.config.scratch_directory, self.message_start)  # The lease of a killed command must expire.
+        wait_for_lease(self.run.scratch_directory, self.message_start)  # The lease of a killed command must expire.
 
     @contextlib.contextmanager
     def hold(self, lease: Lease, resume_policy: ResumePolicy, jobs: Jobs) -> Iterator[Callable[[], None]]:
-        config, scratch = self.config, self.config.scratch_directory
-        for directory in (scratch, config.working_directory):
+        run, scratch = self.run, self.run.scratch_directory
+        for directory in (scratch, run.working_directory):
             check_prefix(directory, self.message_start)
-        is_at_work = lambda other: jobs.name != other.engine or jobs.is_at_work(other.job, config.output)
+        is_at_work = lambda other: jobs.name != other.engine or jobs.is_at_work(other.job, run.output)
         with store_lease(scratch, lease, self.message_start, is_at_work, _stop_after_lost_lease) as acquired:
             interrupts.note(self._describe)
             try:
                 if resume_policy is ResumePolicy.RESUME:
                     self.check_still_resumable()
-                jobs.end_others(config.output)
-                for directory in (scratch, config.working_directory):
+                jobs.end_others(run.output)
+                for directory in (scratch, run.working_directory):
                     write_file(f"{directory}/{MARKER}", MARKER_TEXT)
                     files_at(directory).abandon_uploads(directory)
                     if resume_policy is not ResumePolicy.RESUME:
-                        _empty(directory, config.last_file)
+                        _empty(directory, run.last_file)
                 yield acquired.detach
             except StillRunningError:
                 interrupts.note(lambda: f"Rerun with --resume to continue from {scratch}.")
@@ -55,47 +55,47 @@ class StoreOutput(Output):
                 raise
             except BaseException as error:
                 if not self.stays(error, resume_policy) and acquired.is_owned():  # Otherwise another run owns the objects.
-                    if config.working_directory == config.output and not self._has(config.last_file):
-                        _remove(config.output, config.last_file)
+                    if run.working_directory == run.output and not self._has(run.last_file):
+                        _remove(run.output, run.last_file)
                     _remove(scratch)
                 raise
 
     def _has(self, name: str) -> bool:
-        return files_at(self.config.output).exists(f"{self.config.output}/{name}")
+        return files_at(self.run.output).exists(f"{self.run.output}/{name}")
 
     def _describe(self) -> str:
         """Returns a message that says whether the output contains a complete dataset or a resumable run."""
-        config = self.config
+        run = self.run
         try:
-            if is_published(config):
-                return f"{config.output} is complete."
-            description = describe_resumable_run(config)
-            if description and not config.is_output_new and self._has(MARKER):  # The old dataset was already removed.
-                return f"{config.output} was being replaced and is incomplete: {description}"
+            if is_published(run):
+                return f"{run.output} is complete."
+            description = describe_resumable_run(run)
+            if description and not run.is_output_new and self._has(MARKER):  # The old dataset was already removed.
+                return f"{run.output} was being replaced and is incomplete: {description}"
             return description
         except SilentStoreError:  # The failure is reported elsewhere.
-            return f"The state of {config.output} is unknown, because the store does not respond. {RESUME}"
+            return f"The state of {run.output} is unknown, because the store does not respond. {RESUME}"
         except OSError as error:
-            return f"The state of {config.output} is unknown: {error.strerror or error}."
+            return f"The state of {run.output} is unknown: {error.strerror or error}."
 
     def publish(self, last_file: bytes) -> None:
-        config, store = self.config, files_at(self.config.output)
-        if not is_published(config):
-            write_file(f"{config.working_directory}/{config.last_file}", last_file)
-            if config.working_directory != config.output:
+        run, store = self.run, files_at(self.run.output)
+        if not is_published(run):
+            write_file(f"{run.working_directory}/{run.last_file}", last_file)
+            if run.working_directory != run.output:
                 # If the copy fails, the marker lets a later run remove the rest of the old dataset.
-                write_file(f"{config.output}/{MARKER}", MARKER_TEXT)
-                store.remove(f"{config.output}/{config.last_file}")
-                store.remove_all(config.output, but=(MARKER,))
-                store.copy_all(config.working_directory, config.output, last=config.last_file)
-            store.remove(f"{config.working_directory}/{MARKER}")
-        store.remove(f"{config.output}/{MARKER}")
-        _remove(config.scratch_directory)
+                write_file(f"{run.output}/{MARKER}", MARKER_TEXT)
+                store.remove(f"{run.output}/{run.last_file}")
+                store.remove_all(run.output, but=(MARKER,))
+                store.copy_all(run.working_directory, run.output, last=run.last_file)
+            store.remove(f"{run.working_directory}/{MARKER}")
+        store.remove(f"{run.output}/{MARKER}")
+        _remove(run.scratch_directory)
 
     def remove_leftovers(self) -> None:
-        scratch = self.config.scratch_directory
+        scratch = self.run.scratch_directory
         if any(files_at(scratch).top_level(scratch)):
-            lease = make_lease(self.config.run_id, uuid.uuid4().hex, command=self.config.command)
+            lease = make_lease(self.run.id, uuid.uuid4().hex, command=self.run.command)
             acquiring = store_lease(scratch, lease, self.message_start, lambda other: True, _stop_after_lost_lease)
             with contextlib.suppress(BusyError), acquiring:
                 _remove(scratch)

@@ -68,10 +68,10 @@ def write_metadata(
         RunError: Files are missing, or shards were lost or repeated.
         DataError: Too many inputs are dead letters, or a file of the input has changed since it was listed.
     """
-    if finish_publishing(config):  # An earlier attempt succeeded, but its result was lost.
+    if finish_publishing(config.run):  # An earlier attempt succeeded, but its result was lost.
         return config.name
     stopwatch = Stopwatch("publish")
-    plan = read_plan(config)
+    plan = read_plan(config.run)
     if plan is None:
         raise RunError("the plan of the run is missing. Run the same command again.")
     check_versions(plan.listing.versions)  # No input is read after this check.
@@ -102,13 +102,13 @@ def write_metadata(
     if dead_letters.seen:
         files[DEAD_LETTER_THUMBNAILS] = to_json_lines(dead_letters.seen, with_thumbnails=True)
     near_duplicates = plan.listing.near_duplicates
-    if near_duplicates and not is_published(config):  # If the dataset is published, no file is written.
+    if near_duplicates and not is_published(config.run):  # If the dataset is published, no file is written.
         files[LEAKS] = encode_leaks(near_duplicates, find_leaks(config, manifest, near_duplicates), manifest.schema, statistics)
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool))}
         if near_duplicates:
             lines[NEAR_DUPLICATES] = _read_range(near_duplicates.lines, spool)
-        publish_files(config, manifest, files, lines, has_report=config.has_report)
+        publish_files(config.run, manifest, files, lines, has_report=config.has_report)
     count_in_beam(stopwatch.lap())
     return config.name
 
@@ -117,12 +117,12 @@ def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[Writte
     """Yields the `done` file of each shard, in the order of the shards."""
 
     def read(address: ShardAddress) -> WrittenShard:
-        done = read_done(config, address)
+        done = read_done(config.run, address)
         if done is None:
             raise RunError(f"the record of the completed shard {address} is missing. Rerun with --resume.")
         return done
 
-    if not is_remote(config.done_directory):
+    if not is_remote(config.run.done_directory):
         return map(read, shards)
     return read_ahead(read, ((address, 1 << 20) for address in shards))
 
@@ -137,7 +137,7 @@ def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], sp
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
     runs = [_read_range(spool_range, spool, block_bytes) for spool_range in plan.dead_letters]
     for address in shards:
-        path = dead_letters_path(config, address)
+        path = dead_letters_path(config.run, address)
         files = files_at(path)
         runs.append(read_lines(lambda offset, num, path=path: files.read_range(path, offset, num), files.size(path), block_bytes))
     return runs

@@ -35,7 +35,7 @@ def find_changes(job: RepairJob, plan: Plan, shard: CorruptShard, rebuilt: Writt
     differing = [file for file in shard.info.files() if file[0] in shard.corruption and sums[file[0]] != [*file[1:]]]
     if not differing:
         return []
-    directories = job.directory, job.working_directory
+    directories = job.directory, job.run.working_directory
     of_records = [list(record_rows(f"{directory}/{shard.info.name}")) for directory in directories]
     of_catalogs = [catalog_rows(f"{directory}/{shard.info.catalog}") for directory in directories if shard.has_catalog]
     lines = _missing(*(of_catalogs or of_records), lambda: list(_dead_letters(job, plan, rebuilt)))
@@ -78,10 +78,10 @@ def _missing(old: Sequence[Row], new: Sequence[Row], find_dead_letters: Callable
 
 def _dead_letters(job: RepairJob, plan: Plan, rebuilt: WrittenShard) -> Iterator[DeadLetter]:
     """Yields the dead letters of the listing and of a rebuilt shard."""
-    with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(job.run.spool_directory)) as spool:
         chunks = [read_range(spool_range, spool) for spool_range in plan.dead_letters]
     if rebuilt.statistics.dead_letters.num:
-        path = dead_letters_path(job, rebuilt.address)
+        path = dead_letters_path(job.run, rebuilt.address)
         chunks.append(files_at(path).read(path))
     for chunk in chunks:
         yield from (DeadLetter(**json.loads(line)) for line in chunk.splitlines())

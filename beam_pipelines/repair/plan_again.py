@@ -42,8 +42,6 @@ class RepairJob(PrepareJob):
     """
 
     directory: str = ""
-    command, output_option = "repair", "OUT"
-    can_resume = False
 
 
 def write_again(root: beam.Pipeline, job: RepairJob, schema: Sequence[Feature], shards: Sequence[CorruptShard]) -> None:
@@ -55,7 +53,7 @@ def write_again(root: beam.Pipeline, job: RepairJob, schema: Sequence[Feature], 
         schema: The schema of the dataset.
         shards: The shards to write. The keys of their examples must not be lost.
     """
-    make_folder(job.spool_directory)
+    make_folder(job.run.spool_directory)
     orders = [shuffle_orders(job.seed, shard.keys(job.directory)) for shard in shards]
     write_file(_wanted_path(job), np.append(np.sort(np.concatenate(orders)), _LAST).tobytes())
     listed = root | "ListImages" >> ListImages(job)
@@ -74,7 +72,7 @@ def write_again(root: beam.Pipeline, job: RepairJob, schema: Sequence[Feature], 
 
 def _wanted_path(job: RepairJob) -> str:
     """Returns the path of the sorted shuffle keys of all wanted inputs and a last sentinel, uint64 [num_keys + 1]."""
-    return f"{job.spool_directory}/wanted"
+    return f"{job.run.spool_directory}/wanted"
 
 
 def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
@@ -99,12 +97,12 @@ def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
 def keep_wanted(run: Run, job: RepairJob) -> Iterator[Run]:
     """Yields the wanted references of a run as a new run, unless there are none."""
     wanted = np.memmap(_wanted_path(job), np.uint64, "r")
-    with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(job.run.spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
     orders = references.rows["order"]
     kept = np.flatnonzero(wanted[np.searchsorted(wanted, orders)] == orders)
     if len(kept):
-        yield write_run([references.take(kept)], job.spool_directory)
+        yield write_run([references.take(kept)], job.run.spool_directory)
 
 
 def plan_shards(
@@ -124,7 +122,7 @@ def plan_shards(
         references = references.take(order[np.searchsorted(numbers[order], 0) :])
         references = groups.regroup(references) if groups else references
         planned = PlannedShard(shard.address, len(references))
-        yield str(shard.address), write_planned_shard(job, planned, b"".join(references.chunks()))
+        yield str(shard.address), write_planned_shard(job.run, planned, b"".join(references.chunks()))
 
 
 def _read(runs: Sequence[Run], orders: np.ndarray, job: RepairJob) -> References:
@@ -133,7 +131,7 @@ def _read(runs: Sequence[Run], orders: np.ndarray, job: RepairJob) -> References
         return References.concatenate([])
     first, last = orders.min(), orders.max()
     bounds = np.array([first, last + np.uint64(1)] if last < _LAST else [first], np.uint64)
-    with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(job.run.spool_directory)) as spool:
         chunks = [spool_range for run in runs for block, spool_range in run.cut(bounds) if block == 0]
         parts = [read_references(spool_range, spool) for spool_range in chunks]
     return References.concatenate([_between(part, first, last) for part in parts])

@@ -13,6 +13,7 @@ from typing import Iterator, Mapping, Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.repair_config import RepairConfig
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.plan_files import find_problems, read_done, read_plan
 from beam_pipelines.errors import ProblemsFound, RunError, StorageError, UserError, did_you_mean, printable
@@ -123,7 +124,7 @@ def _rebuild(config: RepairConfig, manifest: Manifest, corrupt: Sequence[Corrupt
     changes = {shard.info.name: [_LOST] for shard in corrupt if shard.is_lost}
     shards = [shard for shard in corrupt if not shard.is_lost]
     if shards:
-        check_is_owned(job.scratch_directory, printable(config.directory))
+        check_is_owned(job.run.scratch_directory, printable(config.directory))
         num_examples = sum(shard.info.num_examples for shard in shards)
         stages = lambda counts: [Stage("listed", counts.listed, None), Stage("written", counts.written, num_examples)]
         add_steps = lambda pipeline, job, unused: write_again(pipeline, job, manifest.schema, shards)
@@ -150,15 +151,14 @@ def _make_job(config: RepairConfig, manifest: Manifest, run: RecordedRun, engine
     source = recorded.source
     named = {feature.name: feature.label_names for feature in manifest.schema if feature.kind == "class_label"}
     first = {name: labels for name, labels in named.items() if not source.names_of(name)}
+    output = f"{directory}{WORKING}"
+    # Worker processes cannot access object stores.
+    num_processes = 0 if any_remote(recorded.input, source.image_root) else engine.num_processes
     changed = {
         "directory": directory,
-        "output": f"{directory}{WORKING}",
-        "is_output_new": False,
-        "run_id": uuid.uuid4().hex,
-        "holder": uuid.uuid4().hex,
+        "output": output,
+        "run": RunPaths(output, uuid.uuid4().hex, uuid.uuid4().hex, "repair", num_processes=num_processes),
         "ignore": (*recorded.ignore, *config.ignore),
-        # Worker processes cannot access object stores.
-        "num_processes": 0 if any_remote(recorded.input, source.image_root) else engine.num_processes,
         "max_bad_fraction": 1.0,  # All dead letters are reported.
         "source": dataclasses.replace(source, first_label_names=first),
     }
@@ -175,7 +175,7 @@ def replace_shards(job: RepairJob, manifest: Manifest, shards: Sequence[CorruptS
         RunError: The dataset was replaced during the repair.
         DataError: A file of the input has changed since it was listed.
     """
-    plan = read_plan(job)
+    plan = read_plan(job.run)
     check_versions(plan.listing.versions)
     with _open(job.directory) as dataset:
         if read_dataset(job.directory, "repair") != manifest:  # Files are moved to the open directory `dataset`.
@@ -185,7 +185,7 @@ def replace_shards(job: RepairJob, manifest: Manifest, shards: Sequence[CorruptS
             )
         changes = {}
         for shard in shards:
-            changes[shard.info.name] = find_changes(job, plan, shard, read_done(job, shard.address))
+            changes[shard.info.name] = find_changes(job, plan, shard, read_done(job.run, shard.address))
             if not changes[shard.info.name]:
                 _replace_files(job, shard, dataset)
     return changes
@@ -207,7 +207,7 @@ def _replace_files(job: RepairJob, shard: CorruptShard, dataset: int) -> None:
             with contextlib.suppress(FileExistsError):
                 if folder := os.path.dirname(name):
                     os.mkdir(folder, dir_fd=dataset)
-            os.replace(f"{job.working_directory}/{name}", name, dst_dir_fd=dataset)
+            os.replace(f"{job.run.working_directory}/{name}", name, dst_dir_fd=dataset)
         except OSError as error:
             raise StorageError(f"{printable(name)} could not be moved into the dataset: {error.strerror or error}") from error
 

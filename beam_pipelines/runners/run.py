@@ -10,7 +10,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.runners.runner import PipelineResult
 
 from beam_pipelines import log
-from beam_pipelines.config.output_paths import PROGRESS, OutputPaths
+from beam_pipelines.config.run_paths import PROGRESS, RunPaths
 from beam_pipelines.errors import printable
 from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts, progress
@@ -86,25 +86,25 @@ class Run:
     finish: Callable[[Any], object] = lambda job: None
     is_submitted: bool = False
 
-    def execute(self, job: OutputPaths) -> PipelineResult | None:
+    def execute(self, job: Any) -> PipelineResult | None:
         """Runs the job in its working directory until it ends, or only submits the job.
 
         Args:
-            job: The parameters of the job, a dataclass.
+            job: The parameters of the job, a dataclass with the fields `name` and `run`.
 
         Returns:
             The result of the submission, or None if the job has ended.
         """
         engine = self.engine
-        engine.set_defaults(job.name, output=job.output, run_id=job.run_id, has_tensorflow=self.has_tensorflow)
-        run_info = make_run_info(self.config, engine.options, job.run_id)
+        engine.set_defaults(job.name, output=job.run.output, run_id=job.run.id, has_tensorflow=self.has_tensorflow)
+        run_info = make_run_info(self.config, engine.options, job.run.id)
         with (
-            working_directory(job, self.resume_policy, EngineJobs(engine)) as detach,
-            _progress_directory(job, engine, self.is_submitted) as directory,
-            _logged(job, directory, engine, run_info["options"]),
+            working_directory(job.run, self.resume_policy, EngineJobs(engine)) as detach,
+            _progress_directory(job.run, engine, self.is_submitted) as directory,
+            _logged(job.run, directory, engine, run_info["options"]),
             explained_errors(engine),
         ):
-            job = dataclasses.replace(job, progress_directory=directory)
+            job = dataclasses.replace(job, run=dataclasses.replace(job.run, progress_directory=directory))
             if self.is_finished(job):
                 return None
             pipeline = engine.make_pipeline()
@@ -131,32 +131,32 @@ def run_pipeline(
 
 
 @contextlib.contextmanager
-def _progress_directory(job: OutputPaths, engine: Engine, is_submitted: bool) -> Iterator[str]:
+def _progress_directory(run: RunPaths, engine: Engine, is_submitted: bool) -> Iterator[str]:
     """Context manager for a directory in which workers store progress counts. For a submitted job, it yields ""."""
     if is_submitted:
         yield ""
-    elif is_remote(job.output) and engine.is_local:
+    elif is_remote(run.output) and engine.is_local:
         with interrupts.temporary_folder() as directory:
             yield directory
     else:
-        yield f"{job.run_directory}/{PROGRESS}"
+        yield f"{run.directory}/{PROGRESS}"
 
 
 @contextlib.contextmanager
-def _logged(job: OutputPaths, directory: str, engine: Engine, options: Mapping[str, Any]) -> Iterator[None]:
+def _logged(run: RunPaths, directory: str, engine: Engine, options: Mapping[str, Any]) -> Iterator[None]:
     """Context manager that logs the start and the end of a run, and adds the run ID to all log messages."""
-    log.set_run(job.run_id, lambda: progress.stage_of(directory) if job.command == "prepare" else "write")
+    log.set_run(run.id, lambda: progress.stage_of(directory) if run.command == "prepare" else "write")
     began = time.monotonic()
     if log.is_kept():
         name = engine.options.view_as(GoogleCloudOptions).job_name
-        message = f"run {job.run_id} to {printable(job.output)} on {engine.name}{name and f', job {name}' or ''}"
+        message = f"run {run.id} to {printable(run.output)} on {engine.name}{name and f', job {name}' or ''}"
         print_message(message, options=options)
     try:
         yield
     except BaseException:
         stage = log.stage()  # Read before the progress files are removed.
-        log.set_run(job.run_id, lambda: stage)
+        log.set_run(run.id, lambda: stage)
         raise
-    log.set_run(job.run_id, lambda: "done")
+    log.set_run(run.id, lambda: "done")
     if log.is_kept():
-        print_message(f"done after {time.monotonic() - began:.0f} s: {printable(job.output)}")
+        print_message(f"done after {time.monotonic() - began:.0f} s: {printable(run.output)}")

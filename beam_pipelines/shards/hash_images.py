@@ -68,7 +68,7 @@ def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolRange, int]]
 
 class _Hash(ParallelMap):
     def __init__(self, config: PrepareJob) -> None:
-        super().__init__(config.num_processes, config.run_id)
+        super().__init__(config.run.num_processes, config.run.id)
         self._config = config
 
     def start_bundle(self) -> None:
@@ -88,7 +88,7 @@ class _Hash(ParallelMap):
         reasons = Counter(f"dead_letters_{letter.reason}" for letter in result.dead_letters)
         details = {**reasons, **self._stopwatch.lap()}
         num_refused = len(result.dead_letters)
-        progress.count(self._config.progress_directory, details, hashed=result.num_inputs, dead_letters=num_refused)
+        progress.count(self._config.run.progress_directory, details, hashed=result.num_inputs, dead_letters=num_refused)
         yield _name(result.spool), result
 
 
@@ -108,17 +108,17 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJo
         )
     rows = np.frombuffer(b"".join(part.rows for part in parts), HASH_ROW)
     rejected = [letter for part in parts for letter in part.dead_letters]
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
     if rejected:
         references = references.take(
             np.setdiff1d(np.arange(len(references)), [part.first + index for part in parts for index in part.rejected])
         )
     references = dataclasses.replace(references, hashes=pack_hashes(rows))
-    with open_spool(config.spool_directory) as writer:
+    with open_spool(config.run.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     count = DeadLetterCount()
     count.add(rejected)
-    yield HashedRun(write_run([references], config.spool_directory), spool_range, count)
+    yield HashedRun(write_run([references], config.run.spool_directory), spool_range, count)
     if rejected:
-        yield TaggedOutput("dead_letters", write_dead_letters(rejected, config.spool_directory))
+        yield TaggedOutput("dead_letters", write_dead_letters(rejected, config.run.spool_directory))

@@ -48,7 +48,7 @@ def hash_some(shared_context: bytes, spool_range: SpoolRange, first: int, start:
         stop: The index in the chunk after the last image to hash.
     """
     context: WriteContext = shared(shared_context)
-    with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool:
         references = read_references(spool_range, spool).slice(start, stop)
         rows, rejected, dead_letters = hash_references(context, references, spool)
     return HashedPart(spool_range.spool, first + start, stop - start, rows.tobytes(), rejected, dead_letters)

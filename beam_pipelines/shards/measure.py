@@ -24,9 +24,9 @@ def measure_inputs(references: References, listing: Listing, config: PrepareJob)
 
     The size is the total size of the images or, without images, the size of the serialized example.
     """
-    tasks = TaskWindow(config.num_processes)
+    tasks = TaskWindow(config.run.num_processes)
     context = share(WriteContext(config, listing))
-    step = _TASK_INPUTS if config.num_processes else len(references)
+    step = _TASK_INPUTS if config.run.num_processes else len(references)
     for start in range(0, len(references), step):
         part = b"".join(references.slice(start, min(start + step, len(references))).chunks())
         for measurements in tasks.run(measure_batch, context, part):
@@ -44,7 +44,7 @@ def measure_batch(shared_context: bytes, chunks: bytes) -> list[int | DeadLetter
     """
     context: WriteContext = shared(shared_context)
     references = unpack_chunks(chunks)
-    with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool:
         reader = InputReader(context, files_at(context.listing.root), spool)
         read = reader.read_all(list_again(references, spool), itertools.repeat(False))
         return [item if isinstance(item, DeadLetter) else item.num_bytes for item in read]

@@ -25,8 +25,8 @@ def finished(context: WriteContext, shard: PlannedShard) -> WrittenShard | None:
 
     Returns None if the shard is not complete, or if one of its files is missing or has changed.
     """
-    done = read_done(context.config, shard.address)
-    return None if done is None or find_problems(context.config.working_directory, done.info) else done
+    done = read_done(context.config.run, shard.address)
+    return None if done is None or find_problems(context.config.run.working_directory, done.info) else done
 
 
 def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> WrittenShard:
@@ -51,12 +51,12 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
         {feature: LabelSequence.of_examples(values) for feature, values in labels.items()},
         merge_statistics(part.statistics for part in parts),
     )
-    write_done(config, written, [letter for part in parts for letter in part.dead_letters])
+    write_done(config.run, written, [letter for part in parts for letter in part.dead_letters])
     return written
 
 
 def _write(context: WriteContext, name: str, data: bytes) -> tuple[str, int, int]:
-    write_file(make_parent_folders(context.config.working_directory, name), data)
+    write_file(make_parent_folders(context.config.run.working_directory, name), data)
     return name, len(data), google_crc32c.value(data)
 
 

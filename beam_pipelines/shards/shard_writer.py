@@ -111,16 +111,16 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
     """
     context: WriteContext = shared(shared_context)
     start, stop = (shard.num_inputs * number // part.num_parts for number in (part.number, part.number + 1))
-    references = read_planned_shard(context.config, shard, start, stop)
+    references = read_planned_shard(context.config.run, shard, start, stop)
     path = part_path(context, shard.address, part)
     try:
         with (
             files_at(path).create(path) as file,
-            contextlib.closing(SpoolReader(context.config.spool_directory)) as spool,
+            contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool,
         ):
             written = _Part(context, shard, references, file, spool).write(part, path)
             if is_remote(path):  # A remote file is published after the block, so the lease must still be valid.
-                check_lease(context.config.scratch_directory, context.config.holder)
+                check_lease(context.config.run.scratch_directory, context.config.run.holder)
             return written
     except OSError as error:
         raise StorageError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
@@ -134,7 +134,7 @@ def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> 
     """
     config = context.config
     name = shard_name(config.name, *address)
-    path = make_parent_folders(config.working_directory, name)
+    path = make_parent_folders(config.run.working_directory, name)
     if part.num_parts == 1:
         return path
     folder, _, name = path.rpartition("/")
@@ -315,7 +315,7 @@ class _Part:
         written, rejected, num_bytes = (now - before for now, before in zip(counts, self._counted))
         reasons = Counter(f"dead_letters_{letter.reason}" for letter in self._dead_letters[self._counted[1] :])
         details = {**reasons, **self._stopwatch.lap()}
-        progress.count(self._context.config.progress_directory, details, written=written, dead_letters=rejected, written_bytes=num_bytes)
+        progress.count(self._context.config.run.progress_directory, details, written=written, dead_letters=rejected, written_bytes=num_bytes)
         self._counted = counts
 
 

@@ -38,7 +38,7 @@ class WriteShards(beam.PTransform):
 
 class _Write(ParallelMap):
     def __init__(self, config: PrepareJob) -> None:
-        super().__init__(config.num_processes, config.run_id)
+        super().__init__(config.run.num_processes, config.run.id)
         self._config = config
 
     def start_bundle(self) -> None:
@@ -53,10 +53,10 @@ class _Write(ParallelMap):
             self._shared = share(self._context)
         if (done := finished(self._context, shard)) is not None:
             rejected = done.statistics.dead_letters.num
-            progress.count(self._config.progress_directory, written=done.info.num_examples + rejected, dead_letters=rejected)
+            progress.count(self._config.run.progress_directory, written=done.info.num_examples + rejected, dead_letters=rejected)
             yield done.address
             return
-        num_parts = choose_num_parts(shard, self._config.num_processes)
+        num_parts = choose_num_parts(shard, self._config.run.num_processes)
         for number in range(num_parts):
             part = ShardPart(number, num_parts)
             yield from self.run(write_part, self._shared, shard, part)

@@ -110,7 +110,7 @@ def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, con
     """
     block, chunks = element
     stopwatch = Stopwatch("plan")
-    spool = SpoolReader(config.spool_directory)
+    spool = SpoolReader(config.run.spool_directory)
     try:
         references = References.concatenate(_read_all(list(chunks), spool, config))
     finally:
@@ -134,14 +134,14 @@ def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, con
         behind += actual
     if collisions.num:
         yield beam.pvalue.TaggedOutput("collisions", collisions)
-    chunks = write_chunks(ordered, ranges, config.spool_directory)
+    chunks = write_chunks(ordered, ranges, config.run.spool_directory)
     count_in_beam(stopwatch.lap())
     for address, (start, stop), spool_range in zip(addresses, ranges, chunks):
         yield address, (block, stop - start, spool_range)
 
 
 def _read_all(chunks: list[SpoolRange], spool: SpoolReader, config: PrepareJob) -> list[References]:
-    if not is_remote(config.spool_directory):
+    if not is_remote(config.run.spool_directory):
         return [read_references(spool_range, spool) for spool_range in chunks]
     return list(read_ahead(lambda spool_range: read_references(spool_range, spool), ((spool_range, spool_range.num_bytes) for spool_range in chunks)))
 
@@ -164,12 +164,12 @@ def join_shard(
             f"shard {address}: {actual} of {expected} references arrived. The runner lost or repeated some. Run the "
             "same command again."
         )
-    spool = SpoolReader(config.spool_directory)
+    spool = SpoolReader(config.run.spool_directory)
     try:
         data = b"".join(read_range(spool_range, spool) for _, _, spool_range in chunks)
     finally:
         spool.close()
-    return write_planned_shard(config, PlannedShard(address, expected), data)
+    return write_planned_shard(config.run, PlannedShard(address, expected), data)
 
 
 def finish(

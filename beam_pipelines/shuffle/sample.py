@@ -45,7 +45,7 @@ def _has_sizes(listing: Listing, config: PrepareJob) -> bool:
 def smallest_of_run(run: Run, listing: Listing, config: PrepareJob) -> Iterator[bytes]:
     """Yields the references in a sorted run that may belong to the sample."""
     num = sample_size(listing, config)
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         references = read_references(run.smallest(num), spool)
     # Take four times the expected number. Usually, there are many runs, so few references remain.
     below = min(2**64 - 1, 2**66 * num // max(listing.num_inputs, 1))

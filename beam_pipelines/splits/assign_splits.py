@@ -104,12 +104,12 @@ def resolve(unused: bytes, runs: Iterable[RunFacts], listing: Listing, config: P
     """
     stopwatch = Stopwatch("split")
     runs = list(runs)
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         plan = plan_splits(join_facts(runs, spool), config, spool)
     check_names(plan, listing, config)
     bounds = np.cumsum([0, *(part.run.num_references for part in runs)]).tolist()
     ranges = []
-    with open_spool(config.spool_directory) as writer:
+    with open_spool(config.run.spool_directory) as writer:
         for start, stop in zip(bounds, bounds[1:]):
             ranges.append(SpoolRange(writer.spool, writer.append(plan.splits[start:stop].tobytes()), stop - start))
     for part, spool_range in zip(runs, ranges):
@@ -122,13 +122,13 @@ def assign(element: tuple[str, Iterable[RunSplits]], config: PrepareJob) -> Iter
     """Yields sorted references with their final splits, and the histogram of their shuffle keys."""
     _, ((run, spool_range, names),) = element
     stopwatch = Stopwatch("split")
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
         references.rows["split"] = np.frombuffer(read_range(spool_range, spool), np.uint8)
     references = dataclasses.replace(references, splits=names, strata=no_texts(len(references)))
     counts = KeyCounts()
     counts.add_references([references])
-    yield write_run([references], config.spool_directory)
+    yield write_run([references], config.run.spool_directory)
     yield TaggedOutput("counts", counts.pack())
     count_in_beam(stopwatch.lap())
 

@@ -118,10 +118,10 @@ def _read_rows(runs: Sequence[HashedRun], spool: SpoolReader) -> np.ndarray:
 def write_hashes(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -> WrittenHashes:
     """Writes all distinct image hashes to a temporary file."""
     stopwatch = Stopwatch("near_duplicates")
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         visual_hashes = group_by_hash(_read_rows(list(runs), spool))
     data = visual_hashes.hashes.tobytes()
-    with open_spool(config.spool_directory) as writer:
+    with open_spool(config.run.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(data), len(data))
     count_in_beam(stopwatch.lap())
     return WrittenHashes(spool_range, len(visual_hashes.hashes))
@@ -137,10 +137,10 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHas
     """Runs a search task and writes the pairs of similar hashes to a temporary file."""
     _, ((part, visual_hashes),) = element
     stopwatch = Stopwatch("near_duplicates")
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         hashes = np.frombuffer(read_range(visual_hashes.spool_range, spool), np.uint64).reshape(-1, HASH_WORDS)
     edges = find_edges(hashes, config.max_distance, part)
-    with open_spool(config.spool_directory) as writer:
+    with open_spool(config.run.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(edges.pairs.tobytes()), edges.pairs.nbytes)
     count_in_beam(stopwatch.lap())
     return WrittenEdges(spool_range, edges.are_all)
@@ -162,7 +162,7 @@ def resolve_near_duplicates_found(
     for run in runs:
         dead_letters.merge(run.dead_letters)
     _check_dead_letters(dead_letters, listing, config)
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         rows = _read_rows(runs, spool)
         visual_hashes = group_by_hash(rows)
         joined, are_all = join_edges(Edges(np.frombuffer(read_range(edge.spool_range, spool), np.uint64), edge.are_all) for edge in edges)
@@ -180,7 +180,7 @@ def resolve_near_duplicates_found(
             yield ChangedRun(run.run, _changes_of(resolved, members, start, stop))
     yield TaggedOutput("renames", resolved.renames)
     near = np.flatnonzero(np.bincount(joined.ravel(), minlength=1))
-    with open_spool(config.spool_directory) as writer:
+    with open_spool(config.run.spool_directory) as writer:
         data = visual_hashes.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
         of_near = [SpoolRange(writer.spool, writer.append(item), len(item)) for item in data]
     yield TaggedOutput("near_duplicates", (resolved.describe(*of_near, are_all), dead_letters))
@@ -222,7 +222,7 @@ def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: in
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
     """Applies changes to references. Yields the changed references, and the histogram of their shuffle keys."""
     _, (changed,) = element
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)
     changes = changed.changes
     is_changed = bool(len(changes.dropped) or len(changes.grouped) or renames)
@@ -231,7 +231,7 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
     counts = KeyCounts()
     counts.add_references([references])
     if len(references):
-        yield write_run([references], config.spool_directory) if is_changed else changed.run
+        yield write_run([references], config.run.spool_directory) if is_changed else changed.run
     yield TaggedOutput("counts", counts.pack())
 
 

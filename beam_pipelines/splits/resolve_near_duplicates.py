@@ -175,9 +175,9 @@ class ResolvedNearDuplicates:
         """
         config, clusters = self._config, self._clusters
         members = self._candidates.take(self.members)
-        with contextlib.closing(SpoolReader(config.spool_directory)) as reader:
+        with contextlib.closing(SpoolReader(config.run.spool_directory)) as reader:
             labels = read_labels(self._schema, list(members.labels), list(members.values), reader)
-        with open_spool(config.spool_directory) as spool:
+        with open_spool(config.run.spool_directory) as spool:
             data = b"".join(self._lines(members.groups, labels))
             lines = SpoolRange(spool.spool, spool.append(data), len(data))
         keys = self._candidates.keys

@@ -72,7 +72,7 @@ def read_facts(run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, p
         config: The configuration of the job.
         earlier: The splits in earlier datasets, from `earlier_splits.load_earlier_splits`.
     """
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
     known = _find_known_splits(references, config, earlier)
     rows = np.zeros(len(references), _ROW)
@@ -84,7 +84,7 @@ def read_facts(run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, p
     rows["group"][is_grouped] = codes = groups.indices.to_numpy()
     rows["hash"][is_grouped] = split_hashes(groups.dictionary.to_pylist())[codes]
     rows["hash"][~is_grouped] = split_hashes(list(references.keys.take(np.flatnonzero(~is_grouped))))
-    with open_spool(config.spool_directory) as writer:
+    with open_spool(config.run.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     return RunFacts(run, spool_range, strata, known.names, groups.dictionary, known.num_kept, known.in_two_splits)
 

@@ -6,7 +6,7 @@ import os
 from typing import Any, Iterator
 
 from beam_pipelines.config.analyze_config import AnalyzeConfig
-from beam_pipelines.config.output_paths import ANALYSIS_SCRATCH
+from beam_pipelines.config.run_paths import ANALYSIS_SCRATCH
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts

@@ -32,7 +32,7 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
         RunError: The run failed, for example because a disk is full.
     """
     job = make_job(config)
-    paths = [("OUT", job.directory), ("OUT2", job.output)]
+    paths = [("OUT", job.directory), ("OUT2", job.run.output)]
     engine = open_engine(options, "transform", paths, shared_filesystem=config.shared_filesystem, has_tensorflow=True)
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
     stages = lambda counts: [Stage("written", counts.written, num_examples)]

@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from typing import NamedTuple
 
-from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.config.transform_config import TransformConfig
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.quality import LabelSequence
@@ -26,7 +26,7 @@ _DECODED_RATIO = 16  # Estimated ratio of decoded to stored size for images of u
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TransformJob(OutputPaths):
+class TransformJob:
     """The parameters of a `recordmill transform` run, with defaults for all unset options.
 
     Attributes:
@@ -36,7 +36,7 @@ class TransformJob(OutputPaths):
         targets: The names of the features that a model predicts.
         transform_digest: The digest of the transform graph. If it changes, the run fails.
         example_bytes: The approximate memory of a decoded and transformed example, in bytes.
-        output: The directory of the new dataset. For this field and the fields below `name`, see `OutputPaths`.
+        run: The run.
         name: The name of the new dataset.
     """
 
@@ -46,13 +46,8 @@ class TransformJob(OutputPaths):
     targets: tuple[str, ...]
     transform_digest: str
     example_bytes: int
-    output: str
+    run: RunPaths
     name: str
-    progress_directory: str = ""
-    is_output_new: bool = False
-    run_id: str = ""
-    holder: str = ""
-    command, output_option = "transform", "OUT2"
 
     @property
     def has_label(self) -> bool:
@@ -94,7 +89,7 @@ def make_job(config: TransformConfig) -> TransformJob:
             f"{config.output} is a URL. `recordmill transform` writes to local and mounted directories only."
         )
     info, digest = _read_transform(config.directory, manifest)
-    check_output(config.output, config.directory, config.overwrite, TransformJob.output_option)
+    check_output(config.output, config.directory, config.overwrite, "OUT2")
     return TransformJob(
         directory=os.path.realpath(config.directory),
         manifest=manifest,
@@ -102,10 +97,7 @@ def make_job(config: TransformConfig) -> TransformJob:
         targets=info.targets,
         transform_digest=digest,
         example_bytes=_example_bytes(config.directory, manifest, info.schema),
-        output=os.path.realpath(config.output),
-        is_output_new=is_new(config.output),
-        run_id=uuid.uuid4().hex,
-        holder=uuid.uuid4().hex,
+        run=RunPaths(os.path.realpath(config.output), uuid.uuid4().hex, uuid.uuid4().hex, "transform", is_new(config.output)),
         name=config.name,
     )
 

@@ -30,7 +30,7 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
     }
     manifest = make_manifest(job, by_split)
     statistics = transformed_statistics(manifest, by_split, job.manifest, read_object(job.directory, job.manifest, STATISTICS))
-    publish_files(job, manifest, metadata_files(manifest, statistics, run_info), {DEAD_LETTERS: ()})
+    publish_files(job.run, manifest, metadata_files(manifest, statistics, run_info), {DEAD_LETTERS: ()})
     return job.name
 
 

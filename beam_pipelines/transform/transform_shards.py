@@ -73,7 +73,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
     labels: dict[str, list[np.ndarray]] = collections.defaultdict(list)
     sequences: dict[str, list[int]] = collections.defaultdict(list)
     try:
-        with files_at(job.output).create(make_parent_folders(job.working_directory, shard)) as file:
+        with files_at(job.run.output).create(make_parent_folders(job.run.working_directory, shard)) as file:
             writer = RecordWriter(file)
             for batch in read_ahead(transform, batches):
                 interrupts.check()
@@ -81,12 +81,12 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
                 for name, values in batch.labels.items():
                     labels[name].append(values)
                     sequences[name] += batch.sequences[name]
-                count(job.progress_directory, written=len(batch.examples))
+                count(job.run.progress_directory, written=len(batch.examples))
             writer.flush()
     except OSError as error:
         raise StorageError(f"{shard} could not be written: {error.strerror or error}") from error
     encoded = encode_index(rows, writer.fingerprint)
-    write_file(make_parent_folders(job.working_directory, index), encoded)
+    write_file(make_parent_folders(job.run.working_directory, index), encoded)
     info = ShardInfo(
         shard, len(rows), writer.num_bytes, writer.crc32c, index, len(encoded), google_crc32c.value(encoded),
         first_crc32c=writer.fingerprint[0], last_crc32c=writer.fingerprint[1],

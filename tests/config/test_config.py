@@ -10,7 +10,7 @@ import pytest
 import beam_pipelines
 from beam_pipelines.config.label_lists import parse_list
 from beam_pipelines.config.prepare_config import CHECKS, DEFAULT_SPLITS, PrepareConfig
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import UserError
 
 
@@ -108,17 +108,17 @@ def test_code_uses_source_kind_attributes_not_its_name():
 
 
 def test_scratch_directory_is_next_to_output():
-    config = PrepareJob.of(make_config(output="data/out"), run_id="1a2b")
-    assert config.scratch_directory == "data/out.incomplete"
-    assert config.working_directory == "data/out.incomplete/1a2b"
-    assert config.spool_directory == "data/out.incomplete/1a2b/spool"
+    run = RunPaths("data/out", "1a2b")
+    assert run.scratch_directory == "data/out.incomplete"
+    assert run.working_directory == "data/out.incomplete/1a2b"
+    assert run.spool_directory == "data/out.incomplete/1a2b/spool"
 
 
 def test_new_output_in_object_store_is_written_in_place():
     for is_output_new, expected in ((True, "gs://bucket/out"), (False, "gs://bucket/out.incomplete/1a2b/dataset")):
-        config = PrepareJob.of(make_config(output="gs://bucket/out"), run_id="1a2b", is_output_new=is_output_new)
-        assert config.working_directory == expected
-        assert config.spool_directory == "gs://bucket/out.incomplete/1a2b/spool"
+        run = RunPaths("gs://bucket/out", "1a2b", is_output_new=is_output_new)
+        assert run.working_directory == expected
+        assert run.spool_directory == "gs://bucket/out.incomplete/1a2b/spool"
 
 
 def test_parse_list_reads_json_and_python_lists():

@@ -15,6 +15,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.division import Division, Excess
@@ -46,12 +47,7 @@ CONFIG = PrepareJob(
     max_bad_fraction=0.1,
     label_pattern="(?P<age>[0-9]+)_",
     ignore=("*.txt", "._*"),
-    num_processes=3,
-    lists_in_threads=True,
-    is_output_new=True,
-    progress_directory="/tmp/progress",
-    run_id="1a2b",
-    holder="3c4d",
+    run=RunPaths("s3://bucket/out", "1a2b", "3c4d", "prepare", True, "/tmp/progress", 3, True),
     descriptions={"label": "which animal it is"},
     about={"license": "cc-by-4.0"},
     has_report=False,

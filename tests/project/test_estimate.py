@@ -109,7 +109,7 @@ def test_plan_size_is_close_to_the_size_on_disk(tmp_path):
     paths = [f"class{index // 2000:02d}/ILSVRC_{index:010d}.jpg" for index in range(20_000)]
     batches = [make_references([InputRecord(path, path, path[:7], None) for path in paths], config)]
     plan_without_beam(batches, {"train": 4}, config)
-    actual = sum(path.stat().st_size for path in pathlib.Path(config.scratch_directory).rglob("*") if path.is_file())
+    actual = sum(path.stat().st_size for path in pathlib.Path(config.run.scratch_directory).rglob("*") if path.is_file())
     assert 0.3 < actual / estimate(num_examples={"train": 20_000}).plan_bytes < 1.2
 
 

@@ -79,7 +79,7 @@ def test_missing_shards_or_plan_prevent_manifest(tmp_path):
     for expected, config, written in (
         ("1 of 2 shards", planned.config, addresses[:1]),
         (f"shard {missing} is missing", planned.config, addresses),
-        ("the plan of the run is missing", dataclasses.replace(planned.config, run_id="another"), addresses),
+        ("the plan of the run is missing", dataclasses.replace(planned.config, run=dataclasses.replace(planned.config.run, id="another")), addresses),
     ):
         with pytest.raises(RunError, match=re.escape(expected)):
             write(config, written)

@@ -14,7 +14,7 @@ from typing import Any, Callable
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import BusyError, RunError, StorageError, UserError
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.publish.resumable_run import ResumePolicy
@@ -27,14 +27,14 @@ from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_ma
 from made_images import write_class_folders, write_files
 
 
-def make_config(output: pathlib.Path, run_id: str = "run", **top: Any) -> PrepareJob:
-    return PrepareJob(input=".", output=str(output), name="made", run_id=run_id, holder=f"{run_id}'s", **top)
+def make_run(output: pathlib.Path, run_id: str = "run", **fields: Any) -> RunPaths:
+    return RunPaths(str(output), run_id, f"{run_id}'s", **fields)
 
 
-def publish_run(config: PrepareJob, manifest: bytes = b"{}") -> None:
+def publish_run(run: RunPaths, manifest: bytes = b"{}") -> None:
     """Publishes the output of a run in the same way as the last step of the pipeline."""
-    write_files(pathlib.Path(config.working_directory), {"run.json": json.dumps({"run_id": config.run_id}).encode()})
-    publish.publish(config, manifest)
+    write_files(pathlib.Path(run.working_directory), {"run.json": json.dumps({"run_id": run.id}).encode()})
+    publish.publish(run, manifest)
 
 
 def list_names(directory: pathlib.Path) -> list[str]:
@@ -42,7 +42,7 @@ def list_names(directory: pathlib.Path) -> list[str]:
 
 
 def test_failed_run_removes_working_directory_and_created_parents(tmp_path):
-    with pytest.raises(ZeroDivisionError), working_directory(make_config(tmp_path / "a" / "b" / "out")):
+    with pytest.raises(ZeroDivisionError), working_directory(make_run(tmp_path / "a" / "b" / "out")):
         (tmp_path / "a" / "b" / "out.incomplete" / "half").write_text("")
         1 / 0
     assert list_names(tmp_path) == []
@@ -58,7 +58,7 @@ def test_removes_leftovers_of_killed_run_at_any_stage(tmp_path):
         (tmp_path / "out.incomplete" / "spool").mkdir(parents=True) if len(files) == 2 else (tmp_path / "out.incomplete").mkdir()
         for name, data in files.items():
             (tmp_path / "out.incomplete" / name).write_bytes(data)
-        with working_directory(make_config(tmp_path / "out")):
+        with working_directory(make_run(tmp_path / "out")):
             assert list_names(tmp_path / "out.incomplete") == [MARKER, LEASE, "run"] and not list_names(tmp_path / "out.incomplete/run"), when
             assert (tmp_path / "out.incomplete" / MARKER).read_bytes() == MARKER_TEXT, when
         assert list_names(tmp_path) == [], when
@@ -99,38 +99,38 @@ def test_rejects_unexpected_files_and_keeps_them(tmp_path, capsys, monkeypatch, 
 def test_rejects_symbolic_link_as_working_directory(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "out.incomplete").symlink_to(tmp_path / "mine")
-    with pytest.raises(UserError, match="out.incomplete, "), working_directory(make_config(tmp_path / "out")):
+    with pytest.raises(UserError, match="out.incomplete, "), working_directory(make_run(tmp_path / "out")):
         pass
     assert list_names(tmp_path) == ["mine", "out.incomplete"]
 
 
 def test_keeps_output_that_appeared_during_the_run(tmp_path):
-    config = make_config(tmp_path / "out", is_output_new=True)
-    with pytest.raises(RunError, match="/out "), working_directory(config):
+    run = make_run(tmp_path / "out", is_output_new=True)
+    with pytest.raises(RunError, match="/out "), working_directory(run):
         write_files(tmp_path / "out", {"notes.txt": b"mine"})
-        publish_run(config)
+        publish_run(run)
     assert snapshot(tmp_path) == {"out": None, "out/notes.txt": b"mine"}
 
 
 def test_second_attempt_replaces_output_of_same_run(tmp_path):
-    config = make_config(tmp_path / "out", is_output_new=True)
-    with working_directory(config):
-        publish_run(config)
+    run = make_run(tmp_path / "out", is_output_new=True)
+    with working_directory(run):
+        publish_run(run)
         assert list_names(tmp_path) == ["out"] and list_names(tmp_path / "out") == ["manifest.json", "run.json"], "the marker is removed"
-        make_marked(config.scratch_directory)  # The runner retries the whole job.
-        write_files(pathlib.Path(config.working_directory), {"half": b""})
-        publish.publish(config, b"{}")
+        make_marked(run.scratch_directory)  # The runner retries the whole job.
+        write_files(pathlib.Path(run.working_directory), {"half": b""})
+        publish.publish(run, b"{}")
     assert list_names(tmp_path / "out") == ["manifest.json", "run.json"]
 
 
 def test_orphaned_job_publishes_nothing_after_another_run_takes_over(tmp_path):
-    orphan = make_config(tmp_path / "out", is_output_new=True)
+    orphan = make_run(tmp_path / "out", is_output_new=True)
     context = working_directory(orphan)
     context.__enter__()
     write_files(pathlib.Path(orphan.working_directory), {"made-0": b"its own"})
     os.rename(tmp_path / "out.incomplete", tmp_path / "killed")  # The lock of the command moves with the directory.
     shutil.copytree(tmp_path / "killed", tmp_path / "out.incomplete")
-    with working_directory(other := make_config(tmp_path / "out", "other", is_output_new=True)):
+    with working_directory(other := make_run(tmp_path / "out", "other", is_output_new=True)):
         assert list_names(tmp_path / "out.incomplete") == [MARKER, LEASE, "other"]
         with pytest.raises(OSError):  # The directory that the orphaned job writes to was removed.
             (pathlib.Path(orphan.working_directory) / "made-1").write_bytes(b"its own")
@@ -141,18 +141,18 @@ def test_orphaned_job_publishes_nothing_after_another_run_takes_over(tmp_path):
 
 
 def test_orphaned_job_publishes_if_no_other_run_took_over(tmp_path):
-    config = make_config(tmp_path / "out", is_output_new=True)
-    with working_directory(config):
+    run = make_run(tmp_path / "out", is_output_new=True)
+    with working_directory(run):
         shutil.copytree(tmp_path / "out.incomplete", tmp_path / "killed")
     os.rename(tmp_path / "killed", tmp_path / "out.incomplete")
-    publish_run(config)
+    publish_run(run)
     assert list_names(tmp_path) == ["out"]
 
 
 def test_second_run_to_the_same_output_is_rejected(tmp_path, capsys):
-    with working_directory(make_config(tmp_path / "out")):
+    with working_directory(make_run(tmp_path / "out")):
         (tmp_path / "out.incomplete" / "half").write_text("")
-        with pytest.raises(BusyError, match="--output=.*out"), working_directory(make_config(tmp_path / "out")):
+        with pytest.raises(BusyError, match="--output=.*out"), working_directory(make_run(tmp_path / "out")):
             pass
         assert list_names(tmp_path / "out.incomplete") == [MARKER, LEASE, "half", "run"]
         assert main(["status", str(tmp_path / "out")]) == 0
@@ -162,9 +162,9 @@ def test_second_run_to_the_same_output_is_rejected(tmp_path, capsys):
 
 def test_resume_is_rejected_if_another_run_has_finished(tmp_path):
     busy_error = pytest.raises(BusyError, match="--output=.*out: another .*resumed")
-    with busy_error, working_directory(make_config(tmp_path / "out"), ResumePolicy.RESUME):
+    with busy_error, working_directory(make_run(tmp_path / "out"), ResumePolicy.RESUME):
         pass
-    with working_directory(make_config(tmp_path / "out")):  # Nothing prevents a run without --resume.
+    with working_directory(make_run(tmp_path / "out")):  # Nothing prevents a run without --resume.
         pass
     assert list_names(tmp_path) == []
 
@@ -209,26 +209,26 @@ def test_reports_folder_that_cannot_be_emptied(tmp_path, monkeypatch):
 
 def test_rejects_file_in_place_of_working_directory_and_keeps_it(tmp_path):
     (tmp_path / "out.incomplete").write_text("mine")
-    with pytest.raises(UserError, match="--output=.*out: .*out.incomplete: File exists"), working_directory(make_config(tmp_path / "out")):
+    with pytest.raises(UserError, match="--output=.*out: .*out.incomplete: File exists"), working_directory(make_run(tmp_path / "out")):
         pass
     remove_directory(str(tmp_path / "out.incomplete"))
     assert list_names(tmp_path) == ["out.incomplete"] and (tmp_path / "out.incomplete").read_text() == "mine"
 
 
 def test_check_files_names_truncated_and_missing_files(tmp_path):
-    config = make_config(tmp_path / "out")
-    write_files(pathlib.Path(config.working_directory), {"made-0": b"whole", "made-1": b"hal"})
-    check_files(config, [("made-0", 5)])
+    run = make_run(tmp_path / "out")
+    write_files(pathlib.Path(run.working_directory), {"made-0": b"whole", "made-1": b"hal"})
+    check_files(run, [("made-0", 5)])
     for expected, files in {
         "made-1 .*5 bytes.*3 bytes": [("made-0", 5), ("made-1", 5)],
         "made-2 .*7 bytes.*missing": [("made-2", 7)],
     }.items():
         with pytest.raises(RunError, match=f"^{expected}"):
-            check_files(config, files)
+            check_files(run, files)
 
 
 def test_finished_run_keeps_working_directory_of_next_run(tmp_path):
-    with working_directory(make_config(tmp_path / "out")):
+    with working_directory(make_run(tmp_path / "out")):
         os.replace(tmp_path / "out.incomplete", tmp_path / "out")
         (tmp_path / "out.incomplete").mkdir()  # Another run with --overwrite creates this directory.
         (tmp_path / "out.incomplete" / "half").write_text("")

@@ -225,8 +225,8 @@ def test_command_without_resume_reports_finished_shards_and_changes_nothing(sour
 def test_resume_writes_missing_shards_and_counts_all_examples(source, interrupted, uninterrupted, monkeypatch, capsys):
     kept, counts = finished_files(interrupted), []
     publish = write_metadata.publish_files
-    monkeypatch.setattr(write_metadata, "publish_files", lambda config, *arguments, **options: (
-        counts.append(progress.read_counts(config.progress_directory)), publish(config, *arguments, **options)
+    monkeypatch.setattr(write_metadata, "publish_files", lambda run, *arguments, **options: (
+        counts.append(progress.read_counts(run.progress_directory)), publish(run, *arguments, **options)
     ))  # fmt: skip
     write_files(run_directory(interrupted), {".made-train.tfrecord-00007-of-00011.0.tmp": b"half", "progress/1-a": b"\1" + bytes(39)})
     assert main(command(source, interrupted, "--resume")) == 0
@@ -298,12 +298,12 @@ def test_resume_can_be_repeated_after_the_run_has_finished(source, interrupted, 
     assert capsys.readouterr().err == DONE
     assert os.path.samestat(os.stat(interrupted / "manifest.json"), before)
     assert main(command(source, interrupted, "--resume", "--seed=5")) == 2
-    reported = f"--output={interrupted} exists with other options: --seed=5, but the earlier run has --seed=0. "
+    reported = f"--output={interrupted} exists with other options: --seed=5, but the earlier run has no --seed. "
     assert capsys.readouterr().err.startswith(f"recordmill: {reported}")
     assert main(command(source, interrupted)) == 2
     assert capsys.readouterr().err.startswith(f"recordmill: --output={interrupted} exists. ")
     assert main(command(source, interrupted, "--resume", "--restart")) == 2
-    assert "--restart: not allowed with argument --resume" in capsys.readouterr().err
+    assert "--resume and --restart cannot be used together" in capsys.readouterr().err
     (interrupted / "run.json").write_text("{")
     assert main(command(source, interrupted, "--resume")) == 2
     assert f"--output={interrupted}: run.json is corrupt" in capsys.readouterr().err
@@ -333,12 +333,12 @@ def test_transform_rejects_output_of_interrupted_prepare(interrupted, tmp_path_f
 # Options of a run -> (options that are omitted with --resume, additional options, start of the message).
 OTHER_OPTIONS = {
     (): {
-        "other value": ((), ("--seed=5",), "--seed=5, but the earlier run has --seed=0"),
-        "two options": ((), ("--seed=5", "--ignore=*.x"), "--seed=5, but the earlier run has --seed=0; --ignore=*.x, but the earlier run has no --ignore"),
+        "other value": ((), ("--seed=5",), "--seed=5, but the earlier run has no --seed"),
+        "two options": ((), ("--seed=5", "--ignore=*.x"), "--seed=5, but the earlier run has no --seed; --ignore=*.x, but the earlier run has no --ignore"),
         "folders": ((), ("--split_folders=no",), "--split_folders=no, but the earlier run has no --split_folders"),
     },
     ("--check=none", "--splits=train=1"): {
-        "omitted option": (("--check=none",), (), "--check=strict, but the earlier run has --check=none"),
+        "omitted option": (("--check=none",), (), "--check is not given, but the earlier run has --check=none"),
         "splits": (("--splits=train=1",), (), "--splits is not given, but the earlier run has --splits=train=1"),
     },
     ("--image_size=short=8", "--image_format=jpeg:90", "--splits=a=1/2,b=1/2"): {

@@ -148,13 +148,12 @@ def test_dataflow_runner_names_each_missing_option(folder, capsys):
 
 
 def test_worker_processes_are_used_only_for_local_files(monkeypatch):
-    monkeypatch.setattr(launch, "resolve_source", lambda config: config)  # The real function would access the stores.
-    monkeypatch.setattr(launch, "is_new", lambda path: True)
+    monkeypatch.setattr(launch, "is_new", lambda path: True)  # The real function would access the stores.
     engine = choose_engine(parse_pipeline_options([]))
     for source, output, expected in (("in", "out", True), ("s3://a/in", "out", False), ("in", "s3://a/out", False)):
-        job = launch.resolve_job(PrepareConfig(source, output, "made"), engine)
-        assert bool(job.num_processes) == expected, (source, output)
-        assert job.lists_in_threads == source.startswith("s3"), (source, output)
+        run = launch.make_run(PrepareConfig(source, output, "made"), engine)
+        assert bool(run.num_processes) == expected, (source, output)
+        assert run.lists_in_threads == source.startswith("s3"), (source, output)
 
 
 def test_run_info_has_options_without_secrets():

@@ -15,7 +15,7 @@ import pytest
 from apache_beam.runners.runner import PipelineState
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import RunError, StillRunningError, UserError
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.runners import engine, waiting
@@ -121,12 +121,12 @@ def test_reports_job_that_cannot_be_stopped(monkeypatch, cancel_fails):
 
 
 def test_output_stays_if_job_is_still_running(tmp_path: pathlib.Path):
-    config = PrepareJob("in", str(tmp_path / "out"), "made")
+    run = RunPaths(str(tmp_path / "out"))
     for error, stays in ((StillRunningError("still running"), True), (RunError("ended"), False)):
-        with pytest.raises(type(error)), working_directory(config):
-            pathlib.Path(config.working_directory, "a shard").touch()
+        with pytest.raises(type(error)), working_directory(run):
+            pathlib.Path(run.working_directory, "a shard").touch()
             raise error
-        assert os.path.exists(f"{config.working_directory}/a shard") == stays
+        assert os.path.exists(f"{run.working_directory}/a shard") == stays
 
 
 @pytest.mark.slow(1.1)

@@ -53,7 +53,7 @@ class Inputs:
         schema = fields.pop("schema", make_schema(*labels, has_sizes=check != "none"))
         listing = make_listing(*labels, **{"root": str(self.root), "num_inputs": len(files), "schema": schema, **fields})
         self.context = WriteContext(config, listing)
-        self.spool = SpoolReader(config.spool_directory)
+        self.spool = SpoolReader(config.run.spool_directory)
         self.files = LocalFiles()
         self.reader = InputReader(self.context, self.files, self.spool)
 
@@ -88,7 +88,7 @@ def test_input_with_another_key_is_read_by_its_path(tmp_path):
 
 def test_parts_of_files_and_of_the_spool_are_read(tmp_path):
     inputs = Inputs(tmp_path, {"cat/packed": b"?" * 77 + jpeg(1) + jpeg(2)})
-    with open_spool(inputs.context.config.spool_directory) as spool:
+    with open_spool(inputs.context.config.run.spool_directory) as spool:
         offset = spool.append(b"??") + 2
         spool.append(jpeg(3))
     assert inputs.read("cat/packed", key="cat/packed:1", offset=77, num_bytes=len(jpeg(1))).data == jpeg(1)
@@ -201,7 +201,7 @@ def test_disk_error_fails_the_run(valid_inputs, monkeypatch, code):
 
 def test_spool_error_fails_the_run(tmp_path):
     inputs = Inputs(tmp_path, {})
-    with open_spool(inputs.context.config.spool_directory) as spool:
+    with open_spool(inputs.context.config.run.spool_directory) as spool:
         spool.append(jpeg(1))
     where = {"spool": spool.spool, "offset": 0}
     with pytest.raises(RunError, match=f"cat/x.tar.gz: the spool .*{len(jpeg(1))} of "):

@@ -190,7 +190,7 @@ def test_routing_by_blocks_gives_the_exact_global_order(
         mock.patch("beam_pipelines.elements.reference_runs.CHUNK_REFERENCES", 7),
     ):
         planned, _, _ = plan_without_beam(batches, {"train": num_shards}, config, block_references=block_references)
-        written = [read_planned_shard(config, shard) for shard in planned]
+        written = [read_planned_shard(config.run, shard) for shard in planned]
     assert [key for shard in written for key in shard.keys] == expected_order(seed, keys)
     assert {len(shard) for shard in written} <= {num_keys // num_shards, -(-num_keys // num_shards)}
     assert [shard.address.shard_index for shard in planned] == list(range(num_shards))
@@ -204,7 +204,7 @@ def test_many_batches_and_shards_give_the_exact_global_order(tmp_path):
     batches = split_at(make_references(keys, seed=3), range(1_111, 20_000, 1_111))
     config = make_run_config(tmp_path, seed=3)
     planned, _, plan = plan_without_beam(batches, {"train": 777}, config, block_references=400)
-    written = [read_planned_shard(config, shard) for shard in planned]
+    written = [read_planned_shard(config.run, shard) for shard in planned]
     assert len(plan.block_bounds) - 1 == 50
     assert [key for shard in written for key in shard.keys] == expected_order(3, keys)
     assert {len(shard) for shard in written} == {25, 26}

@@ -30,7 +30,7 @@ from tf_input.dataset_format import read_manifest
 
 def take_from_runs(batches: list[References], listing: Listing, config: PrepareJob) -> References:
     """Writes each batch to a sorted file and returns the sample of inputs that is selected from these files."""
-    parts = [part for batch in batches for part in smallest_of_run(write_run([batch], config.spool_directory), listing, config)]
+    parts = [part for batch in batches for part in smallest_of_run(write_run([batch], config.run.spool_directory), listing, config)]
     random.Random(len(parts)).shuffle(parts)
     return take_sample(parts).slice(0, sample_size(listing, config))
 
@@ -53,7 +53,7 @@ def test_sample_has_the_inputs_with_the_smallest_keys(tmp_path_factory, num, see
 def test_run_passes_on_few_references(tmp_path):
     config = make_config(tmp_path)
     images = [InputRecord(f"{index}", f"{index}", "c", None) for index in range(5000)]
-    run = write_run([make_references(images, config)], config.spool_directory)
+    run = write_run([make_references(images, config)], config.run.spool_directory)
     for num_inputs, at_most in ((5000, MAX_SAMPLE), (5_000_000, 8), (10**9, 4)):
         (packed,) = smallest_of_run(run, make_listing("c", num_inputs=num_inputs), config)
         assert len(References.unpack(packed)) <= at_most, num_inputs

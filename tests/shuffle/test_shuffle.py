@@ -62,7 +62,7 @@ class _Collect(beam.DoFn):
 def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int], config: PrepareJob) -> Plan:
     """Returns the shuffle plan that the local runner creates for batches of inputs and given numbers of shards."""
     references = [make_references(batch, config) for batch in batches]
-    runs = [write_run([batch], config.spool_directory) for batch in references]
+    runs = [write_run([batch], config.run.spool_directory) for batch in references]
     is_given = batches[0][0].split is not None
     listing = make_listing(
         splits=tuple(num_shards), fractions=None if is_given else config.splits, num_inputs=sum(map(len, batches)), num_bytes=100
@@ -79,7 +79,7 @@ def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int],
 
     with mock.patch.object(shuffle, "check_sample", lambda sample, listing, counts, config, measure: num_shards):
         planned = run(make_output)
-    plan = read_plan(config)
+    plan = read_plan(config.run)
     assert sorted(planned) == sorted((str(shard.address), shard) for shard in plan.shards())
     return plan
 
@@ -87,7 +87,7 @@ def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int],
 def keys_of(plan: Plan) -> dict[tuple[str, int], list[str]]:
     """Returns a mapping from the split and the index of each planned shard to the keys of its examples."""
     return {
-        (shard.address.split, shard.address.shard_index): [key.decode() for key in read_planned_shard(plan.config, shard).keys]
+        (shard.address.split, shard.address.shard_index): [key.decode() for key in read_planned_shard(plan.config.run, shard).keys]
         for shard in plan.shards()
     }
 
@@ -150,7 +150,7 @@ def test_repeated_keys_fail_the_run_without_a_plan(tmp_path):
     error = find_user_facing(caught.value)
     assert isinstance(error, UserError) and "once: 4." in str(error)
     assert all(repr(key) in str(error) for key in KEYS[5:9])
-    assert read_plan(config) is None
+    assert read_plan(config.run) is None
 
 
 # Lost and repeated elements
@@ -202,7 +202,7 @@ def test_lost_blocks_or_shards_fail_the_run(tmp_path):
     for arrived in (planned[:3], [*planned, planned[0]]):
         with pytest.raises(RunError, match=f"{len(arrived)} of 4 shards .* lost or repeated"):
             shuffle.finish(b"", arrived, [collisions], [], plan, make_listing(), config, "1")
-    assert read_plan(config) is None
+    assert read_plan(config.run) is None
 
 
 def mean_run_length(keys: list[str]) -> float:

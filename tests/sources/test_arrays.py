@@ -115,7 +115,7 @@ def test_estimate_spools_nothing(digits: Any, tmp_path: pathlib.Path) -> None:
         x.nbytes,
         {0},
     )
-    assert not os.path.exists(listed.spool_directory)
+    assert not os.path.exists(listed.run.spool_directory)
 
 
 def test_large_arrays_are_listed_in_parts(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -580,7 +580,7 @@ def test_archive_names_cannot_write_outside_the_spool(tmp_path: pathlib.Path) ->
     before = set(tmp_path.rglob("*"))
     listed = Listing(Arrays, folder / "a.npz")
     assert [image.key for image in listed.images] == ["a.npz/x#000000", "a.npz/x#000001"]
-    made = {path for path in tmp_path.rglob("*") if not path.is_relative_to(listed.spool_directory)}
+    made = {path for path in tmp_path.rglob("*") if not path.is_relative_to(listed.run.spool_directory)}
     assert made == before
 
 

@@ -41,12 +41,12 @@ def list_on_runner(config: PrepareJob, flags: Sequence[str] = ()) -> dict[str, l
 
 
 def read_runs(result: dict[str, list], config: PrepareJob) -> list[References]:
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         return [read_references(next(iter(run.cut(np.zeros(1, np.uint64))))[1], spool) for run in result["runs"]]
 
 
 def read_dead_letters(chunks: list[SpoolRange], config: PrepareJob) -> list[list[str]]:
-    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         return [[json.loads(line)["path"] for line in read_range(chunk, spool).splitlines()] for chunk in chunks]
 
 
@@ -117,6 +117,6 @@ def test_worker_processes_list_the_same_as_a_single_process(tmp_path, num_proces
 def test_retried_job_recreates_the_working_directory(tmp_path):
     root = write_class_folders(tmp_path / "in", {"ant": 3})
     config = make_config(tmp_path, input=str(root))
-    pathlib.Path(config.scratch_directory).rmdir()
+    pathlib.Path(config.run.scratch_directory).rmdir()
     assert len(list_on_runner(config)["runs"]) == 1
-    assert (pathlib.Path(config.scratch_directory) / "INCOMPLETE").exists()
+    assert (pathlib.Path(config.run.scratch_directory) / "INCOMPLETE").exists()

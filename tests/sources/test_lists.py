@@ -67,7 +67,7 @@ def store_table(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
     listed = list(itertools.chain.from_iterable(list_part(table, path.name, actual)))
     assert all(isinstance(entry, InputRecord) for entry in listed)
     listing = make_listing(job, table, actual)
-    with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(job.run.spool_directory)) as spool:
         reader = InputReader(WriteContext(job, listing), files_at(listing.root), spool)
         read = [reader.read(member, is_sampled=False) for member in listed]
     assert all(isinstance(element, ReadImage) for element in read)

@@ -53,7 +53,7 @@ def resolve(
     with folder() as own:
         config = make_config(directory or own, **{"splits": SHARES, **options})
         batches = [images[number::num_runs] for number in range(num_runs) if images[number::num_runs]]
-        runs = [write_run([make_references(batch, config, features)], config.spool_directory) for batch in batches]
+        runs = [write_run([make_references(batch, config, features)], config.run.spool_directory) for batch in batches]
         read = ReadSplitFacts(config)
         facts = [next(read.process(run)) for run in runs]
         listing = types.SimpleNamespace(splits=(*config.shares, *(item.split for item in images)))
@@ -61,7 +61,7 @@ def resolve(
         actual = {}
         for of_run in resolved:
             written, _ = assign(("", [of_run]), config)
-            with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+            with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
                 references = read_references(written.smallest(written.num_references), spool)
             actual |= {key.decode(): references.splits[split] for key, split in zip(references.keys, references.rows["split"].tolist())}
             assert not references.strata.blob, "strata are not needed after this stage"
@@ -142,7 +142,7 @@ def test_earlier_splits_are_read_once_for_all_runs(tmp_path):
     config = make_config(tmp_path, splits=SHARES, splits_from=str(table))
     stage = ReadSplitFacts(config)
     for start in range(2):
-        run = write_run([make_references(images[start::2], config, LABEL)], config.spool_directory)
+        run = write_run([make_references(images[start::2], config, LABEL)], config.run.spool_directory)
         assert [facts.num_kept for facts in stage.process(run)] == [20]
         table.unlink(missing_ok=True)
 

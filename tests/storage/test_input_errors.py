@@ -33,7 +33,7 @@ def read(root: str, path: str, **options) -> object:
     schema = (Feature("image", "image"),)
     listing = make_listing(root=root, schema=schema, targets=(), listed_labels={}, num_inputs=1)
     context = WriteContext(PrepareJob(root, f"{root}/out", "made"), listing)
-    with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool:
         return InputReader(context, files_at(root), spool).read(InputRecord(path, path, "", None, **options), False)
 
 

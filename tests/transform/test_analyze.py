@@ -658,7 +658,7 @@ def test_invalid_input_is_a_one_line_error(mixed, tmp_path, capsys):
         "a split twice": ([str(mixed), "--splits=train,train"], "--splits=train,train"),
         "a missing module": ([str(mixed), "--preprocessing_module=none.py"], "--preprocessing_module=none.py does not exist"),
         "a folder as module": ([str(mixed), f"--preprocessing_module={tmp_path}"], "is a folder"),
-        "two preprocessings": ([str(mixed), "--preprocessing_module=my.py", "--fit=pad"], "--fit=pad"),
+        "two preprocessings": ([str(mixed), "--preprocessing_module=my.py", "--fit=pad"], "--preprocessing_module and --fit cannot"),
         "an unsupported runner": ([str(mixed), "--runner=DataflowRunner"], "DirectRunner"),
         "an unknown option": ([str(mixed), "--no_such=1"], "unknown option --no_such"),
     }

@@ -62,9 +62,9 @@ class PartFacts(NamedTuple):
 
 def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
     """Returns the parts of the source as keyed elements, so that Beam can distribute them over workers."""
-    if not is_remote(config.scratch_directory):  # The directories are missing if a finished job is retried.
-        make_marked(config.scratch_directory)
-        make_folder(config.run_directory)
+    if not is_remote(config.run.scratch_directory):  # The directories are missing if a finished job is retried.
+        make_marked(config.run.scratch_directory)
+        make_folder(config.run.directory)
     versions: dict[str, str] = {}
     with noting_versions(versions):
         source = open_source(config)
@@ -79,7 +79,7 @@ def join_listings(unused: bytes, parts: Iterable[ListedFacts], config: PrepareJo
         listed.merge(part)
     with noting_versions(listed.versions):  # the schema must match the files that were listed
         listing = make_listing(config, open_source(config), listed)
-    progress.count(config.progress_directory, listing_done=1)
+    progress.count(config.run.progress_directory, listing_done=1)
     return listing
 
 
@@ -95,7 +95,7 @@ class _List(ParallelMap):
     about all its parts."""
 
     def __init__(self, config: PrepareJob) -> None:
-        super().__init__(config.num_processes, config.run_id)
+        super().__init__(config.run.num_processes, config.run.id)
         self._config = config
 
     def setup(self) -> None:
@@ -106,15 +106,15 @@ class _List(ParallelMap):
         super().start_bundle()
         self._context = PartContext(self._config)
         self._shared = share(self._context)
-        self._listed = ListedRuns(self._config.spool_directory)
+        self._listed = ListedRuns(self._config.run.spool_directory)
         self._aside: list[str] = []
 
     def process(self, element: tuple[str, Iterable[PartFacts]]) -> Iterator[Any]:
         part, (facts, *_) = element
         self._listed.add(ListedFacts(versions=Versions(facts.versions)))
-        if self._config.num_processes:
+        if self._config.run.num_processes:
             return self.run(list_shared_part, self._shared, part, memory_bytes=facts.memory_bytes)
-        if self._config.lists_in_threads and self._config.source.kind.has_class_folders:
+        if self._config.run.lists_in_threads and self._config.source.kind.has_class_folders:
             self._aside.append(part)
             return iter(())
         # `shared` would keep too few contexts for all threads of a worker.

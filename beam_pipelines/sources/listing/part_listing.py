@@ -98,7 +98,7 @@ def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[R
     """Lists a part of the source, and yields references, dead letters and, at the end, facts about the part."""
     facts = ListedFacts()
     maker = ReferenceMaker(config, source.features)
-    with value_writer(config.spool_directory) as values:
+    with value_writer(config.run.spool_directory) as values:
         # For class folders, the name of a part is not a path.
         path = f"{source.root}/{'' if config.source.kind.has_class_folders else part}"
         for listed in _with_named_errors(list_part(source, part, facts), path):
@@ -123,7 +123,7 @@ class PartContext:
     @functools.cached_property
     def source(self) -> Source:
         """The source, which is opened only once per process to save time."""
-        return open_source(self.config, spool_directory=self.config.spool_directory)
+        return open_source(self.config, spool_directory=self.config.run.spool_directory)
 
 
 def list_shared_part(context: bytes, part: str) -> ListedRuns:
@@ -147,14 +147,14 @@ def list_entire_part(context: PartContext, part: str, is_over: threading.Event |
     """Lists one part of the source, until the event `is_over` is set, and writes sorted files of references. The returned
     value keeps the remaining references, which are too few for a file."""
     config, stopwatch = context.config, progress.Stopwatch("list")
-    num_shares = _NUM_THREADS if is_over else min(max(config.num_processes, 1), _MAX_SHARES)
-    listed = ListedRuns(config.spool_directory, 1 / num_shares)
+    num_shares = _NUM_THREADS if is_over else min(max(config.run.num_processes, 1), _MAX_SHARES)
+    listed = ListedRuns(config.run.spool_directory, 1 / num_shares)
     with noting_versions(listed.facts.versions):
         for batch in list_in_batches(context.source, part, config):
             if is_over and is_over.is_set():
                 break
             if isinstance(batch, References):
-                progress.count(config.progress_directory, stopwatch.lap(), listed=len(batch))
+                progress.count(config.run.progress_directory, stopwatch.lap(), listed=len(batch))
             elif isinstance(batch, DeadLetter):
                 progress.count_in_beam({"dead_letters": 1, f"dead_letters_{batch.reason}": 1})
             listed.add(batch)
