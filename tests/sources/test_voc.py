@@ -432,15 +432,17 @@ def test_links_and_paths_to_outside_are_dead_letters(tmp_path):
         "a.jpg": "outside",
         "b.jpg": "outside",
         "b.xml": "missing",
-        "c.xml": "outside",
+        "c.xml": "missing",
         "f": "outside",
         "gone.jpg": "symlink",
     }
 
 
-def test_unused_filename_outside_is_a_dead_letter(tmp_path):
-    write_files(tmp_path / "in", {"a.xml": xml(filename="../../secret.jpg"), "a.jpg": IMAGE})
-    assert list_voc(tmp_path / "in").reasons == {"a.xml": "outside"}
+def test_filename_outside_of_the_input_is_never_used(tmp_path):
+    write_files(tmp_path / "in", {"a.xml": xml(filename="../../secret.jpg"), "a.jpg": IMAGE, "b.xml": xml(filename="../b.jpg")})
+    write_files(tmp_path, {"b.jpg": IMAGE})
+    listed = list_voc(tmp_path / "in")
+    assert list(listed.images) == ["a.jpg"] and listed.reasons == {"b.xml": "missing"} and list(listed.noted.values()) == [1]
 
 
 def test_link_inside_the_input_is_followed(tmp_path):

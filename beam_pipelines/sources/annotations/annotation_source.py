@@ -32,14 +32,14 @@ class Annotation(NamedTuple):
         file_name: The name of the image file, as written in the annotation; may be empty.
         values: The values of the features, as in `InputRecord`. None if the dataset has no such features.
         label: The class name, if the dataset has a single-class feature `label`. Otherwise empty.
-        image: The bytes of the image file that is embedded in the annotation, or empty bytes.
+        image: A function that returns the bytes of the image that is embedded in the annotation; None if there is none.
         split: The split that the annotation assigns to the image; None if it assigns no split.
     """
 
     file_name: str = ""
     values: Mapping[str, Any] | None = None
     label: str = ""
-    image: bytes = b""
+    image: Callable[[], bytes] | None = None
     split: str | None = None
 
 
@@ -158,12 +158,7 @@ class AnnotationSource(Source):
             raise InvalidInput(error.reason, f"has an invalid class: {error}") from None
 
     def _make_annotation(
-        self,
-        file_name: str,
-        shapes: Sequence[Shape],
-        image_size: tuple[int, int] | None,
-        classes: Mapping[str, Sequence[Any]] = {},
-        image: bytes = b"",
+        self, file_name: str, shapes: Sequence[Shape], image_size: tuple[int, int] | None, classes: Mapping[str, Sequence[Any]] = {}
     ) -> Annotation:
         """Creates the annotation of an image.
 
@@ -172,7 +167,6 @@ class AnnotationSource(Source):
             shapes: The objects.
             image_size: The (height, width) of the image in pixels, as written in the annotation; None if missing.
             classes: A mapping from each field with classes of the entire image to these classes.
-            image: The bytes of the image file, if it is embedded in the annotation.
 
         Raises:
             InvalidInput: A class is invalid, or an image that needs exactly one class has no class or several classes.
@@ -190,7 +184,7 @@ class AnnotationSource(Source):
             option = f"--label {OBJECTS} --label" if self._has_objects else "--label"
             unused = (field for field, found in classes.items() if found and field not in used)
             self.unused_fields.add(f"{field} (stored with {option} {shlex.quote(field)}:multi_label)" for field in unused)
-        return Annotation(file_name, values or None, label, image)
+        return Annotation(file_name, values or None, label)
 
     def _object_values(self, shapes: Sequence[Shape], image_size: tuple[int, int] | None) -> dict[str, Any]:
         """Returns the values of the features of objects. In a mask, smaller objects are drawn over larger objects."""

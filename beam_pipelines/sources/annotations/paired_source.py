@@ -6,6 +6,7 @@ annotation files are read concurrently. For each pair of folders, a separate tas
 """
 
 import abc
+import contextlib
 import itertools
 import json
 import posixpath
@@ -56,15 +57,7 @@ class PairedSource(PairedFiles):
 
     @abc.abstractmethod
     def parse(self, data: bytes) -> Annotation:
-        """Parses an annotation file.
-
-        Raises:
-            InvalidInput: The file is invalid.
-        """
-
-    def decode_image(self, image: bytes) -> bytes:
-        """Converts `Annotation.image` to the bytes of an image file. Raises `InvalidInput` if it is invalid."""
-        return image
+        """Parses an annotation file. Raises `InvalidInput` if the file is invalid."""
 
     def parts(self) -> list[str]:
         """Returns listing tasks as JSON strings. Raises `UserError` if there are no annotations."""
@@ -140,7 +133,7 @@ class PairedSource(PairedFiles):
                 if not pair.image:
                     yield self._make_embedded(annotation, pair)
                     continue
-                read.append((pair, annotation._replace(image=b""), self._stated_others(annotation, pair)))
+                read.append((pair, annotation._replace(image=None), self._stated_others(annotation, pair)))
             except InvalidInput as error:
                 yield self._reject(pair, error)
         existing = find_sizes(self.root, itertools.chain.from_iterable(others for _, _, others in read))
@@ -185,14 +178,12 @@ class PairedSource(PairedFiles):
                 contains = f", or contains it as {self.image_name_field}" if self.image_name_field else ""
                 yield DeadLetter(path, "list", "no_annotation", f"no {self.file_kind} has the same name{contains}")
 
-    def _find_image(
-        self, annotation: Annotation, path: str, group: PairedFolders, by_stem: Mapping[str, Sequence[str]]
-    ) -> str:
+    def _find_image(self, annotation: Annotation, path: str, group: PairedFolders, by_stem: Mapping[str, Sequence[str]]) -> str:
         """Returns the path of the image of an annotation, given by a name in the annotation or by the name of the
         annotation file. The path is empty if only the image that is embedded in the annotation exists."""
         inner = path[len(group.annotations) :].lstrip("/")
         folders = [posixpath.join(group.images, posixpath.dirname(inner)), group.images]
-        stated = [name for folder in self._stated_folders(path, folders) if (name := self._stated(annotation, folder))]
+        stated = self._stated_paths(annotation, path, folders)
         own = [posixpath.join(folder, posixpath.basename(inner)) for folder in folders]
         for name in stated:
             if name in by_stem.get(self._stem(name), ()):
@@ -212,31 +203,30 @@ class PairedSource(PairedFiles):
         called = f", or is called {name!r} as in {field}" if field else ""
         return InvalidInput("missing", f"no image has the same name{called}")
 
-    def _stated_folders(self, path: str, folders: Sequence[str]) -> Sequence[str]:
-        """Returns the folders that the image name in an annotation may be relative to.
+    def _stated_paths(self, annotation: Annotation, path: str, folders: Sequence[str]) -> Sequence[str]:
+        """Returns the possible paths of the image that an annotation names, relative to the root. Paths outside the root
+        are ignored, because they are usually from another computer.
 
         Args:
-            path: The path of the annotation file.
+            annotation: The annotation.
+            path: The path of the annotation file. The image may be relative to its folder.
             folders: The folders in which the image is expected.
         """
-        return folders
+        name = annotation.file_name.replace("\\", "/").lstrip("/")
+        paths = []
+        for folder in (posixpath.dirname(path), *folders) if name else ():
+            with contextlib.suppress(OutsideError):
+                paths.append(nfc(self._root.relative(posixpath.join(folder, name))))
+        return paths
 
     def _stated_others(self, annotation: Annotation, pair: Pair) -> Sequence[str]:
         """Returns the possible paths of the image that an annotation names, or no paths if the annotation names the
         image with which it is paired."""
-        folders = self._stated_folders(pair.annotation, [posixpath.dirname(pair.image)])
-        stated = [name for folder in folders if (name := self._stated(annotation, folder))]
+        stated = self._stated_paths(annotation, pair.annotation, [posixpath.dirname(pair.image)])
         own = posixpath.basename(self._stem(pair.image))
+        if annotation.file_name and not stated:
+            self._note_outdated_name()
         return [] if any(posixpath.basename(self._stem(name)) == own for name in stated) else stated
-
-    def _stated(self, annotation: Annotation, folder: str) -> str | None:
-        """Returns the image path in an annotation, relative to the root. None if the annotation names no image."""
-        if not annotation.file_name:
-            return None
-        try:
-            return nfc(self._root.relative(posixpath.join(folder, annotation.file_name.replace("\\", "/").lstrip("/"))))
-        except OutsideError as error:
-            raise InvalidInput("outside", f"its {self.image_name_field} is invalid: {error}") from None
 
     def _note_outdated_name(self) -> None:
         self._note(f"of the {self.file_kind}s name an image that does not exist. The image with the name of the file is used.")
@@ -249,7 +239,7 @@ class PairedSource(PairedFiles):
         Raises `InvalidInput` if the annotation contains no image."""
         if not annotation.image:
             raise self._missing(annotation)
-        key, path, data = nfc(pair.annotation), pair.annotation, self.decode_image(annotation.image)
+        key, path, data = nfc(pair.annotation), pair.annotation, annotation.image()
         record = InputRecord(key, path, annotation.label, pair.split, len(data), offset=0, values=annotation.values)
         return Embedded(record, {IMAGE: data})
 

@@ -6,10 +6,10 @@ field `imageData` of the JSON file is used.
 
 import base64
 import binascii
-import posixpath
+import functools
 import math
 import re
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, printable
@@ -54,11 +54,8 @@ class LabelMe(PairedSource):
         flags, file_name = content.get(_FLAGS), content.get("imagePath")
         classes = [name for name, is_set in flags.items() if is_set is True] if isinstance(flags, dict) else []
         file_name = file_name if isinstance(file_name, str) else ""
-        return self._make_annotation(file_name, shapes, image_size, {_FLAGS: classes}, embedded[1] if embedded else b"")
-
-    def decode_image(self, image: bytes) -> bytes:
-        """Decodes `imageData`. Raises `InvalidInput` if it is not base64."""
-        return _decode(image, "imageData")
+        image = functools.partial(_decode, embedded[1], "imageData") if embedded and embedded[1] else None
+        return self._make_annotation(file_name, shapes, image_size, {_FLAGS: classes})._replace(image=image)
 
     def _read_shape(self, entry: Any, image_size: tuple[int, int] | None) -> Shape | None:
         if not isinstance(entry, dict):
@@ -69,17 +66,6 @@ class LabelMe(PairedSource):
             return None
         self.unused_fields.add(name for name in _UNUSED if entry.get(name) not in (None, "", {}, []))
         return Shape(self._read_label(entry.get("label")), _read_outline(kind, entry, image_size))
-
-    def _stated_folders(self, path: str, folders: Sequence[str]) -> Sequence[str]:
-        return [posixpath.dirname(path), *folders]
-
-    def _stated(self, annotation: Annotation, folder: str) -> str | None:
-        """Returns the path in `imagePath`. Ignores paths outside the input, which are usually from another computer."""
-        try:
-            return super()._stated(annotation, folder)
-        except InvalidInput:
-            self._note_outdated_name()
-            return None
 
 
 def _read_content(data: bytes) -> Mapping[str, Any]:
