@@ -47,26 +47,15 @@ def test_digits_keep_their_pixels_and_labels(ending: str, tmp_path: pathlib.Path
 
 
 def test_reads_records_with_header_footer_and_gaps(tmp_path: pathlib.Path) -> None:
-    dtype = np.dtype(
-        [
-            ("id", "<i4"),
-            ("a", "V3"),
-            ("image", "u1", (3, 4, 5)),
-            ("age", ">f4"),
-            ("tags", "u1", (3,)),
-            ("name", "S8"),
-            ("label", ">u2"),
-        ]
-    )
+    image, tags = ("image", "u1", (3, 4, 5)), ("tags", "u1", (3,))
+    dtype = np.dtype([("id", "<i4"), ("a", "V3"), image, ("age", ">f4"), tags, ("name", "S8"), ("label", ">u2")])
     records = np.zeros(4, dtype)
     records["id"], records["age"], records["label"] = [7, -8, 9, 10], [0.5, 1, 2, 3], [0, 1, 256, 3]
     records["image"], records["tags"] = make_pixels(4, 3, 4, 5), [[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]
     records["name"] = ["cat".encode(), "Löwe".encode(), b"", b"12345678"]
     layout = "id:int32, skip[3], image:uint8[3,4,5], age:>float32, tags:uint8[3], name:char[8], label:>uint16"
-    features = tuple(
-        parse_column("--feature", text, "class")
-        for text in ("id:integer", "age:float", "tags:multi_label", "name:text")
-    )
+    kinds = ("id:integer", "age:float", "tags:multi_label", "name:text")
+    features = tuple(parse_column("--feature", text, "class") for text in kinds)
     for case, data in {"plain.bin": bytes, "packed.bin.gz": gzipped}.items():
         write_files(tmp_path, {case: data(b"HEADER" + records.tobytes() + b"END")})
         config = source(layout, features=features, header_bytes=6, footer_bytes=3)
@@ -78,13 +67,8 @@ def test_reads_records_with_header_footer_and_gaps(tmp_path: pathlib.Path) -> No
             {"id": -8, "age": 1.0, "tags": (), "name": "Löwe"},
         ], case
         assert listed.source.label_names() == {"tags": ("0", "1", "2")}, case
-        assert {feature.name: (feature.kind, feature.shape) for feature in listed.source.features} == {
-            "label": ("class_label", ()),
-            "id": ("integer", ()),
-            "age": ("float", ()),
-            "tags": ("class_label", (None,)),
-            "name": ("text", ()),
-        }, case
+        shapes = {feature.name: feature.shape for feature in listed.source.features}
+        assert shapes == {"label": (), "id": (), "age": (), "tags": (None,), "name": ()}, case
 
 
 def test_label_option_selects_the_targets(tmp_path: pathlib.Path) -> None:
@@ -96,9 +80,7 @@ def test_label_option_selects_the_targets(tmp_path: pathlib.Path) -> None:
     assert [image.values for image in points.images] == [{"label": (0.0, 1.0, 2.0, 3.0)}]
     assert points.dead_letters["a.bin#000001"].reason == "bad_value"
     assert (points.source.features, points.source.targets) == ((Feature("label", "float", (4,)),), ("label",))
-    both = Listing(
-        FixedLength, path, source=source(layout.replace("key", "city"), "label", "city", image_column="pixels")
-    )
+    both = Listing(FixedLength, path, source=source(layout.replace("key", "city"), "label", "city", image_column="pixels"))
     assert both.source.targets == ("label", "city") and both.images[1][:3] == ("a.bin#000001", "a.bin", "4")
     assert [image.values for image in both.images] == [{"city": "a"}, {"city": "b"}]
     nothing = Listing(FixedLength, path, source=source(layout, "none", image_column="pixels"))
@@ -179,11 +161,6 @@ def test_rejects_invalid_layouts(layout: str | None, expected: str, tmp_path: pa
     assert_rejected(FixedLength, path, expected, source=source(layout))
 
 
-def test_rejects_image_none(tmp_path: pathlib.Path) -> None:
-    path = write_files(tmp_path, {"a.bin": make_records(2).tobytes()}) / "a.bin"
-    assert_rejected(FixedLength, path, "--image=none: ", source=source(has_images=False))
-
-
 def test_parses_field_types_of_a_layout() -> None:
     dtype = parse_record_type("a:int16, b:>float64 ,skip[3],c:uint64[2],d:char[5]")
     assert {name: (*field,) for name, field in dtype.fields.items()} == {
@@ -195,39 +172,35 @@ def test_parses_field_types_of_a_layout() -> None:
     assert dtype.itemsize == 34
 
 
-@pytest.mark.parametrize(
-    "case, data, options, expected",
-    [
-        ("one extra byte", make_records(3).tobytes() + b"x", {}, "196 bytes"),
-        ("one missing byte", make_records(3).tobytes()[:-1], {}, "194 bytes"),
-        ("wrong layout", make_records(64).tobytes(), {"layout": "label:uint16,image:uint8[8,8]"}, "records of 66 bytes"),
-        ("empty file", b"", {}, "0 bytes"),
-        ("file shorter than the header", b"abc", {"header_bytes": 100}, "a header of 100"),
-        ("huge header", make_records(3).tobytes(), {"header_bytes": 10**18}, f"a header of {10**18}"),
-        ("huge footer", make_records(3).tobytes(), {"footer_bytes": 10**30}, f"a footer of {10**30}"),
-        ("no records", b"headfoot", {"header_bytes": 4, "footer_bytes": 4}, "--record_layout"),
-    ],
-    ids=lambda value: value if isinstance(value, str) and len(value) < 30 else "",
-)
-def test_rejects_wrong_record_size(case: str, data: bytes, options: dict, expected: str, tmp_path: pathlib.Path) -> None:
-    config = source(**{"layout": DIGIT, **options})
+THREE = make_records(3).tobytes()
+SIZES_REJECTED = {
+    "one extra byte": (THREE + b"x", {}, "196 bytes"),
+    "one missing byte": (THREE[:-1], {}, "194 bytes"),
+    "wrong layout": (make_records(64).tobytes(), {"layout": "label:uint16,image:uint8[8,8]"}, "records of 66 bytes"),
+    "empty file": (b"", {}, "0 bytes"),
+    "file shorter than the header": (b"abc", {"header_bytes": 100}, "a header of 100"),
+    "huge header": (THREE, {"header_bytes": 10**18}, f"a header of {10**18}"),
+    "huge footer": (THREE, {"footer_bytes": 10**30}, f"a footer of {10**30}"),
+    "no records": (b"headfoot", {"header_bytes": 4, "footer_bytes": 4}, "--record_layout"),
+    "no images and no features": (THREE, {"has_images": False}, "--image=none: "),
+}
+
+
+@pytest.mark.parametrize("case", SIZES_REJECTED)
+def test_rejects_wrong_record_size(case: str, tmp_path: pathlib.Path) -> None:
+    data, options, expected = SIZES_REJECTED[case]
     write_files(tmp_path, {"a.bin": data, "a.bin.gz": gzipped(data)})
     for name in ("a.bin", "a.bin.gz"):
-        assert_rejected(FixedLength, tmp_path / name, expected, source=config)
+        assert_rejected(FixedLength, tmp_path / name, expected, source=source(**{"layout": DIGIT, **options}))
 
 
 def test_rejects_corrupt_gzip(tmp_path: pathlib.Path) -> None:
     complete = gzipped(make_records(100).tobytes())
-    cases = {
-        "truncated": complete[:-9],
-        "trailing garbage": complete + b"garbage",
-        "not gzip": b"PK" + complete[2:],
-        "empty": b"",
-    }
-    for number, (case, data) in enumerate(cases.items()):
-        write_files(tmp_path, {f"{number}.bin.gz": data})
+    cases = {"truncated": complete[:-9], "garbage at the end": complete + b"garbage", "no gzip": b"PK" + complete[2:], "empty": b""}
+    for case, data in cases.items():
+        write_files(tmp_path, {f"{case}.bin.gz": data})
         expected = "--record_layout" if case == "empty" else "cannot be decompressed"
-        assert_rejected(FixedLength, tmp_path / f"{number}.bin.gz", expected, source=source())
+        assert_rejected(FixedLength, tmp_path / f"{case}.bin.gz", expected, source=source())
 
 
 def test_rejects_a_file_that_shrinks_during_the_listing(tmp_path: pathlib.Path) -> None:

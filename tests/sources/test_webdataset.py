@@ -55,10 +55,9 @@ def open_source(path: Any, labels: list[str] | None = None, spool: str | None = 
     top = {name: options.pop(name) for name in ("splits", "split_folders", "ignore") if name in options}
     if "features" in options:
         options["features"] = tuple(parse_column("--feature", text, "text") for text in options["features"])
-    source = SourceConfig(kind=find_kind("webdataset"), labels=None if labels is None else parse_labels(labels), **options)
-    return WebDataset(
-        PrepareJob(input=str(path), output="out", name="made", source=source, **top), spool_directory=spool
-    )
+    labels = None if labels is None else parse_labels(labels)
+    source = SourceConfig(kind=find_kind("webdataset"), labels=labels, **options)
+    return WebDataset(PrepareJob(input=str(path), output="out", name="made", source=source, **top), spool_directory=spool)
 
 
 def list_all(source: WebDataset) -> list[InputRecord | DeadLetter]:
@@ -76,17 +75,8 @@ def test_reads_files_written_by_webdataset(tmp_path):
     with webdataset.ShardWriter(f"{tmp_path}/made-train-%03d.tar", maxcount=4, verbose=0) as writer:
         for index, (key, image) in enumerate(images.items()):
             fields = {"caption": f"n{index}", "age": index / 2, "group": f"g{index % 2}"}
-            writer.write(
-                {
-                    "__key__": key,
-                    "jpg": image,
-                    "cls": index,
-                    "json": fields,
-                    "npy": target,
-                    "seg.png": made_images.png(index),
-                    "txt": "é\n",
-                }
-            )
+            values = {"cls": index, "json": fields, "npy": target, "seg.png": made_images.png(index), "txt": "é\n"}
+            writer.write({"__key__": key, "jpg": image, **values})
     features = ["caption", "age:float", "npy:array", "seg.png:mask", "txt"]
     for path in (tmp_path, f"{tmp_path}/made-train-{{000..002}}.tar", f"{tmp_path}/made-*.tar"):
         source = open_source(path, features=features)
@@ -100,9 +90,7 @@ def test_reads_files_written_by_webdataset(tmp_path):
         assert np.array_equal(np.load(io.BytesIO(stored_bytes(source, values.pop("npy")))), target)
         assert values == {"caption": "n3", "age": 1.5, "txt": "é"}
         shapes = {feature.name: (feature.kind, feature.shape) for feature in source.features}
-        assert (
-            shapes["npy"] == ("float", (2, 2, 3)) and shapes["seg.png"] == ("mask", ()) and source.targets == ("label",)
-        )
+        assert (shapes["npy"], shapes["seg.png"], source.targets) == (("float", (2, 2, 3)), ("mask", ()), ("label",))
         assert source.num_ignored == 0 and source.label_names() == {}
 
 
@@ -111,14 +99,7 @@ def test_reads_files_written_by_webdataset(tmp_path):
 )
 def test_reads_every_tar_format(tmp_path, tar_format):
     long = "very/" * 15 + "long/" * 15 + "n" * 80
-    members = [
-        ("é.jpg", JPEG),
-        ("é.cls", b"0"),
-        (f"{long}.jpg", JPEG),
-        (f"{long}.cls", b"1"),
-        ("x/ü.x.jpg", b""),
-        ("last.jpg", JPEG),
-    ]
+    members = [("é.jpg", JPEG), ("é.cls", b"0"), (f"{long}.jpg", JPEG), (f"{long}.cls", b"1"), ("x/ü.x.jpg", b""), ("last.jpg", JPEG)]
     write(tmp_path / "x.tar", members, tar_format=tar_format)
     source = open_source(tmp_path, ["none"])
     listed = list_all(source)
@@ -127,15 +108,12 @@ def test_reads_every_tar_format(tmp_path, tar_format):
     assert stored_bytes(source, listed[1]) == JPEG
 
 
+MEMBER_NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=300)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(
-        st.tuples(
-            st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=300),
-            st.binary(max_size=1500),
-        ),
-        max_size=5,
-    ),
+    st.lists(st.tuples(MEMBER_NAMES, st.binary(max_size=1500)), max_size=5),
     st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
 )
 def test_finds_the_same_members_as_tarfile(members, tar_format):
@@ -221,17 +199,16 @@ def test_array_is_the_image_only_if_no_other_member_may_be(tmp_path):
 def test_counts_ignored_members_and_files(tmp_path):
     folder = tarfile.TarInfo("folder.d/")
     folder.type = tarfile.DIRTYPE
-    others = [
-        ("README", b"#"),
-        ("._a.jpg", b"#"),
-        ("x/.hidden.jpg", b"#"),
-        ("__info__.json", b"{}"),
-        ("b.txt", b"wanted not"),
-    ]
+    names = ("README", "._a.jpg", "x/.hidden.jpg", "__info__.json", "b.txt")
+    others = [(name, b"#") for name in names]
     write(tmp_path / "x.tar", [folder, *others, *GOOD])
     (tmp_path / "notes.md").write_text("#")
     source = open_source(tmp_path, ignore=("b.*",))
     assert [image.key for image in list_all(source)] == ["a"] and source.num_ignored == 6
+
+
+WITH_N = {"labels": ["cls"], "features": ["n:integer"]}
+B = [("b.jpg", JPEG), ("b.cls", b"1")]
 
 
 @pytest.mark.parametrize(
@@ -242,29 +219,14 @@ def test_counts_ignored_members_and_files(tmp_path):
         ("label with a line break", [("b.jpg", JPEG), ("b.cls", b"a\nb")], {}, "bad_label"),
         ("label not UTF-8", [("b.jpg", JPEG), ("b.cls", b"\xff")], {}, "bad_value"),
         ("negative label", [("b.jpg", JPEG), ("b.cls", b"-1")], {}, "bad_label"),
-        ("not JSON", [("b.jpg", JPEG), ("b.json", b"{")], {"labels": ["cls"], "features": ["n:integer"]}, "bad_json"),
-        (
-            "duplicate field",
-            [("b.jpg", JPEG), ("b.json", b'{"n": 1, "n": 2}')],
-            {"labels": ["cls"], "features": ["n:integer"]},
-            "bad_json",
-        ),
-        (
-            "deeply nested JSON",
-            [("b.jpg", JPEG), ("b.json", b"[" * 200_000)],
-            {"labels": ["cls"], "features": ["n:integer"]},
-            "bad_json",
-        ),
-        (
-            "huge number",
-            [("b.jpg", JPEG), ("b.json", b'{"n": ' + b"9" * 9999 + b"}")],
-            {"labels": ["cls"], "features": ["n:integer"]},
-            "bad_json",
-        ),
-        ("NaN", [("b.jpg", JPEG), ("b.cls", b"1"), ("b.json", b'{"n": NaN}')], {"features": ["n:float"]}, "bad_value"),
-        ("JSON list", [("b.jpg", JPEG), ("b.json", b"[]")], {"labels": ["cls"], "features": ["n:integer"]}, "bad_json"),
-        ("missing mask", [("b.jpg", JPEG), ("b.cls", b"1")], {"features": ["seg.png:mask"]}, "bad_mask"),
-        ("duplicate member", [("b.jpg", JPEG), ("b.cls", b"1"), ("b.jpg", JPEG)], {}, "bad_sample"),
+        ("not JSON", [*B, ("b.json", b"{")], WITH_N, "bad_json"),
+        ("duplicate field", [*B, ("b.json", b'{"n": 1, "n": 2}')], WITH_N, "bad_json"),
+        ("deeply nested JSON", [*B, ("b.json", b"[" * 200_000)], WITH_N, "bad_json"),
+        ("huge number", [*B, ("b.json", b'{"n": ' + b"9" * 9999 + b"}")], WITH_N, "bad_json"),
+        ("NaN", [*B, ("b.json", b'{"n": NaN}')], {"features": ["n:float"]}, "bad_value"),
+        ("JSON list", [*B, ("b.json", b"[]")], WITH_N, "bad_json"),
+        ("missing mask", B, {"features": ["seg.png:mask"]}, "bad_mask"),
+        ("duplicate member", [*B, ("b.jpg", JPEG)], {}, "bad_sample"),
         ("relative path to outside", [("../../b.jpg", JPEG)], {}, "outside"),
         ("absolute path", [("/etc/b.jpg", JPEG)], {}, "outside"),
         ("empty folder name", [("x//b.jpg", JPEG)], {}, "outside"),
@@ -283,18 +245,10 @@ def test_bad_sample_is_a_dead_letter(tmp_path, case, members, options, reason):
     assert len(bad.message.splitlines()) == len(bad.path.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        tarfile.SYMTYPE,
-        tarfile.LNKTYPE,
-        tarfile.CHRTYPE,
-        tarfile.BLKTYPE,
-        tarfile.FIFOTYPE,
-        tarfile.GNUTYPE_SPARSE,
-        b"Z",
-    ],
-)
+NO_FILES = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE, b"Z")
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
 def test_links_and_devices_in_tar_files_are_dead_letters(tmp_path, kind):
     (tmp_path / "secret.jpg").write_bytes(JPEG)
     link = tarfile.TarInfo("b.jpg")
@@ -367,12 +321,10 @@ def test_invalid_header_ends_the_file(tmp_path, case, compress):
     path = tmp_path / ("x.tar.gz" if compress else "x.tar")
     path.write_bytes(gzip.compress(contents) if compress else contents)
     first, *others, bad = list_all(open_source(tmp_path, spool=str(tmp_path / "spool") if compress else None))
-    assert first.label == "1" and [other.reason for other in others] == (
-        ["too_large"] if compress and case.endswith("10^15") else []
-    )
-    assert (bad.path.partition("@")[0], bad.reason) == (path.name, "bad_tar") and int(
-        bad.path.partition("@")[2]
-    ) >= len(good)
+    too_large = ["too_large"] if compress and case.endswith("10^15") else []
+    assert first.label == "1" and [other.reason for other in others] == too_large
+    name, _, offset = bad.path.partition("@")
+    assert (name, bad.reason) == (path.name, "bad_tar") and int(offset) >= len(good)
 
 
 def test_negative_sizes_in_headers_are_rejected_or_ignored():
@@ -383,9 +335,7 @@ def test_negative_sizes_in_headers_are_rejected_or_ignored():
 
 
 def test_truncated_file_gives_its_complete_samples(tmp_path):
-    members = [
-        (f"{index}.{extension}", data) for index in range(3) for extension, data in (("jpg", JPEG), ("cls", b"1"))
-    ]
+    members = [(f"{index}.{name}", data) for index in range(3) for name, data in (("jpg", JPEG), ("cls", b"1"))]
     contents = make_tar(members)
     end = len(contents.rstrip(b"\0")) // 512 * 512 + 512
     sample_bytes = end // 3
@@ -403,26 +353,18 @@ def test_truncated_file_gives_its_complete_samples(tmp_path):
 
 def test_images_of_compressed_files_are_spooled(tmp_path):
     images = [made_images.jpeg(seed) for seed in range(4)]
-    members = [
-        element
-        for seed, image in enumerate(images)
-        for element in ((f"{seed}.png", b"x"), (f"{seed}.jpg", image), (f"{seed}.cls", b"1"))
-    ]
+    samples = ({"png": b"x", "jpg": image, "cls": b"1"} for image in images)
+    members = [(f"{seed}.{name}", data) for seed, sample in enumerate(samples) for name, data in sample.items()]
     for name in ("x.tar.gz", "y.tgz"):
         made_images.write_files(tmp_path, {f"{name}/{name}": gzip.compress(make_tar(members))})
-        source = open_source(tmp_path / name, spool=str(tmp_path / "spool"))
-        reader = SpoolReader(str(tmp_path / "spool"))
-        assert [reader.read(image.spool, image.offset, image.num_bytes) for image in list_all(source)] == images
-        reader.close()
-        assert [(image.spool, image.num_bytes) for image in list_all(open_source(tmp_path / name))] == [
-            (0, len(image)) for image in images
-        ]
         source = open_source(tmp_path / name, features=["png:mask", "right=jpg:image"], spool=str(tmp_path / "spool"))
-        reader = SpoolReader(str(tmp_path / "spool"))
-        for member, image in zip(list_all(source), images, strict=True):
-            actual = [reader.read(part.spool, part.offset, part.num_bytes) for part in (member.values["png"], member.values["right"])]
-            assert actual == [b"x", image]
+        listed, reader = list_all(source), SpoolReader(str(tmp_path / "spool"))
+        for member, image in zip(listed, images, strict=True):
+            parts = (member, member.values["png"], member.values["right"])
+            assert [reader.read(part.spool, part.offset, part.num_bytes) for part in parts] == [image, b"x", image]
         reader.close()
+        estimated = list_all(open_source(tmp_path / name))
+        assert [(image.spool, image.num_bytes) for image in estimated] == [(0, len(image)) for image in images]
 
 
 def test_truncated_compressed_file_gives_its_complete_samples(tmp_path):
