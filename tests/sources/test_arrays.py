@@ -106,7 +106,7 @@ def test_estimate_spools_nothing(digits: Any, tmp_path: pathlib.Path) -> None:
     path = write_digits("IDX gzip", tmp_path / "digits", x, y)
     listed = Listing(lambda config, **options: Arrays(config), path)
     assert sum(image.num_bytes for image in listed.images) == x.nbytes and {image.spool for image in listed.images} == {0}
-    assert not os.path.exists(listed.run.spool_directory)
+    assert not os.path.exists(listed.spool_directory)
 
 
 def test_large_arrays_are_listed_in_parts(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,7 +521,7 @@ def test_archive_names_cannot_write_outside_the_spool(tmp_path: pathlib.Path) ->
     before = set(tmp_path.rglob("*"))
     listed = Listing(Arrays, folder / "a.npz")
     assert [image.key for image in listed.images] == ["a.npz/x#000000", "a.npz/x#000001"]
-    made = {path for path in tmp_path.rglob("*") if not path.is_relative_to(listed.run.spool_directory)}
+    made = {path for path in tmp_path.rglob("*") if not path.is_relative_to(listed.spool_directory)}
     assert made == before
 
 
