@@ -47,11 +47,12 @@ IMPORTS = {
     },
     "tf_input": {
         "training": "top pipeline epochs",
+        "loaders": "pipeline epochs",
         "serving": "top decoding storage",
         "foreign": "top pipeline decoding storage epochs",
         "inspection": "top features selection storage",
         "benchmark": "top pipeline epochs storage",
-        "top": "pipeline selection transform decoding features storage epochs",
+        "top": "loaders pipeline selection transform decoding features storage epochs",
         "pipeline": "decoding storage epochs",
         "selection": "storage epochs",
         "transform": "decoding storage",
@@ -66,6 +67,7 @@ STAGES = {"sources", "splits", "shuffle", "shards", "publish"}
 
 # Modules that writer and reader share.
 SHARED = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.example_values", "tf_input.first_records", "tf_input.image_files", "tf_input.record_layouts", "tf_input.regular_files", "tf_input.serialized_example", "tf_input.storage.credentials", "tf_input.storage.paths", "tf_input.stored_kinds")
+WITH_NUMPY = ("tf_input.example_values", "tf_input.image_files")
 READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "tf_input.inspection.inspection")
 
 # Packages that worker processes use, and that are loaded before Beam.
@@ -162,10 +164,10 @@ def test_declarations_of_source_formats_need_only_numpy():
 def test_tensorflow_is_loaded_only_if_needed():
     written = packages_loaded_by("import beam_pipelines.launch, beam_pipelines.pipeline", *forked_python.BEAM)
     assert "apache_beam" in written and not written & {"tensorflow", "keras", "tensorflow_transform"}
-    read = packages_loaded_by("import tf_input\ntf_input.open, tf_input.PreparedDataset", *forked_python.TENSORFLOW)
-    assert "tensorflow" in read and not read & {"apache_beam", "beam_pipelines", "tensorflow_transform"}
+    read = packages_loaded_by("import tf_input\ntf_input.open, tf_input.PreparedDataset")
+    assert not read & {"tensorflow", "keras", "apache_beam", "beam_pipelines"}
     assert not packages_loaded_by("import tf_input.inspection.inspection") & {"tensorflow", "pyarrow"}
-    shared = packages_loaded_by(f"import tf_input, {', '.join(SHARED)}")
+    shared = packages_loaded_by(f"import tf_input, {', '.join(name for name in SHARED if name not in WITH_NUMPY)}")
     assert not shared & {"tensorflow", "numpy", "apache_beam"}
     assert shared - packages_loaded_by("pass") - {"tf_input"} <= sys.stdlib_module_names
     ranges = [name for name in modules() if name.startswith("tf_input.storage.")]

@@ -19,6 +19,7 @@ Modules and subpackages (the `__init__` of each subpackage describes its inputs 
     predictions batch_examples    a model's predictions for a split, and the examples of a past batch
     read_config options        options of reading, and their use as keyword arguments
     training serving foreign benchmark inspection checkpoints, export, TFRecords of other tools, throughput, contents
+    loaders                    batches of NumPy arrays, without TensorFlow
     selection                  which examples are read, and how often
     pipeline                   the tf.data input pipeline
     transform                  the preprocessing graph that `recordmill analyze` wrote

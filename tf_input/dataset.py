@@ -1,6 +1,7 @@
 """Implements the function `open`, which opens a prepared dataset, and the class `PreparedDataset`."""
 
 import collections
+import dataclasses
 import functools
 import hashlib
 import math
@@ -19,14 +20,16 @@ from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_p
 from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, Feature, Manifest, default_channels, training_split
 from tf_input.decoding import class_weights
-from tf_input.example_values import example_decoder
+from tf_input.example_values import read_example
 from tf_input.folds import Fold, choose_fold, plain_fold
 from tf_input.forks import check_fork
+from tf_input.loaders import loader
 from tf_input.mapped_batches import MappedBatches, note_function
 from tf_input.options import suggest_option, named_options
 from tf_input.random_access import ExampleReader, Examples
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
+from tf_input.serialized_example import SerializedExample
 from tf_input.split_reader import SplitReader
 from tf_input.storage.cache import CachedFiles
 from tf_input.storage.corrupt_records import CorruptRecords
@@ -210,7 +213,8 @@ class PreparedDataset(Mapping[str, Examples]):
     def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:
         if self.manifest.is_verbatim:
             return lambda record: record
-        return example_decoder(self.manifest.schema, self.files.mask_dtype, default_channels(self.statistics))
+        mask_dtype, channels = self.files.mask_dtype, default_channels(self.statistics)
+        return lambda record: read_example(SerializedExample(record), self.features, mask_dtype, channels)
 
     @property
     def transform(self) -> TransformInfo:
@@ -405,6 +409,56 @@ class PreparedDataset(Mapping[str, Examples]):
             the remaining batches of its epoch, and later iterations read whole epochs.
         """
         return as_numpy(functools.partial(self.batches, split), make_config(config, options))
+
+    @named_options(ReadConfig, without=loader.OTHER_OPTIONS)
+    def loader(
+        self,
+        split: str,
+        config: ReadConfig | None = None,
+        *,
+        transform: loader.Transform | None = None,
+        num_threads: int | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> loader.Loader:
+        """Returns the batches of a split as NumPy arrays, without TensorFlow.
+
+        Threads decode, crop and flip the images. JPEGs that are much larger than `image_size` are downscaled during
+        decoding. The crops are random like those of `batches`, but not identical.
+
+        Examples:
+            ```python
+            train = flowers.loader("train", batch_size=128, image_size=224, augment=True, seed=0)
+            for batch in train:
+                step(batch["image"], batch["label"])
+            ```
+
+        Args:
+            split: The name of the split.
+            config: The options. Keyword options override its attributes. Default: None.
+            transform: A function that is applied to each example, in the threads. It receives the dictionary of
+                features of `flowers[split][0]`, and returns the values to stack. A parameter named `rng` receives a
+                `numpy.random.Generator` that depends only on the seed, the epoch and the example. Without `image_size`,
+                it receives whole images. Default: None.
+            num_threads: The number of threads. Default: None, the number of CPU cores.
+            **options: The attributes of `ReadConfig` that the signature lists.
+
+        Returns:
+            A `Loader`, an iterator of dictionaries that can be saved and restored.
+
+        Raises:
+            ValueError: An option has a wrong value, or does not fit the dataset.
+        """
+        of_split = self.split_reader(split)
+        config = of_split.resolve(make_config(config, options))
+        loader.check_options(config, self.features)
+        # Without the cache, the plan does not depend on the memory budget.
+        plan = of_split.plan(dataclasses.replace(config, memory_budget=0), holds=False)
+        channels = config.channels or default_channels(self.statistics)
+        fingerprint = of_split.fingerprint(config, plan)
+        if fingerprint is not None:
+            fingerprint |= {"transform": transform and getattr(transform, "__qualname__", type(transform).__qualname__)}
+        decode = loader.ExampleCropper(config, self.features, self.files.mask_dtype, channels, transform)
+        return loader.Loader(plan, decode, num_threads, fingerprint)
 
     @overload
     def predict(

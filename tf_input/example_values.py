@@ -1,7 +1,7 @@
 """Reads the values of features from serialized examples with NumPy, without TensorFlow."""
 
 import math
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,39 +10,52 @@ from tf_input.image_files import NUM_CHANNELS, decode_image, decode_mask
 from tf_input.serialized_example import BadExampleError, SerializedExample
 
 
-def example_decoder(
-    schema: Iterable[Feature], mask_dtype: np.dtype, channels: int = NUM_CHANNELS
-) -> Callable[[bytes], dict[str, Any]]:
-    """Returns a function that converts a record to a dictionary of features, as described in `Examples`.
+# Decodes the value of an image or mask, which is the bytes of a file, or raw pixels.
+ImageDecoder = Callable[[Feature, Any], np.ndarray]
+
+
+def read_example(
+    example: SerializedExample,
+    features: Mapping[str, Feature],
+    mask_dtype: np.dtype,
+    channels: int = NUM_CHANNELS,
+    decode: ImageDecoder | None = None,
+) -> dict[str, Any]:
+    """Converts a record to a dictionary of features, as described in `Examples`.
 
     Args:
-        schema: The features of a record.
+        example: The record.
+        features: The features of the record, by name.
         mask_dtype: The dtype of masks.
         channels: The number of channels of encoded images. Default: 3.
+        decode: Replaces the decoding of images with 8 bits per channel, and of masks, which it receives decoded.
+            Default: None.
+
+    Raises:
+        ValueError: The record does not match the features, or an image can't be decoded.
     """
-    schema = tuple(schema)
-    of_objects = {feature.name: feature.name.removeprefix(f"{OBJECTS}/") for feature in schema if feature.name.startswith(f"{OBJECTS}/")}
+    of_objects = {name: name.removeprefix(f"{OBJECTS}/") for name in features if name.startswith(f"{OBJECTS}/")}
     if "bbox" not in of_objects.values():
         of_objects = {}
-
-    def decode(record: bytes) -> dict[str, Any]:
-        example = SerializedExample(record)
-        values = {feature.name: _decode(example, feature, mask_dtype, channels, feature.name in of_objects) for feature in schema}
-        if not of_objects:
-            return values
-        objects = {short: values.pop(name) for name, short in of_objects.items()}
-        lengths = {len(value) for value in objects.values()}
-        if len(lengths) > 1:
-            raise BadExampleError(f"the features of objects have different numbers of values: {sorted(lengths)}")
-        return values | {OBJECTS: objects | {"valid": np.ones(lengths.pop(), bool)}}
-
-    return decode
+    values = {name: _decode(example, feature, mask_dtype, channels, name in of_objects, decode) for name, feature in features.items()}
+    if not of_objects:
+        return values
+    objects = {short: values.pop(name) for name, short in of_objects.items()}
+    lengths = {len(value) for value in objects.values()}
+    if len(lengths) > 1:
+        raise BadExampleError(f"the features of objects have different numbers of values: {sorted(lengths)}")
+    return values | {OBJECTS: objects | {"valid": np.ones(lengths.pop(), bool)}}
 
 
-def _decode(example: SerializedExample, feature: Feature, mask_dtype: np.dtype, channels: int, is_of_object: bool) -> Any:
+def _decode(
+    example: SerializedExample, feature: Feature, mask_dtype: np.dtype, channels: int, is_of_object: bool, decode: ImageDecoder | None
+) -> Any:
     value = read_value(example, feature)
     if feature.is_mask:
-        return decode_mask(value).astype(mask_dtype)
+        mask = decode_mask(value).astype(mask_dtype)
+        return mask if decode is None else decode(feature, mask)
+    if decode is not None and feature.is_image and feature.value_dtype == "uint8":
+        return decode(feature, value)
     if feature.is_file:
         return decode_image(value, channels, feature.value_dtype)
     if feature.is_text:

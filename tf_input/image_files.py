@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 NUM_CHANNELS = 3  # The number of channels of an RGB image.
-_JPEG_START = b"\xff\xd8\xff"
+JPEG_START = b"\xff\xd8\xff"
 _MISSING = re.compile("(?i)premature|truncated")  # libjpeg's warnings about pixels that are missing in the file
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _LUMA = np.float32([0.299, 0.587, 0.114])
@@ -32,17 +33,13 @@ def decode_image(data: bytes, channels: int = NUM_CHANNELS, dtype: str = "uint8"
     Raises:
         ValueError: The file is corrupt, or its format is not supported.
     """
-    if data.startswith(_JPEG_START):
-        pixels = _decode_jpeg(data, channels)
+    if data.startswith(JPEG_START):
+        pixels = decode_jpeg(data, channels)
     else:
         pixels = _decode_other(data, dtype)
     if pixels.dtype == np.uint8 and dtype == "uint16":
         pixels = pixels * np.uint16(257)
-    if pixels.shape[-1] == channels:
-        return pixels
-    if channels == 1:
-        return (pixels @ _LUMA + np.float32(0.5)).astype(pixels.dtype)[..., np.newaxis]
-    return np.repeat(pixels, channels, axis=-1)
+    return pixels if pixels.shape[-1] == channels else convert_channels(pixels, channels)
 
 
 def decode_mask(data: bytes) -> np.ndarray:
@@ -61,11 +58,27 @@ def decode_mask(data: bytes) -> np.ndarray:
     return pixels.astype(np.uint8 if image.mode in ("1", "L") else np.uint16)[..., np.newaxis]
 
 
-def _decode_jpeg(data: bytes, channels: int) -> np.ndarray:
+def decode_jpeg(data: bytes, channels: int, min_size: tuple[int, int] | None = None) -> np.ndarray:
+    """Decodes a JPEG.
+
+    Args:
+        data: The contents of the file.
+        channels: The number of channels: 1 or 3.
+        min_size: The (height, width) in pixels that are enough. The JPEG is then decoded at the smallest of its scales
+            that has this size. Default: None, the full scale.
+
+    Returns:
+        The pixels, uint8 [height, width, channels].
+
+    Raises:
+        ValueError: The file is corrupt.
+    """
     import simplejpeg
 
     # TensorFlow uses the fast DCT and the exact upsampling of chroma. Pixels of other settings differ by up to 20.
     options = {"colorspace": "GRAY" if channels == 1 else "RGB", "fastdct": True, "fastupsample": False}
+    if min_size is not None:
+        options |= {"min_height": min_size[0], "min_width": min_size[1], "min_factor": 1}
     try:
         return simplejpeg.decode_jpeg(data, **options)
     except ValueError as error:
@@ -74,7 +87,30 @@ def _decode_jpeg(data: bytes, channels: int) -> np.ndarray:
     try:
         return simplejpeg.decode_jpeg(data, **options, strict=False)  # Warnings about harmless bytes are ignored.
     except ValueError:
-        return _decode_other(data, "uint8")  # Pillow supports chroma subsampling that simplejpeg does not support.
+        pixels = _decode_other(data, "uint8")  # Pillow supports chroma subsampling that simplejpeg does not support.
+        return pixels if pixels.shape[-1] == channels else convert_channels(pixels, channels)
+
+
+def read_size(data: bytes) -> tuple[int, int]:
+    """Reads the (height, width) of an image file in pixels, without decoding pixels.
+
+    Raises:
+        ValueError: The file is corrupt, or its format is not supported.
+    """
+    import simplejpeg
+
+    if data.startswith(JPEG_START):
+        with contextlib.suppress(ValueError):
+            return simplejpeg.decode_jpeg_header(data)[:2]
+    image = _open(data, loads=False)
+    return image.height, image.width
+
+
+def convert_channels(pixels: np.ndarray, channels: int) -> np.ndarray:
+    """Converts pixels, [height, width, 1 or 3], to grayscale or RGB with the same dtype."""
+    if channels == 1:
+        return (pixels @ _LUMA + np.float32(0.5)).astype(pixels.dtype)[..., np.newaxis]
+    return np.repeat(pixels, channels, axis=-1)
 
 
 def _decode_other(data: bytes, dtype: str) -> np.ndarray:
@@ -96,12 +132,13 @@ def _decode_other(data: bytes, dtype: str) -> np.ndarray:
     return np.asarray(image.convert("RGB"))
 
 
-def _open(data: bytes) -> Image.Image:
+def _open(data: bytes, loads: bool = True) -> Image.Image:
     from PIL import Image
 
     try:
         image = Image.open(io.BytesIO(data), formats=_FORMATS)
-        image.load()
+        if loads:
+            image.load()
         return image
     except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, Image.DecompressionBombError) as error:
         raise ValueError(f"the image data is corrupt, truncated or not supported: {error}") from error

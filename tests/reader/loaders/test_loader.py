@@ -1,0 +1,161 @@
+"""Tests that a loader reads each example once, in a reproducible order, and continues in the middle of an epoch."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tf_input
+from beam_pipelines.__main__ import main
+
+SIZE, NUM, NUM_BATCHES = (12, 16), 93, 12
+OPTIONS = {"batch_size": 8, "image_size": SIZE, "augment": True, "seed": 3}
+
+
+def keys_of(batches) -> list[str]:
+    return [key for batch in batches for key in batch["key"]]
+
+
+def assert_equal_batches(actual, expected) -> None:
+    for one, other in zip(actual, expected, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_epoch_contains_each_example_once_in_an_order_of_its_own(mixed):
+    loader = mixed.loader("train", **OPTIONS)
+    assert len(loader) == NUM_BATCHES
+    epochs = [list(loader) for _ in range(2)]
+    for batches in epochs:
+        assert sorted(keys_of(batches)) == sorted(mixed.keys("train").tolist())
+        assert [len(batch["label"]) for batch in batches] == [8] * 11 + [5]
+        assert all((batch["image"].shape[1:], batch["image"].dtype) == ((*SIZE, 3), np.uint8) for batch in batches)
+    assert keys_of(epochs[0]) != keys_of(epochs[1])
+    for batch in epochs[0]:
+        assert batch["label"].tolist() == [mixed["train"][key]["label"] for key in batch["key"]]
+
+
+@pytest.mark.parametrize("options", [{"num_threads": 1}, {"num_threads": 7}, {"hosts": (2, 0)}, {"hosts": (2, 1)}], ids=str)
+def test_batches_do_not_depend_on_threads_and_hosts(mixed, options):
+    options = {**OPTIONS, "drop_remainder": True, **options}
+    expected, hosts = list(mixed.loader("train", **OPTIONS, drop_remainder=True)), options.get("hosts", (1, 0))
+    actual = list(mixed.loader("train", **options))
+    if hosts == (1, 0):
+        assert_equal_batches(actual, expected)
+    for one, whole in zip(actual, expected, strict=True):
+        rows = [whole["key"].tolist().index(key) for key in one["key"]]
+        assert len(set(rows)) == 8 // hosts[0]
+        np.testing.assert_array_equal(one["image"], whole["image"][rows])
+
+
+@pytest.mark.parametrize("step", [0, 1, 5, NUM_BATCHES])
+def test_state_restores_the_next_batch(mixed, step):
+    loader = mixed.loader("train", **OPTIONS)
+    list(itertools.islice(iter(loader), step))
+    state = json.loads(json.dumps(loader.state_dict()))
+    expected = list(loader) + list(loader)
+    for restored in (mixed.loader("train", **OPTIONS), mixed.loader("train", **OPTIONS, num_threads=3)):
+        restored.set_state(state)
+        assert restored.get_state() == state
+        assert_equal_batches(list(restored) + list(restored), expected)
+
+
+PROGRAM = """
+import json, os, signal, sys
+import tf_input
+
+loader = tf_input.open(sys.argv[1]).loader("train", batch_size=8, image_size=(12, 16), augment=True, seed=3)
+for number, batch in enumerate(loader):
+    with open(sys.argv[2], "w") as file:
+        json.dump([loader.state_dict(), batch["key"].tolist()], file)
+    if number == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_killed_program_continues_at_the_next_batch(mixed, tmp_path):
+    done = subprocess.run([sys.executable, "-c", PROGRAM, mixed.directory, tmp_path / "state.json"], timeout=300)
+    assert done.returncode == -9
+    state, last = json.loads((tmp_path / "state.json").read_text())
+    expected = list(mixed.loader("train", **OPTIONS))
+    assert expected[4]["key"].tolist() == last
+    loader = mixed.loader("train", **OPTIONS)
+    loader.load_state_dict(state)
+    assert_equal_batches(list(loader), expected[5:])
+
+
+@pytest.mark.parametrize("other", [{"seed": 4}, {"batch_size": 4}, {"augment": False}, {"take": 50}, {"transform": len}], ids=str)
+def test_state_of_other_batches_is_rejected(mixed, other):
+    state = mixed.loader("train", **OPTIONS).state_dict()
+    with pytest.raises(ValueError, match=next(iter(other))):
+        mixed.loader("train", **{**OPTIONS, **other}).load_state_dict(state)
+    with pytest.raises(ValueError, match="seed"):
+        mixed.loader("train", batch_size=8, image_size=SIZE).load_state_dict(state)
+
+
+def test_central_crop_shows_the_same_part_as_batches(mixed):
+    options = {"batch_size": 8, "image_size": SIZE, "shuffle": False, "antialias": True}
+    expected = mixed.as_numpy("validation", **options, inputs=("image", "key"), targets=())
+    del options["antialias"]
+    for actual, batch in zip(mixed.loader("validation", **options), expected, strict=True):
+        assert actual["key"].tolist() == [key.decode() for key in batch["key"]]
+        difference = np.abs(actual["image"].astype(int) - batch["image"].astype(int))
+        assert difference.mean() < 3, "only the interpolation differs"
+
+
+def test_transform_receives_complete_examples_and_reproducible_random_numbers(mixed):
+    def transform(example, rng):
+        return example["image"].shape[0], (example["key"], {"noise": rng.normal(size=2)})
+
+    options = {"batch_size": 8, "seed": 1, "transform": transform}
+    loader, same = (mixed.loader("train", **options, num_threads=number) for number in (1, 4))
+    seen = set()
+    for (heights, (keys, noise)), (_, (_, others)) in zip(loader, same, strict=True):
+        assert heights.tolist() == [mixed["train"][key]["height"] for key in keys]
+        np.testing.assert_array_equal(noise["noise"], others["noise"])
+        seen.update(noise["noise"].ravel().tolist())
+    assert len(seen) == 2 * NUM
+
+
+def test_masks_follow_crops_and_flips(tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        grey = np.kron(rng.integers(0, 2, (6, 8), np.uint8), np.ones((8, 8), np.uint8))
+        for folder, values in (("images", grey * 255), ("masks", grey)):
+            (tmp_path / "in" / folder).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(values).save(tmp_path / "in" / folder / f"{number}.png")
+    assert main(["prepare", "--input", str(tmp_path / "in"), "--source=masks", "--output", str(tmp_path / "out"), "--splits=train=1", "--quiet"]) == 0
+    loader = tf_input.open(tmp_path / "out").loader("train", batch_size=6, image_size=(24, 40), augment=True, seed=0)
+    for batch in itertools.chain.from_iterable(itertools.repeat(loader, 5)):
+        is_white, mask = batch["image"] > 127, batch["mask"] > 0
+        assert (is_white == mask).mean() > 0.93, "only pixels at edges differ"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keys": True}, "keys"),
+        ({"fit": "pad"}, "fit"),
+        ({"image_size": None}, "image_size"),
+        ({"augment": tf_input.Augmentation(hue=0.1)}, "transform"),
+        ({"image_size": "largest"}, "image_size"),
+        ({"hosts": (2, 0)}, "drop_remainder"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_fit_are_rejected(mixed, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        mixed.loader("train", **{**OPTIONS, **options})
+
+
+def test_images_of_different_sizes_are_returned_as_a_list(mixed):
+    batch = next(iter(mixed.loader("train", batch_size=8, seed=0)))
+    assert isinstance(batch["image"], list) and len({image.shape for image in batch["image"]}) > 1
+    for key, image in zip(batch["key"], batch["image"], strict=True):
+        np.testing.assert_array_equal(image, mixed["train"][key]["image"])
