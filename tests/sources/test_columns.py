@@ -18,7 +18,7 @@ from beam_pipelines.config.columns import Column, parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError
-from beam_pipelines.sources.cells.cells import read_float, read_name, read_text, read_weight
+from beam_pipelines.sources.cells.cells import read_name, read_weight
 from beam_pipelines.sources.cells.class_cells import class_name, read_class
 from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.files.roots import Root
@@ -41,150 +41,88 @@ def read(root: pathlib.Path, column: str, row: dict[str, Any], **options: Any) -
     return values["value"]
 
 
-CELLS = [
-    ("class of a str", "x", "cat", "cat"),
-    ("class with blanks around it", "x", " cat ", "cat"),
-    ("class with combining characters", "x", "Lo\u0308we", "L\u00f6we"),
-    ("class of an int", "x", 7, "7"),
-    ("class of digits", "x", "007", "007"),
-    ("class of a NumPy integer", "x", np.int64(99_999), "99999"),
-    ("class of a whole float", "x", 7.0, "7"),
-    ("class of a whole float in text", "x", " 2.0 ", "2"),
-    ("class of a whole float in NumPy text", "x", "11.", "11"),
-    ("class of a whole NumPy float", "x", np.float32(3), "3"),
-    ("class of a number with leading zeros", "x", "02.0", "02.0"),
-    ("class of a bool", "x", True, "True"),
-    ("class of a NumPy bool", "x", np.bool_(False), "False"),
-    ("multi_label of ones", "x:multi_label", [1, 1], ("1",)),
-    ("multi_label of ones in a str", "x:multi_label", "[1, 1, 1]", ("1",)),
-    ("multi_label of whole floats", "x:multi_label", [2.0, 10.0], ("10", "2")),
-    ("float of a bool", "x:float", True, 1.0),
-    ("integer of a bool", "x:integer", True, 1),
-    ("integer of a whole float", "x:integer", 7.0, 7),
-    ("integer of a whole float in text", "x:integer", "-7.00", -7),
-    ("class of bytes", "x", "Löwe".encode(), "Löwe"),
-    ("class of a list with one item", "x", ["cat"], "cat"),
-    ("class of an array with one item", "x", np.array([3]), "3"),
-    ("class that looks like HTML", "x", "<b>cat</b>", "<b>cat</b>"),
-    ("class that looks like a formula", "x", "=cmd|' /C calc'!A0", "=cmd|' /C calc'!A0"),
-    ("multi_label of a str", "x:multi_label", "dog|cat", ("cat", "dog")),
-    ("class of many digits", "x", "1" * 200, "1" * 200),
-    ("multi_label of a JSON list", "x:multi_label", '["dog", "caf\\u00e9, old"]', ("café, old", "dog")),
-    ("multi_label of a Python list", "x:multi_label", " ['dog', \"cat's\",] ", ("cat's", "dog")),
-    ("multi_label of a Python set", "x:multi_label", "{'dog', 'cat'}", ("cat", "dog")),
-    ("multi_label of a Python tuple", "x:multi_label", "('dog',)", ("dog",)),
-    ("multi_label of a list of ints in a str", "x:multi_label", "[10, 2]", ("10", "2")),
-    ("multi_label of two class numbers", "x:multi_label", [0, 1], ("0", "1")),
-    ("multi_label of an empty list in a str", "x:multi_label", "[]", ()),
-    ("multi_label of a name in parentheses", "x:multi_label", "(unknown)|cat", ("(unknown)", "cat")),
-    ("multi_label with blanks in names", "x:multi_label", "ice cream|hot dog", ("hot dog", "ice cream")),
-    ("multi_hot of a JSON list", "x:multi_hot[4]", "[1, 0, 0, 1]", ("0", "3")),
-    ("multi_hot as NumPy prints it", "x:multi_hot[4]", "[0. 1. 0. 1.]", ("1", "3")),
-    ("multi_hot with blanks", "x:multi_hot[3]", "0 1 0", ("1",)),
-    ("multi_hot of a list of floats", "x:multi_hot[3]", [0.0, 0.0, 1.0], ("2",)),
-    ("multi_hot of an array", "x:multi_hot[2]", np.array([True, False]), ("0",)),
-    ("multi_label of a list", "x:multi_label", ["dog", "cat", "dog"], ("cat", "dog")),
-    ("multi_label of ints", "x:multi_label", [10, 9], ("10", "9")),
-    ("multi_label of one int", "x:multi_label", 3, ("3",)),
-    ("multi_label of an array", "x:multi_label", np.array([1, 2]), ("1", "2")),
-    ("multi_label of an empty str", "x:multi_label", "", ()),
-    ("multi_label of None", "x:multi_label", None, ()),
-    ("multi_label of an empty list", "x:multi_label", [], ()),
-    ("float of a str", "x:float", " -1.5e3 ", -1500.0),
-    ("float of an int", "x:float", 2, 2.0),
-    ("float of a decimal", "x:float", decimal.Decimal("1.50"), 1.5),
-    ("float of a NumPy float", "x:float", np.float32(0.5), 0.5),
-    ("floats of a str", "x:float[3]", "1 2.5  -3", (1.0, 2.5, -3.0)),
-    ("floats of a list", "x:float[2]", [1, 2.5], (1.0, 2.5)),
-    ("floats of an array", "x:float[2]", np.array([1.0, 2.0], np.float32), (1.0, 2.0)),
-    ("float vector of a list with one item", "x:float[1]", [4], (4.0,)),
-    ("integer of a str", "x:integer", "-7", -7),
-    ("largest integer", "x:integer", 2**63 - 1, 2**63 - 1),
-    ("text", "x:text", " as it is, <b>", " as it is, <b>"),
-    ("text of a number", "x:text", 1.5, "1.5"),
-    ("text of a list", "x:text", ["ä"], '["ä"]'),
-    ("text of None", "x:text", None, ""),
-    ("mask", "x:mask", "masks/1.png", FilePart("masks/1.png")),
-    ("array", "x:array[2,3]", "./targets//1.npy", FilePart("targets/1.npy")),
-]
+TWO_CLASSES = ("cat", "dog")
+# Column -> cells and expected values.
+CELLS: dict[str, list[tuple[Any, Any]]] = {
+    "x": [
+        *(("cat", "cat"), (" cat ", "cat"), ("Lo\u0308we", "L\u00f6we"), ("Löwe".encode(), "Löwe"), (["cat"], "cat"), ("<b>cat</b>", "<b>cat</b>")),
+        *((7, "7"), ("007", "007"), (np.int64(99_999), "99999"), (7.0, "7"), (" 2.0 ", "2"), ("11.", "11"), (np.float32(3), "3"), ("02.0", "02.0")),
+        *((True, "True"), (np.bool_(False), "False"), (np.array([3]), "3"), ("=cmd|' /C calc'!A0", "=cmd|' /C calc'!A0"), ("1" * 200, "1" * 200)),
+    ],
+    "x:multi_label": [
+        *(([1, 1], ("1",)), ("[1, 1, 1]", ("1",)), ([2.0, 10.0], ("10", "2")), ("[10, 2]", ("10", "2")), ([0, 1], ("0", "1")), ([10, 9], ("10", "9"))),
+        *(("dog|cat", TWO_CLASSES), ("{'dog', 'cat'}", TWO_CLASSES), (["dog", "cat", "dog"], TWO_CLASSES), ("('dog',)", ("dog",)), (3, ("3",))),
+        *(('["dog", "caf\\u00e9, old"]', ("café, old", "dog")), (" ['dog', \"cat's\",] ", ("cat's", "dog")), (np.array([1, 2]), ("1", "2"))),
+        *(("(unknown)|cat", ("(unknown)", "cat")), ("ice cream|hot dog", ("hot dog", "ice cream")), *((cell, ()) for cell in ("[]", "", None, []))),
+    ],
+    "x:multi_hot[4]": [("[1, 0, 0, 1]", ("0", "3")), ("[0. 1. 0. 1.]", ("1", "3"))],
+    "x:multi_hot[3]": [("0 1 0", ("1",)), ([0.0, 0.0, 1.0], ("2",))],
+    "x:multi_hot[2]": [(np.array([True, False]), ("0",))],
+    "x:float": [(True, 1.0), (" -1.5e3 ", -1500.0), (2, 2.0), (decimal.Decimal("1.50"), 1.5), (np.float32(0.5), 0.5), (np.array(2.5), 2.5)],
+    "x:float[1]": [([4], (4.0,))],
+    "x:float[2]": [([1, 2.5], (1.0, 2.5)), (np.array([1.0, 2.0], np.float32), (1.0, 2.0)), (np.array([1.5, 2]), (1.5, 2.0))],
+    "x:float[3]": [("1 2.5  -3", (1.0, 2.5, -3.0))],
+    "x:float[]": [("[]", ()), (None, ())],
+    "x:integer": [(True, 1), (7.0, 7), ("-7.00", -7), ("-7", -7), (2**63 - 1, 2**63 - 1)],
+    "x:integer[]": [
+        *(("1 2  3", (1, 2, 3)), (" 1,2 , 3 ", (1, 2, 3)), ("[1, -2]", (1, -2)), ("[1 2 3]", (1, 2, 3)), ("['1', '2']", (1, 2)), ("", ())),
+        *((7, (7,)), ((1, 2), (1, 2))),
+    ],
+    "x:text": [(" as it is, <b>", " as it is, <b>"), (1.5, "1.5"), (["ä"], '["ä"]'), (None, ""), ({"a": 1.0, "b": {1}}, '{"a": 1.0, "b": "{1}"}')],
+    "x:text[]": [("a|b c|", ("a", "b c", "")), ('["a|b", 3]', ("a|b", "3")), (["a", "b"], ("a", "b")), (b"a|b", ("a", "b"))],
+    "x:mask": [("masks/1.png", FilePart("masks/1.png"))],
+    "x:array[2,3]": [("./targets//1.npy", FilePart("targets/1.npy"))],
+}
 
 
-@pytest.mark.parametrize("column, cell, expected", [case[1:] for case in CELLS], ids=[case[0] for case in CELLS])
-def test_cell_is_converted_to_its_kind(tmp_path: pathlib.Path, column: str, cell: Any, expected: Any) -> None:
-    actual = read(tmp_path, column, {"x": cell})
-    assert actual == expected
-    assert type(actual) is type(expected)
+@pytest.mark.parametrize("column", CELLS)
+def test_cell_is_converted_to_its_kind(tmp_path: pathlib.Path, column: str) -> None:
+    for cell, expected in CELLS[column]:
+        actual = read(tmp_path, column, {"x": cell})
+        assert actual == expected and type(actual) is type(expected), repr(cell)
 
 
-BAD_CELLS = [
-    ("empty class", "x", "", "bad_label", "is empty"),
-    ("blank class", "x", "  ", "bad_label", "is empty"),
-    ("class of None", "x", None, "bad_label", "is empty"),
-    ("class of a fraction", "x", 7.5, "bad_label", "7.5"),
-    ("class of NaN", "x", math.nan, "bad_label", "nan"),
-    ("negative class of a whole float", "x", "-1.0", "bad_label", "'-1'"),
-    ("negative class", "x", -1, "bad_label", "-1"),
-    ("negative class in digits", "x", "-1", "bad_label", "'-1'"),
-    ("class number over 64 bits", "x", 2**63, "bad_label", "9223"),
-    ("multi_label in brackets without a list", "x:multi_label", "[cat dog]", "bad_label", "a list such as"),
-    ("multi_label as NumPy prints it", "x:multi_label", "['cat' 'dog']", "bad_label", "a list such as"),
-    ("multi_label of a list with a fraction", "x:multi_label", "[1.5, 2]", "bad_label", "1.5"),
-    ("multi_label of flags", "x:multi_label", "[1, 0, 0, 0]", "bad_label", "multi_hot"),
-    ("multi_label of a list of flags", "x:multi_label", [1, 0, 0], "bad_label", "multi_hot"),
-    ("multi_label of an array of flags", "x:multi_label", np.array([1.0, 0, 0]), "bad_label", "multi_hot"),
-    ("multi_label nested too deep", "x:multi_label", "[" * 9_999 + "]" * 9_999, "bad_label", "a list such as"),
-    ("multi_hot with a wrong length", "x:multi_hot[4]", "[1, 0, 0]", "bad_label", "4 values of 0 or 1"),
-    ("multi_hot with a 2", "x:multi_hot[3]", [1, 0, 2], "bad_label", "2"),
-    ("multi_hot of a name", "x:multi_hot[3]", "cat", "bad_label", "3 values of 0 or 1"),
-    ("multi_hot of None", "x:multi_hot[3]", None, "bad_label", "is empty"),
-    ("class of two lines", "x", "cat\ndog", "bad_label", r"'cat\ndog'"),
-    ("class with an escape", "x", "\x1b[31mcat", "bad_label", r"'\x1b[31mcat'"),
-    ("class with a line separator", "x", "a\u2028b", "bad_label", r"'a\u2028b'"),
-    ("class with a lone surrogate", "x", "\ud800", "bad_label", r"'\ud800'"),
-    ("class of bytes that are not UTF-8", "x", b"caf\xe9", "bad_label", r"b'caf\xe9'"),
-    ("class of 257 characters", "x", "c" * 257, "bad_label", "at most 256"),
-    ("class of a million characters", "x", "c" * 10**6, "bad_label", "at most 256"),
-    ("class of several names", "x", ["cat", "dog"], "bad_label", "['cat', 'dog']"),
-    ("class of an object", "x", {"cat": 1}, "bad_label", "{'cat': 1}"),
-    ("multi_label with an empty name", "x:multi_label", "cat||dog", "bad_label", "is empty"),
-    ("multi_label of a bool", "x:multi_label", [True], "bad_label", "True"),
-    ("multi_label of bools", "x:multi_label", [True, False], "bad_label", "multi_hot"),
-    ("multi_label of zeros", "x:multi_label", [0, 0], "bad_label", "multi_hot"),
-    ("multi_label of a number", "x:multi_label", 0.5, "bad_label", "0.5"),
-    ("float of NaN", "x:float", "nan", "bad_value", "'nan'"),
-    ("infinite float", "x:float", math.inf, "bad_value", "inf"),
-    ("float over 32 bits", "x:float", "1e39", "bad_value", "'1e39'"),
-    ("float over 64 bits", "x:float", 10**400, "bad_value", "finite"),
-    ("float with underscores", "x:float", "1_000", "bad_value", "'1_000'"),
-    ("empty float", "x:float", "", "bad_value", "is empty"),
-    ("too few floats", "x:float[3]", "1 2", "bad_value", "3 numbers"),
-    ("too many floats", "x:float[1]", [1, 2], "bad_value", "1 numbers"),
-    ("nested list of floats", "x:float[2]", [1, [2, 3]], "bad_value", "[2, 3]"),
-    ("fraction in text for an integer", "x:integer", "7.5", "bad_value", "'7.5'"),
-    ("fraction for an integer", "x:integer", 7.5, "bad_value", "7.5"),
-    ("integer of NaN", "x:integer", math.nan, "bad_value", "nan"),
-    ("infinite integer", "x:integer", math.inf, "bad_value", "inf"),
-    ("integer over 64 bits", "x:integer", 2**63, "bad_value", "64 bit"),
-    ("integer of too many digits", "x:integer", "9" * 5000, "bad_value", "64 bit"),
-    ("text that is not UTF-8", "x:text", "\udce9", "bad_value", r"\udce9"),
-    ("empty mask", "x:mask", "", "bad_value", "is empty"),
-    ("mask of a number", "x:mask", 7, "bad_value", "7"),
-    ("mask outside the root", "x:mask", "../1.png", "outside", "../1.png"),
-    ("array with an absolute path", "x:array[1]", "/etc/passwd", "outside", "/etc/passwd"),
-    ("mask of a URL", "x:mask", "gs://bucket/1.png", "outside", "gs://bucket/1.png"),
-    ("mask with a NUL", "x:mask", "a\0b", "outside", "a\\\\x00b"),
-    ("mask with a lone surrogate", "x:mask", "\ud800", "bad_value", r"\ud800"),
-    ("mask of a very long path", "x:mask", "m" * 5000, "bad_value", "4096"),
-]
+# Column -> cells, and a part of the message.
+BAD_CELLS: dict[str, list[tuple[Any, str]]] = {
+    "x": [
+        *(("", "is empty"), ("  ", "is empty"), (None, "is empty"), (7.5, "7.5"), (math.nan, "nan"), ("-1.0", "'-1'"), (-1, "-1"), ("-1", "'-1'")),
+        *((2**63, "9223"), ("cat\ndog", r"'cat\ndog'"), ("\x1b[31mcat", r"'\x1b[31mcat'"), ("a\u2028b", r"'a\u2028b'"), ("\ud800", r"'\ud800'")),
+        *((b"caf\xe9", r"b'caf\xe9'"), ("c" * 257, "at most 256"), ("c" * 10**6, "at most 256"), (["cat", "dog"], "['cat', 'dog']"), ({"cat": 1}, "{'cat': 1}")),
+    ],
+    "x:multi_label": [
+        *(("[cat dog]", "a list such as"), ("['cat' 'dog']", "a list such as"), ("[" * 9_999 + "]" * 9_999, "a list such as"), ("[1.5, 2]", "1.5")),
+        *(("[1, 0, 0, 0]", "multi_hot"), ([1, 0, 0], "multi_hot"), (np.array([1.0, 0, 0]), "multi_hot"), ([True, False], "multi_hot"), ([0, 0], "multi_hot")),
+        *(("cat||dog", "is empty"), ([True], "True"), (0.5, "0.5")),
+    ],
+    "x:multi_hot[4]": [("[1, 0, 0]", "4 values of 0 or 1")],
+    "x:multi_hot[3]": [([1, 0, 2], "2"), ("cat", "3 values of 0 or 1"), (None, "is empty")],
+    "x:float": [("nan", "'nan'"), (math.inf, "inf"), ("1e39", "'1e39'"), (10**400, "finite"), ("1_000", "'1_000'"), ("1,5", "decimal point"), ("", "is empty")],
+    "x:float[]": [([1.0, math.inf], "has inf"), (["1,5"], "has '1,5'")],
+    "x:float[1]": [([1, 2], "1 numbers")],
+    "x:float[2]": [([1, [2, 3]], "[2, 3]")],
+    "x:float[3]": [("1 2", "3 numbers")],
+    "x:integer": [("7.5", "'7.5'"), (7.5, "7.5"), (math.nan, "nan"), (math.inf, "inf"), (2**63, "64 bit"), ("9" * 5000, "64 bit")],
+    "x:integer[]": [("1,,2", "is empty"), ("1 2.5", "has '2.5'"), ([2**63], "64 bits"), ("[1, [2]]", "has [2]"), ({"a": 1}, "has {")],
+    "x:text": [("\udce9", r"\udce9")],
+    "x:text[]": [("[a b]", "has '[a b]'")],
+    "x:mask": [
+        *(("", "is empty"), (7, "7"), ("../1.png", "../1.png"), ("gs://bucket/1.png", "gs://bucket/1.png"), ("a\0b", "a\\\\x00b")),
+        *(("\ud800", r"\ud800"), ("m" * 5000, "4096")),
+    ],
+    "x:array[1]": [("/etc/passwd", "/etc/passwd")],
+}
+OUTSIDE = ("../1.png", "gs://bucket/1.png", "a\0b", "/etc/passwd")
 
 
-@pytest.mark.parametrize("column, cell, reason, part", [case[1:] for case in BAD_CELLS], ids=[case[0] for case in BAD_CELLS])
-def test_rejects_cells_that_do_not_fit_their_kind(tmp_path: pathlib.Path, column: str, cell: Any, reason: str, part: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        read(tmp_path, column, {"x": cell})
-    message = str(caught.value)
-    assert caught.value.reason == reason and message.startswith("column 'x' ") and part in message
-    assert message.isprintable() and len(message) < 500
+@pytest.mark.parametrize("column", BAD_CELLS)
+def test_rejects_cells_that_do_not_fit_their_kind(tmp_path: pathlib.Path, column: str) -> None:
+    for cell, part in BAD_CELLS[column]:
+        with pytest.raises(InvalidInput) as caught:
+            read(tmp_path, column, {"x": cell})
+        message, is_class = str(caught.value), column == "x" or ":multi" in column
+        is_outside = isinstance(cell, str) and cell in OUTSIDE
+        assert caught.value.reason == ("bad_label" if is_class else "outside" if is_outside else "bad_value"), repr(cell)[:99]
+        assert message.startswith("column 'x' ") and part in message and message.isprintable() and len(message) < 500
 
 
 @pytest.mark.parametrize(
@@ -372,11 +310,6 @@ def test_name_must_be_a_single_line_of_text() -> None:
     for cell in ("", None, "a\nb", "k" * 5000, "\udce9"):
         with pytest.raises(InvalidInput):
             read_name("bad_key", cell)
-
-
-def test_reads_text_that_is_not_json() -> None:
-    assert read_text({"a": np.float64(1).item(), "b": {1}}) == '{"a": 1.0, "b": "{1}"}'
-    assert read_float(np.array(2.5)) == 2.5
 
 
 # Arrays

@@ -20,10 +20,9 @@ from beam_pipelines.config.columns import Column, parse_column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.input_record import InputRecord
-from beam_pipelines.errors import InvalidInput, UserError
+from beam_pipelines.errors import UserError
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.sources.cells.cells import read_float, read_integer, read_list, read_text
 from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.make_listing import make_listing
@@ -88,48 +87,6 @@ def test_lists_are_stored_and_read_exactly(suffix, rows):
     assert [[tag.decode() for tag in tags] for tags in parsed["tags"].to_list()] == [row["tags"] for row in rows]
     for scores, row in zip(parsed["scores"], rows):
         assert scores.numpy().tobytes() == np.array(row["scores"], np.float32).tobytes(), "the sign of -0.0 is kept"
-
-
-def test_reads_lists_from_cells():
-    cases = [
-        # Cell, function that reads one value, separator, expected values.
-        ("1 2  3", read_integer, None, (1, 2, 3)),
-        (" 1,2 , 3 ", read_integer, None, (1, 2, 3)),
-        ("[1, -2]", read_integer, None, (1, -2)),
-        ("[1 2 3]", read_integer, None, (1, 2, 3)),
-        ("['1', '2']", read_integer, None, (1, 2)),
-        ("", read_integer, None, ()),
-        ("[]", read_float, None, ()),
-        (None, read_float, None, ()),
-        (7, read_integer, None, (7,)),
-        (np.array([1.5, 2]), read_float, None, (1.5, 2.0)),
-        ((1, 2), read_integer, None, (1, 2)),
-        ("a|b c|", read_text, "|", ("a", "b c", "")),
-        ('["a|b", 3]', read_text, "|", ("a|b", "3")),
-        (["a", "b"], read_text, "|", ("a", "b")),
-        (b"a|b", read_text, "|", ("a", "b")),
-    ]
-    for cell, read, separator, expected in cases:
-        assert read_list(cell, read, None, separator) == expected, cell
-
-
-def test_rejects_invalid_lists():
-    cases = [
-        ("1,,2", read_integer, None, "is empty"),
-        ("1 2.5", read_integer, None, "has '2.5'"),
-        ([2**63], read_integer, None, "64 bits"),
-        ("[1, [2]]", read_integer, None, "has [2]"),
-        ([1.0, float("inf")], read_float, None, "has inf"),
-        (["1,5"], read_float, None, "has '1,5'"),
-        ("[a b]", read_text, "|", "has '[a b]'"),
-        ({"a": 1}, read_integer, None, "has {"),
-    ]
-    for cell, read, separator, message in cases:
-        with pytest.raises(InvalidInput, match=re.escape(message)) as caught:
-            read_list(cell, read, None, separator)
-        assert caught.value.reason == "bad_value", cell
-    with pytest.raises(InvalidInput, match="2 numbers"):
-        read_list("1 2 3", read_integer, 2)
 
 
 def test_parses_list_columns_of_options():

@@ -51,69 +51,39 @@ EXPECTED: Mapping[str, set] = defaultdict(set)
 for _name, *_box in BOXES:
     EXPECTED[_name].add((*map(float, _box[:4]), ("cat", "dog", "owl").index(_box[4])))
 
+def cells(name: str, x0: int, y0: int, x1: int, y1: int, label: str) -> dict[str, Any]:
+    """Returns the possible cells of a row with a box."""
+    w, h = x1 - x0, y1 - y0
+    relative = {"rx0": x0 / WIDTH, "ry0": y0 / HEIGHT, "rx1": x1 / WIDTH, "ry1": y1 / HEIGHT, "rw": w / WIDTH, "rh": h / HEIGHT}
+    box = {"x0": x0, "y0": y0, "x1": x1, "y1": y1, "w": w, "h": h, "cx": (x0 + x1) / 2, "cy": (y0 + y1) / 2, "box": [float(x0), y0, w, h]}
+    image = {"name": name, "stem": name.removesuffix(".png"), "W": WIDTH, "H": HEIGHT}
+    return {**relative, **box, **image, "label": label, "owl": int(label == "owl")}
+
+
+OPEN_IMAGES = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside"
 FORMS = {
-    "TensorFlow tutorials": (
-        "filename,width,height,class,xmin,ymin,xmax,ymax",
-        lambda name, x0, y0, x1, y1, label: [name, WIDTH, HEIGHT, label, x0, y0, x1, y1],
-        [],
-    ),
-    "sizes of boxes": (
-        "image_id,x,y,w,h,label",
-        lambda name, x0, y0, x1, y1, label: [name.removesuffix(".png"), x0, y0, x1 - x0, y1 - y0, label],
-        ["--image_suffix=.png"],
-    ),
-    "centers": (
-        "image,x_center,y_center,width,height,class_name",
-        lambda name, x0, y0, x1, y1, label: [name, (x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0, label],
-        [],
-    ),
-    "one cell": (
-        "image_id,width,height,bbox,category",
-        lambda name, x0, y0, x1, y1, label: [name, WIDTH, HEIGHT, [float(x0), y0, x1 - x0, y1 - y0], label],
-        [],
-    ),
+    # Header, cells of a row, options.
+    "TensorFlow tutorials": ("filename,width,height,class,xmin,ymin,xmax,ymax", "name W H label x0 y0 x1 y1", []),
+    "sizes of boxes": ("image_id,x,y,w,h,label", "stem x0 y0 w h label", ["--image_suffix=.png"]),
+    "centers": ("image,x_center,y_center,width,height,class_name", "name cx cy w h label", []),
+    "one cell": ("image_id,width,height,bbox,category", "name W H box label", []),
     "sizes of boxes and of images": (
-        "image_name,image_width,image_height,bbox_x,bbox_y,bbox_width,bbox_height,label_name",
-        lambda name, x0, y0, x1, y1, label: [name, WIDTH, HEIGHT, x0, y0, x1 - x0, y1 - y0, label],
-        [],
+        "image_name,image_width,image_height,bbox_x,bbox_y,bbox_width,bbox_height,label_name", "name W H x0 y0 w h label", []
     ),
-    "Open Images": (
-        "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside",
-        lambda name, x0, y0, x1, y1, label: [
-            *(name.removesuffix(".png"), "xclick", label, 1, x0 / WIDTH, x1 / WIDTH, y0 / HEIGHT, y1 / HEIGHT),
-            *(-1, 0, int(label == "owl"), 0, 1),
-        ],
-        ["--image_suffix=.png"],
-    ),
-    "RetinaNet": (
-        "",
-        lambda name, x0, y0, x1, y1, label: [name, x0, y0, x1, y1, label],
-        ["--column_names=path,x1,y1,x2,y2,class"],
-    ),
-    "unusual class column": (
-        "file,x0,y0,x1,y1,species,class",
-        lambda name, x0, y0, x1, y1, label: [name, x0, y0, x1, y1, label, "animal"],
-        ["--label=objects=species"],
-    ),
-    "requested rows of boxes": (
-        "file,x0,y0,x1,y1,species,class",
-        lambda name, x0, y0, x1, y1, label: [name, x0, y0, x1, y1, label, "animal"],
-        ["--rows=boxes", "--label=species"],
-    ),
-    "contradicting option": (
-        "file,xmin,ymin,xmax,ymax,class",
-        lambda name, x0, y0, x1, y1, label: [name, x0 / WIDTH, y0 / HEIGHT, (x1 - x0) / WIDTH, (y1 - y0) / HEIGHT, label],
-        ["--box_format=xywh", "--box_unit=relative"],
-    ),
-}
+    "Open Images": (OPEN_IMAGES, "stem xclick label 1 rx0 rx1 ry0 ry1 -1 0 owl 0 1", ["--image_suffix=.png"]),
+    "RetinaNet": ("", "name x0 y0 x1 y1 label", ["--column_names=path,x1,y1,x2,y2,class"]),
+    "unusual class column": ("file,x0,y0,x1,y1,species,class", "name x0 y0 x1 y1 label animal", ["--label=objects=species"]),
+    "requested rows of boxes": ("file,x0,y0,x1,y1,species,class", "name x0 y0 x1 y1 label animal", ["--rows=boxes", "--label=species"]),
+    "contradicting option": ("file,xmin,ymin,xmax,ymax,class", "name rx0 ry0 rw rh label", ["--box_format=xywh", "--box_unit=relative"]),
+}  # fmt: skip
 
 
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_of_an_image_become_one_example_with_exact_boxes(tmp_path: pathlib.Path, capsys, form: str) -> None:
-    header, row, options = FORMS[form]
+    header, names, options = FORMS[form]
     write_images(tmp_path, EXPECTED)
-    write_csv(tmp_path / "boxes.csv", header, [row(*box) for box in BOXES])
+    write_csv(tmp_path / "boxes.csv", header, [[cells(*box).get(name, name) for name in names.split()] for box in BOXES])
     assert prepare(tmp_path / "boxes.csv", *options, "--splits=train=1") == 0
     assert stored_boxes(tmp_path) == EXPECTED
     reported = capsys.readouterr().err
@@ -167,23 +137,22 @@ def test_images_that_no_row_of_roboflow_names_are_counted(tmp_path: pathlib.Path
 
 
 BAD_ROWS = {
-    "another split": ("split", ["a.png", 1, 2, 3, 4, "cat", 9, 9, "test"], "row_conflict", ["'train'", "'test'", "row 2", "row 3"]),
-    "another width": ("split", ["a.png", 1, 2, 3, 4, "cat", 9, 8, "train"], "row_conflict", ["'9'", "'8'", "width"]),
-    "not a number": ("split", ["a.png", 1, "two", 3, 4, "cat", 9, 9, "train"], "bad_value", ["row 3", "'two'", "ymin"]),
-    "a side is missing": ("split", ["a.png", 1, "", 3, 4, "cat", 9, 9, "train"], "bad_value", ["row 3", "ymin"]),
-    "a huge number": ("split", ["a.png", 1, "1e30", 3, 4, "cat", 9, 9, "train"], "bad_objects", ["row 3", "1e+30"]),
-    "not finite": ("split", ["a.png", 1, "nan", 3, 4, "cat", 9, 9, "train"], "bad_value", ["row 3", "'nan'"]),
-    "no class": ("split", ["a.png", 1, 2, 3, 4, "", 9, 9, "train"], "bad_label", ["row 3", "class"]),
+    # The second row of the image, the reason, and parts of the message.
+    "another split": (["a.png", 1, 2, 3, 4, "cat", 9, 9, "test"], "row_conflict", ["'train'", "'test'", "row 2", "row 3"]),
+    "another width": (["a.png", 1, 2, 3, 4, "cat", 9, 8, "train"], "row_conflict", ["'9'", "'8'", "width"]),
+    "not a number": (["a.png", 1, "two", 3, 4, "cat", 9, 9, "train"], "bad_value", ["row 3", "'two'", "ymin"]),
+    "a side is missing": (["a.png", 1, "", 3, 4, "cat", 9, 9, "train"], "bad_value", ["row 3", "ymin"]),
+    "a huge number": (["a.png", 1, "1e30", 3, 4, "cat", 9, 9, "train"], "bad_objects", ["row 3", "1e+30"]),
+    "not finite": (["a.png", 1, "nan", 3, 4, "cat", 9, 9, "train"], "bad_value", ["row 3", "'nan'"]),
+    "no class": (["a.png", 1, 2, 3, 4, "", 9, 9, "train"], "bad_label", ["row 3", "class"]),
 }
 
 
 @pytest.mark.parametrize("case", BAD_ROWS)
 def test_invalid_row_rejects_its_image(tmp_path: pathlib.Path, case: str) -> None:
-    column, row, reason, parts = BAD_ROWS[case]
-    good = ["a.png", 1, 2, 3, 4, "cat", 9, 9, "train"]
-    other = ["b.png", 1, 2, 3, 4, "cat", 9, 9, "test"]
-    write_csv(tmp_path / "boxes.csv", f"filename,xmin,ymin,xmax,ymax,class,height,width,{column}", [good, row, other])
-    listed = Listing(tmp_path / "boxes.csv")
+    row, reason, parts = BAD_ROWS[case]
+    good, other = ["a.png", 1, 2, 3, 4, "cat", 9, 9, "train"], ["b.png", 1, 2, 3, 4, "cat", 9, 9, "test"]
+    listed = Listing(write_csv(tmp_path / "boxes.csv", "filename,xmin,ymin,xmax,ymax,class,height,width,split", [good, row, other]))
     (letter,) = listed.dead_letters.values()
     assert [*listed.images] == ["b.png"]
     assert (letter.path, letter.reason) == ("boxes.csv:2", reason)
