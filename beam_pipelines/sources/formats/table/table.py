@@ -4,7 +4,6 @@ The memory use does not depend on the number of rows.
 """
 
 import dataclasses
-import itertools
 import posixpath
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
@@ -26,7 +25,7 @@ from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.layouts import given_already
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.formats.table.image_rows import combine_rows
-from beam_pipelines.sources.formats.table.table_columns import Chooser, has_names, names_of_integers
+from beam_pipelines.sources.formats.table.table_columns import Chooser
 from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, read_first_rows, read_head, read_rows, show_columns
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.sources.rows.row_files import METADATA, Row, RowFiles, TableFile
@@ -106,17 +105,20 @@ class Table(RowFiles):
         check_defaults(source.defaults, self._needed)
 
     def _name_classes(self, head: TableHead) -> dict[str, tuple[str, ...]]:
-        """Returns the class names of integer columns in the first table. Later tables must have the same class names."""
+        """Returns feature -> class names for columns with class indices in the first table. Later tables must have the
+        same class names."""
         columns, source = self._columns, self._source
-        unnamed = [label for label in columns.labels if not source.names_of(label.name)]
         names = [name for column in (*columns.labels, *source.features) for name in column.names]
-        named = [*unnamed, *(feature for feature in source.features if all(names.count(name) == 1 for name in feature.names))]
-        classes = [column.names[0] for column in named if has_names(column)]
+        unnamed = [label for label in columns.labels if not source.names_of(label.name)]
+        # If two features read a column, both get the integers.
+        unnamed += [feature for feature in source.features if names.count(feature.names[0]) == 1]
+        named = [column for column in unnamed if len(column.names) == 1 and column.kind in ("class", "multi_label", "text")]
+        classes = [column.names[0] for column in named]
         if not source.names_of(OBJECT_LABEL):
             classes += [f"{OBJECTS}/{field}" for field in head.object_fields] if columns.objects else []
             classes += [columns.boxes.label] if columns.boxes and columns.boxes.label else []
         self._known_names = {name: head.class_names.get(name, ()) for name in classes}
-        return names_of_integers(named, head.class_names)
+        return {column.name: known for column in named if (known := self._known_names[column.names[0]])}
 
     def _open_objects(self, head: TableHead) -> ObjectsColumn | RowBoxes | None:
         columns, source = self._columns, self._source
@@ -145,8 +147,7 @@ class Table(RowFiles):
         file = self._files[part]
         if self._has_embedded(file):
             return spool_images(self._read_rows(file, self._rows(file)), self._spool_directory)
-        listed = super().list(part)
-        return itertools.chain(listed, self._note_unnamed_images(file)) if self._is_in_image_folder(file) else listed
+        return super().list(part)
 
     def _first_row(self, columns: tuple[str, ...]) -> Mapping[str, Any]:
         return next(read_first_rows(self._first, self._source, columns), {})
@@ -155,9 +156,10 @@ class Table(RowFiles):
         rows = read_rows(file, self._source, self._needed, self._known_names, self.unused_fields)
         if not self._columns.are_grouped:
             return rows
-        if self._is_in_image_folder(file):
-            self._named_images: set[str] = set()
-            rows = self._collect_names(rows)
+        source = self._source
+        is_beside = not (source.image_root or source.image_folders or source.search_images or source.image_suffix)
+        if self._columns.boxes and is_beside and posixpath.basename(file.name) == _ROBOFLOW:
+            rows = self._note_unnamed_images(file, rows)
         return combine_rows(rows, self._columns, self._mapper.columns, self._needed, self._mapper.fill, self._spool_directory)
 
     def _has_embedded(self, file: TableFile) -> bool:
@@ -175,26 +177,18 @@ class Table(RowFiles):
             raise given_already(self._config, f"the table, in its column {printable(column)!r},", "--split_column=")
         return column
 
-    def _is_in_image_folder(self, file: TableFile) -> bool:
-        """Returns whether a file is a table of boxes that Roboflow writes to the folder of the images."""
-        source = self._source
-        is_beside = not (source.image_root or source.image_folders or source.search_images or source.image_suffix)
-        return self._columns.boxes is not None and is_beside and posixpath.basename(file.name) == _ROBOFLOW
-
-    def _collect_names(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yields the rows unchanged, and collects the file names of their images."""
+    def _note_unnamed_images(self, file: TableFile, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yields the rows unchanged. At the end, counts the images in the folder of the table that no row names, for a
+        warning. Roboflow writes tables of boxes to the folder of the images, without the images that have no box."""
+        names: set[str] = set()
         for number, row in rows:
             if isinstance(row, Mapping) and isinstance(cell := row.get(self._image), str):
-                self._named_images.add(nfc(posixpath.basename(cell.strip())))
+                names.add(nfc(posixpath.basename(cell.strip())))
             yield number, row
-
-    def _note_unnamed_images(self, file: TableFile) -> Iterator[Listed]:
-        """Counts the images in the folder of a table that no row names, for a warning. Yields nothing."""
         _, found = FileListing(Root(self.root, self._config.follow_links), self._config.ignore).top_level(file.folder.rstrip("/"))
         images = [name for name in found if posixpath.splitext(name)[1].lower() in IMAGE_EXTENSIONS]
-        if num := sum(nfc(name) not in self._named_images for name in images):
+        if num := sum(nfc(name) not in names for name in images):
             self.noted[f"images in the folder of {printable(file.name)} are in no row of this table, and are left out."] = num
-        yield from ()
 
     def memory_bytes(self, part: str) -> int:
         return GROUPING_BYTES if self._columns.are_grouped else 0

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
@@ -289,13 +289,3 @@ class Chooser:
 
 def _names_objects(column: Column) -> bool:
     return OBJECTS in (column.name, *column.names)
-
-
-def names_of_integers(columns: Iterable[Column], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Returns feature -> class names for features whose columns contain class indices."""
-    return {column.name: class_names[column.names[0]] for column in columns if has_names(column) and class_names.get(column.names[0])}
-
-
-def has_names(column: Column) -> bool:
-    """Returns whether a column of this kind can contain class names or class indices."""
-    return len(column.names) == 1 and column.kind in ("class", "multi_label", "text")
