@@ -63,13 +63,7 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
     Raises:
         InvalidInput: A value is invalid, or the number of values is wrong.
     """
-    cell = plain(cell, "bad_value", keeps_lists=True)
-    if isinstance(cell, str):
-        cells = _split_list(cell, separator)
-    elif isinstance(cell, list):
-        cells = cell
-    else:
-        cells = [] if cell is None else [cell]
+    cells = to_list(cell, "bad_value", separator)
     if cells is None or num_values not in (None, len(cells)):
         several = f"{num_values} {'texts' if separator else 'numbers'}"
         raise bad_cell("bad_value", cell, "a list such as [1, 2]" if num_values is None else several)
@@ -78,14 +72,23 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
     return tuple(map(read, cells))
 
 
-def _split_list(text: str, separator: str | None) -> list[Any] | None:
-    """Splits a string into values. Returns None if the string has brackets but is not a valid list."""
-    if is_bracketed(text) and ((items := parse_list(text)) is not None or separator is not None):
-        return items
+def to_list(cell: Any, reason: str, separator: str | None = None) -> list[Any] | None:
+    """Returns the items of a list, or of a string with brackets or separators. A missing cell has no items, and any other
+    cell is the only item. Returns None if a string has brackets but is not a valid list.
+
+    Args:
+        cell: The cell.
+        reason: The reason of an `InvalidInput`, if the cell has bytes that are not UTF-8.
+        separator: The separator in strings without brackets. If it is None, blanks or commas separate numbers.
+    """
+    cell = plain(cell, reason, keeps_lists=True)
+    if not isinstance(cell, str):
+        return cell if isinstance(cell, list) else [] if cell is None else [cell]
+    items, has_brackets = parse_list(cell), is_bracketed(cell)
     if separator is not None:
-        return split_names(text, separator)
-    text = text.strip()[1:-1] if is_bracketed(text) else text  # NumPy writes arrays without commas
-    return re.split(r"\s*,\s*|\s+", text.strip()) if text.strip() else []
+        return items if items is not None or has_brackets else split_names(cell, separator)
+    text = (cell.strip()[1:-1] if has_brackets else cell).strip()  # NumPy writes arrays without commas
+    return items if items is not None else re.split(r"\s*,\s*|\s+", text) if text else []
 
 
 _MAX_DEPTH = 4  # of nested lists
@@ -100,14 +103,11 @@ def read_numbers(cell: Any, depth: int = _MAX_DEPTH) -> list[Any]:
     Raises:
         InvalidInput: A value is not a number, or lists are nested too deeply.
     """
-    cell = plain(cell, "bad_value", keeps_lists=True)
-    cell = _split_list(cell, None) if isinstance(cell, str) else cell
-    if not isinstance(cell, list):
-        return [read_optional_float(cell)]
+    items = [None] if cell is None else to_list(cell, "bad_value") or []
     if not depth:
         raise bad_cell("bad_value", cell, "a list of numbers, or a list of such lists")
-    are_lists = [isinstance(item, (list, tuple, np.ndarray)) for item in cell]
-    return [read_numbers(item, depth - 1) if is_list else read_optional_float(item) for item, is_list in zip(cell, are_lists)]
+    are_lists = [isinstance(item, (list, tuple, np.ndarray)) for item in items]
+    return [read_numbers(item, depth - 1) if is_list else read_optional_float(item) for item, is_list in zip(items, are_lists)]
 
 
 def read_optional_float(cell: Any) -> float | None:

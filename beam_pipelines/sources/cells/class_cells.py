@@ -8,9 +8,9 @@ from typing import Any, Collection, Mapping, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR, is_bracketed, is_one_flag_each, parse_list, split_names
+from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR, is_one_flag_each
 from beam_pipelines.errors import CONTROL, InvalidInput, printable
-from beam_pipelines.sources.cells.cells import bad_cell, plain, read_flag, shown
+from beam_pipelines.sources.cells.cells import bad_cell, plain, read_flag, shown, to_list
 from beam_pipelines.sources.files.file_listing import is_utf8
 
 _MAX_CLASS_CHARACTERS = 256
@@ -123,7 +123,9 @@ def read_classes(
     Raises:
         InvalidInput: A name is invalid, or the list may have a 0 or 1 for each class.
     """
-    cells = _items(cell, separator)
+    cells = to_list(cell, "bad_label", separator)
+    if cells is None:
+        raise bad_cell("bad_label", cell, f'a list such as ["cat", "dog"], or names with {separator!r} between them')
     if is_one_flag_each(cells, 0 if are_numbers else len(label_names)):
         expected = "class names or class numbers. Use the kind multi_hot for a 0 or 1 per class"
         could_be_numbers = not is_one_flag_each(cells, 0)
@@ -162,13 +164,3 @@ def read_only_flag(flags: Mapping[str, bool]) -> str:
         problem = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"
         raise InvalidInput("bad_label", f"{problem}; exactly one must have a 1. For several, use the kind multi_label")
     return names[0]
-
-
-def _items(cell: Any, separator: str) -> list[Any]:
-    cell = plain(cell, "bad_label", keeps_lists=True)
-    if not isinstance(cell, str):
-        return cell if isinstance(cell, list) else [] if cell is None else [cell]
-    items = parse_list(cell)
-    if items is None and is_bracketed(cell):
-        raise bad_cell("bad_label", cell, f'a list such as ["cat", "dog"], or names with {separator!r} between them')
-    return split_names(cell, separator) if items is None else items
