@@ -25,9 +25,9 @@ FILE exists and is not an earlier page.
 
     directory: str = path(name="OUT", help="Path or URL of the dataset.")
     page: str | None = path(
-        None,
-        metavar="FILE",
-        help="Path or URL of the page. The command replaces only earlier pages, and no other files. Default: OUT/report.html.",
+        None, metavar="FILE",
+        help="Path or URL of the page. The command replaces only earlier pages, and no other files. Default: "
+        "OUT/report.html.",
     )
 
 
@@ -63,20 +63,16 @@ examples:
 
     directory: str = path(name="OUT", help="Path or URL of the dataset.")
     where: str | None = option(
-        None,
-        metavar="CONDITION",
-        excludes="example",
-        help="Show the examples that meet a condition, such as \"label == 'rose' and width < 224\". The syntax is "
-        "that of batches(where=...) in tf_input.",
+        None, metavar="CONDITION", excludes="example",
+        help="Show the examples that meet a condition, such as \"label == 'rose' and width < 224\". The syntax is that "
+        "of batches(where=...) in tf_input.",
     )
     example: str | None = option(
-        None,
-        metavar="KEY|SPLIT:N",
+        None, metavar="KEY|SPLIT:N",
         help="Show one example, by key, or by split and index from 0. The image is written to a temporary file.",
     )
     split: str | None = option(
-        None,
-        needs="where",
+        None, needs="where",
         help="Split to search. Only with --where; with --example, write SPLIT:N instead. Default: all splits.",
     )
     as_json: bool = as_json()
@@ -98,24 +94,17 @@ examples:
     split: str | None = option(None, help="Split to read. Default: the training split.")
     batch_size: int = option(128, metavar="N", parse=parse_integer, expected="an integer", help="Number of images per batch.")
     image_size: tuple[int, int] | None = option(
-        None,
-        metavar="SIZE",
-        parse=parse_height_and_width,
-        expected=SIZES,
+        None, metavar="SIZE", parse=parse_height_and_width, expected=SIZES,
         help="Size of the images in a batch: PIXELS for squares, or HEIGHTxWIDTH. Default: the stored size if all "
         "images have the same size; otherwise 224.",
     )
     augment: bool = option(False, help="Crop and flip images at random.")
     seconds: float = option(
-        5.0,
-        metavar="S",
-        parse=float,
-        check=lambda seconds: 0 < seconds < 1e6,
-        expected="a number above 0",
+        5.0, metavar="S", parse=float, check=lambda seconds: 0 < seconds < 1e6, expected="a number above 0",
         help="Duration of the measurement of each stage in seconds. Default: 5.",
     )
     shuffle: str | bool | None = order()
     memory_budget: int | None = memory(
         help="Memory for decoded splits. If the decoded examples of a split fit, they are cached. 0 disables the "
-        "cache. Default: 1GiB."
+        "cache. Default: 1GiB.",
     )

@@ -32,11 +32,7 @@ The exit code is 0 if the export is complete. Otherwise DIR does not exist, or i
         "NVIDIA DALI reads the shards.",
     )
     splits: tuple[str, ...] = option(
-        (),
-        "--split",
-        metavar="NAME",
-        repeats=True,
-        parse=lambda names: tuple(dict.fromkeys(names)),
+        (), "--split", metavar="NAME", repeats=True, parse=lambda names: tuple(dict.fromkeys(names)),
         help="Split to export. Repeat the option for several splits. Default: all splits.",
     )
     overwrite: bool = option(False, help="Replace an existing export at DIR when the new export is complete.")

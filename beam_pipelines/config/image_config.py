@@ -11,7 +11,6 @@ from beam_pipelines.errors import UserError, did_you_mean
 MAX_IMAGE_PIXELS = 89_478_485  # Pillow's limit against decompression bombs: a quarter GiB of RGB pixels.
 
 IMAGE_FORMATS = ("keep", "jpeg", "png", "webp")
-IMAGE_ENCODINGS = ("file", "raw")
 _QUALITY = 95
 _option = functools.partial(option, group="stored images", needs_images=True)
 
@@ -41,35 +40,26 @@ class ImageConfig(Options):
     """
 
     size: tuple[str, int] | tuple[str, int, int] | None = _option(
-        None,
-        "--image_size",
-        metavar="SIZE",
-        parse=parse_image_size,
-        show=show_image_size,
+        None, "--image_size", metavar="SIZE", parse=parse_image_size, show=show_image_size,
         expected="short=PIXELS, long=PIXELS or exact=HEIGHTxWIDTH, such as short=256",
         help="Size of the stored images. short=256: shrink larger images until the short side has 256 pixels. "
-        "long=1024: shrink larger images until the long side has 1024 pixels. exact=HEIGHTxWIDTH: resize all images "
-        "to this size. Default: the original size.",
+        "long=1024: shrink larger images until the long side has 1024 pixels. exact=HEIGHTxWIDTH: resize all images to "
+        "this size. Default: the original size.",
     )
     format: str = _option(
-        "keep",
-        "--image_format",
-        metavar="FORMAT",
-        parse=lambda text: _parse_format(text)[0],
-        help="Format of the stored images: keep (the original format), png, jpeg or webp. jpeg and webp can have "
-        "a quality, such as jpeg:90. TensorFlow Datasets cannot read WebP, and tf_input needs TensorFlow 2.21 for it.",
+        "keep", "--image_format", metavar="FORMAT", parse=lambda text: _parse_format(text)[0],
+        help="Format of the stored images: keep (the original format), png, jpeg or webp. jpeg and webp can have a "
+        "quality, such as jpeg:90. TensorFlow Datasets cannot read WebP, and tf_input needs TensorFlow 2.21 for it.",
     )
     quality: int = _option(_QUALITY, "--image_format", parse=lambda text: _parse_format(text)[1], show=lambda quality: f":{quality}")
     encoding: str = _option(
-        "file",
-        "--image_encoding",
-        choices=IMAGE_ENCODINGS,
+        "file", "--image_encoding", choices=("file", "raw"),
         help="Encoding of the stored images. file: image files. raw: uint8 pixels, for small images of the same size.",
     )
     keep_depth: bool = _option(
         False,
-        help="Make tf_input read 16-bit PNG and TIFF files as uint16 images with all 16 bits. Default: tf_input reads them as "
-        "uint8 images.",
+        help="Make tf_input read 16-bit PNG and TIFF files as uint16 images with all 16 bits. Default: tf_input reads "
+        "them as uint8 images.",
     )
     backdrop = None
 

@@ -16,10 +16,7 @@ class LaunchOptions(Options):
     """The options that determine how `recordmill prepare` runs, and that do not change the dataset."""
 
     store_timeout: float = _option(
-        float(STORE_TIMEOUT),
-        metavar="SECONDS",
-        parse=float,
-        check=lambda seconds: 0 < seconds < math.inf,
+        float(STORE_TIMEOUT), metavar="SECONDS", parse=float, check=lambda seconds: 0 < seconds < math.inf,
         expected="a number of seconds above 0",
         help="Fail if an object store sends no successful response for SECONDS. Rerun with --resume to continue. "
         f"Default: {STORE_TIMEOUT}.",
@@ -34,7 +31,6 @@ class LaunchOptions(Options):
         "before. If there is no unfinished run, start a new run. If the dataset is complete, do nothing.",
     )
     restart: bool = _option(
-        False,
-        excludes="resume",
+        False, excludes="resume",
         help="Delete the files of an interrupted or failed run to OUT, and start over.",
     )

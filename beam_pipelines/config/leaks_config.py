@@ -27,9 +27,7 @@ The exit code is 0 if there are no leaks, and 1 if there are leaks. The output c
 """
 
     datasets: tuple[str, ...] = paths(
-        name="OUT",
-        check=lambda names: len(set(names)) == len(names),
-        expected="each dataset only once",
+        name="OUT", check=lambda names: len(set(names)) == len(names), expected="each dataset only once",
         help="Path or URL of a dataset, or path, pattern or URL of TFRecord files. Several datasets are also compared "
         "with each other.",
     )

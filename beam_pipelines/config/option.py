@@ -214,9 +214,9 @@ def texts(options: Options) -> dict[str, str]:
 
 def all_declarations(options: type[Options]) -> dict[str, Option]:
     """Returns all options of a dataclass and of the dataclasses that it contains, by name."""
-    found = {declared.name: declared for declared in reversed(declarations(options))}
-    for _, part in parts(options):
-        found |= all_declarations(part)
+    found: dict[str, Option] = {}
+    for declared in (*declarations(options), *(item for _, part in parts(options) for item in all_declarations(part).values())):
+        found.setdefault(declared.name, declared)  # The second field of an option has no help text.
     return found
 
 

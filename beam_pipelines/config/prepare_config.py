@@ -69,175 +69,115 @@ in it (flowers/train/rose/1.jpg). To read the dataset in Python:
 """
 
     input: str = option(
-        metavar="IN",
-        is_location=True,
+        metavar="IN", is_location=True,
         help="Path or URL (gs://, s3://) of the input: a folder of class folders, a folder of split folders with class "
         "folders, or the input of another source, such as a CSV file.",
     )
     output: str = path(metavar="OUT", may_change=True, help="Path or URL of the directory for the dataset.")
     name: str = option(
-        "",
-        parse=parse_name,
-        expected=NAME,
-        help="Name of the dataset, which is also the prefix of the shard names. Default: derived from the last part of OUT.",
+        "", parse=parse_name, expected=NAME,
+        help="Name of the dataset, which is also the prefix of the shard names. Default: derived from the last part of "
+        "OUT.",
     )
     seed: int = option(
-        0,
-        parse=parse_integer,
-        check=lambda seed: 0 <= seed < 2**64,
-        expected="an integer from 0 to 2**64 - 1",
+        0, parse=parse_integer, check=lambda seed: 0 <= seed < 2**64, expected="an integer from 0 to 2**64 - 1",
         help="Seed of the shuffle. A different seed gives a different order. Default: 0.",
     )
     source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
     label_pattern: str | None = option(
-        None,
-        group="source",
-        metavar="REGEX",
-        help="Read the label from the key, for example from the file name, by a regular expression. The label is the text "
-        "in the first parentheses. For several labels, use named groups such as (?P<age>[0-9]+), and optionally "
+        None, group="source", metavar="REGEX",
+        help="Read the label from the key, for example from the file name, by a regular expression. The label is the "
+        "text in the first parentheses. For several labels, use named groups such as (?P<age>[0-9]+), and optionally "
         "--label age:integer.",
     )
     check: str = option(
-        "strict",
-        group="checks",
-        choices=CHECKS,
-        needs_images=True,
+        "strict", group="checks", choices=CHECKS, needs_images=True,
         help="How images are checked. strict: decode each image, and reject it if the decoder reports an error or a "
         "warning. decode: decode each image, and reject it only if the decoder reports an error. header: read only the "
         "format and the size. none: store images without a check.",
     )
     max_bad_fraction: float = option(
-        0.01,
-        group="checks",
-        metavar="F",
-        may_change=True,
-        parse=float,
-        check=lambda fraction: 0 <= fraction <= 1,
+        0.01, group="checks", metavar="F", may_change=True, parse=float, check=lambda fraction: 0 <= fraction <= 1,
         expected="a fraction from 0 to 1",
         help="Largest fraction of inputs that can be rejected, from 0 to 1. The run fails if more inputs are rejected.",
     )
     follow_links: bool = follow_links("IN", "become dead letters", group="checks")
     ignore: tuple[str, ...] = option(
-        (),
-        group="checks",
-        metavar="GLOB",
-        repeats=True,
-        parse=parse_patterns,
+        (), group="checks", metavar="GLOB", repeats=True, parse=parse_patterns,
         help="Ignore files whose name or path matches GLOB, such as '*.txt'. Repeat the option for several patterns.",
     )
     splits: Mapping[str, Fraction] | None = option(
-        None,
-        group="splits",
-        metavar="NAME=SHARE,...",
-        parse=parse_splits,
+        None, group="splits", metavar="NAME=SHARE,...", parse=parse_splits,
         expected="NAME=FRACTION[,NAME=FRACTION…], such as train=0.9,validation=0.1",
         help="Names of the splits and their shares, which add up to 1. Default: the splits of the source; if it has "
         f"none, {_shares}.",
     )
     folds: int | None = option(
-        None,
-        group="splits",
-        metavar="N",
-        excludes="splits",
-        parse=parse_integer,
-        check=lambda number: 2 <= number <= MAX_SPLITS,
-        expected=f"a number from 2 to {MAX_SPLITS}",
+        None, group="splits", metavar="N", excludes="splits", parse=parse_integer,
+        check=lambda number: 2 <= number <= MAX_SPLITS, expected=f"a number from 2 to {MAX_SPLITS}",
         help="Number of splits of equal size, called fold0, fold1, ..., for cross-validation. Replaces --splits.",
     )
     stratify: tuple[str, ...] = option(
-        (),
-        group="splits",
-        metavar="FEATURE,...",
-        bare=LABEL,
-        parse=parse_names,
+        (), group="splits", metavar="FEATURE,...", bare=LABEL, parse=parse_names,
         check=lambda names: all(names) and len(set(names)) == len(names),
         expected="names of features, each only once, separated by commas",
-        help="Give each split the same proportion of each class, to within one example. If names of labels "
-        "or features are given, use their values instead of the class.",
+        help="Give each split the same proportion of each class, to within one example. If names of labels or features "
+        "are given, use their values instead of the class.",
     )
     group_pattern: str | None = option(
-        None,
-        group="splits",
-        metavar="REGEX",
-        excludes="group",
+        None, group="splits", metavar="REGEX", excludes="group",
         help="Regular expression that finds the group in the key. The group is the text in the first parentheses, or "
         "the whole match.",
     )
     splits_from: str | None = path(
-        None,
-        group="splits",
-        metavar="OLD",
+        None, group="splits", metavar="OLD",
         help="Earlier dataset, or CSV or Parquet file with the columns key and split. Inputs that it contains keep "
         "their splits. --splits applies to all other inputs. Useful with --stratify, and with --duplicates group or "
         "drop.",
     )
     split_folders: bool | None = yes_or_no(
         group="splits",
-        help="Whether the top folders of IN are splits. Default: yes if all have names of splits, such as train and test.",
+        help="Whether the top folders of IN are splits. Default: yes if all have names of splits, such as train and "
+        "test.",
     )
     duplicates: str | None = option(
-        None,
-        group="near-duplicate images",
-        choices=DUPLICATES,
-        needs_images=True,
-        help="Find identical and near-duplicate images, including recompressed, resized, recolored and flipped "
-        "copies. keep: keep and count all copies. group: put all copies in the same split. drop: keep only the copy "
-        "with the smallest key. Each image is read twice and decoded once. If the dataset grows, new near-duplicates "
-        "can change the result of group and drop, unless --splits_from names the earlier dataset. Default: "
-        "near-duplicates are not searched for.",
+        None, group="near-duplicate images", choices=DUPLICATES, needs_images=True,
+        help="Find identical and near-duplicate images, including recompressed, resized, recolored and flipped copies. "
+        "keep: keep and count all copies. group: put all copies in the same split. drop: keep only the copy with the "
+        "smallest key. Each image is read twice and decoded once. If the dataset grows, new near-duplicates can change "
+        "the result of group and drop, unless --splits_from names the earlier dataset. Default: near-duplicates are "
+        "not searched for.",
     )
     duplicate_distance: int | None = duplicate_distance(None, group="near-duplicate images", needs="duplicates", excludes="exact_only")
     exact_only: bool = option(
-        False,
-        group="near-duplicate images",
-        needs="duplicates",
+        False, group="near-duplicate images", needs="duplicates",
         help="Find only copies with identical bytes. Needs --duplicates.",
     )
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
     num_shards: int | Mapping[str, int] | None = option(
-        None,
-        group="output",
-        metavar="N",
-        parse=parse_num_shards,
+        None, group="output", metavar="N", parse=parse_num_shards,
         check=lambda num_shards: all(number > 0 for number in _counts(num_shards)),
         expected="a number, or NAME=NUMBER[,NAME=NUMBER…], with 1 or more shards",
         help="Total number of shards, such as 16, or number per split, such as train=16,validation=2. Default: chosen "
         "from the size of the dataset.",
     )
     shard_bytes: int | None = option(
-        None,
-        "--shard_size",
-        group="output",
-        metavar="SIZE",
-        excludes="num_shards",
-        parse=parse_size,
-        check=lambda size: size > 0,
-        expected="a size above 0, such as 128MiB (units: KB, MB, GB, KiB, MiB, GiB)",
+        None, "--shard_size", group="output", metavar="SIZE", excludes="num_shards", parse=parse_size,
+        check=lambda size: size > 0, expected="a size above 0, such as 128MiB (units: KB, MB, GB, KiB, MiB, GiB)",
         help="Approximate size of a shard, such as 128MiB, instead of --num_shards. Default: chosen from the size of "
         "the dataset.",
     )
     descriptions: Mapping[str, str] = option(
-        {},
-        "--describe",
-        group="output",
-        metavar="FEATURE=TEXT",
-        repeats=True,
-        parse=parse_descriptions,
-        help="Description of a feature, which is stored in the dataset's metadata. Repeat the option for several features.",
+        {}, "--describe", group="output", metavar="FEATURE=TEXT", repeats=True, parse=parse_descriptions,
+        help="Description of a feature, which is stored in the dataset's metadata. Repeat the option for several "
+        "features.",
     )
     has_report: bool = option(
-        True,
-        "--no_report",
-        group="output",
-        may_change=True,
+        True, "--no_report", group="output", may_change=True,
         help="Do not write report.html, the page that shows the contents of the dataset.",
     )
     about: Mapping[str, str] = option(
-        {},
-        group="output",
-        metavar="WHAT=TEXT",
-        repeats=True,
-        parse=parse_about,
+        {}, group="output", metavar="WHAT=TEXT", repeats=True, parse=parse_about,
         help=f"Text for the card of the dataset (README.md). WHAT is one of {', '.join(ABOUT)}. Repeat the option for "
         "several texts.",
     )

@@ -25,15 +25,11 @@ shuffled, or only partly shuffled.
 
     paths: tuple[str, ...] = paths(name="PATH", help="Path or URL of a dataset, or path, pattern or URL of TFRecord files.")
     label: str | None = option(
-        None,
-        metavar="FEATURE",
+        None, metavar="FEATURE",
         help="Feature whose order is tested. Default: the label, if it is known; otherwise the length of the records.",
     )
     plot: str = option(
-        "",
-        metavar="FILE.png",
-        check=lambda path: path.lower().endswith(".png"),
-        expected="a path that ends with .png",
+        "", metavar="FILE.png", check=lambda path: path.lower().endswith(".png"), expected="a path that ends with .png",
         help="Write a plot of the result to FILE.png. The option needs the package extra recordmill[demo].",
     )
     follow_links: bool = follow_links("PATH", "are skipped with a warning")

@@ -28,19 +28,12 @@ with --dry_run.
 
     directory: str = path(name="OUT", help="Path of the dataset.")
     shards: tuple[str, ...] = option(
-        (),
-        "--shard",
-        metavar="NAME",
-        repeats=True,
-        parse=lambda names: tuple(dict.fromkeys(names)),
+        (), "--shard", metavar="NAME", repeats=True, parse=lambda names: tuple(dict.fromkeys(names)),
         help="TFRecord file to repair, with its index and catalog. Repeat the option for several files. Default: all "
         "files.",
     )
     ignore: tuple[str, ...] = option(
-        (),
-        metavar="GLOB",
-        repeats=True,
-        parse=parse_patterns,
+        (), metavar="GLOB", repeats=True, parse=parse_patterns,
         help="Ignore files that were added after the dataset was prepared, if their name or path matches GLOB, such as "
         "'*.txt'. Repeat the option for several patterns.",
     )

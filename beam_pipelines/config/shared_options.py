@@ -73,16 +73,12 @@ class LogOptions(Options):
     """The options of all commands for the log and the error file."""
 
     log_format: str | None = option(
-        None,
-        group="logs and errors",
-        choices=FORMATS,
+        None, group="logs and errors", choices=FORMATS,
         help="Format of the log on standard error, for log collectors. Each line contains the time, the run and the "
         "stage. Lines are written at the start, every 30 s and at the end. Default: short lines without these fields.",
     )
     error_json: str = option(
-        "",
-        group="logs and errors",
-        metavar="FILE",
+        "", group="logs and errors", metavar="FILE",
         help="Write the error to FILE as JSON if the command fails. Delete FILE if the command succeeds.",
     )
 
@@ -92,14 +88,11 @@ class ProgressOptions(LogOptions):
     """The options of long-running commands for the progress display and the log."""
 
     progress: str = option(
-        "auto",
-        group="progress",
-        choices=DISPLAYS,
+        "auto", group="progress", choices=DISPLAYS,
         help="How progress is shown. auto: progress bars in a terminal, otherwise a line every 30 s. json: a line of "
         "JSON every second. none: not at all.",
     )
     quiet: bool = option(
-        False,
-        group="progress",
+        False, group="progress",
         help="Print only warnings, errors and requested reports. Do not print progress, messages and the summary.",
     )

@@ -22,9 +22,7 @@ examples:
     directory: str = path(name="OUT", help="Path of a dataset that `recordmill analyze` has analyzed.")
     output: str = path(name="OUT2", help="Path of the directory for the transformed dataset.")
     name: str = option(
-        "",
-        parse=parse_name,
-        expected=NAME,
+        "", parse=parse_name, expected=NAME,
         help="Name of the transformed dataset, which is also the prefix of the shard names. Default: derived from the "
         "last part of OUT2.",
     )

@@ -46,6 +46,16 @@ def parse_shape(text: str) -> tuple[int, ...]:
     return tuple(map(int, sides))
 
 
+def is_pixel_shape(shape: tuple[int, ...]) -> bool:
+    """Returns whether a shape is (height, width) or (height, width, channels) of an image."""
+    return (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))) and 0 < min(shape) <= max(shape) < 1 << 16
+
+
+def is_delimiter(text: str) -> bool:
+    """Returns whether a string can separate the cells of a CSV file."""
+    return len(text) == 1 and not text.isalnum() and text not in "\"\r\n\0"
+
+
 def parse_pairs(text: str, convert: Callable[[str], Any]) -> dict[str, Any]:
     """Parses `NAME=VALUE,NAME=VALUE…` into a mapping from name to converted value."""
     pairs: dict[str, Any] = {}

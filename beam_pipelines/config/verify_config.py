@@ -25,12 +25,12 @@ record, the byte and the reason.
     directory: str = path(name="OUT", help="Path or URL of the dataset.")
     is_quick: bool = option(False, "--quick", help="Check only the manifest and the sizes of the files, which takes seconds.")
     decodes: bool = option(
-        False, "--decode", excludes="quick", help="Also decode each image and mask, and recompute the pixel statistics."
+        False, "--decode", excludes="quick",
+        help="Also decode each image and mask, and recompute the pixel statistics.",
     )
     as_json: bool = as_json()
     report: str = path(
-        "",
-        metavar="FILE",
+        "", metavar="FILE",
         help="Also write the result to FILE as JSON. On a cluster, the workers must be able to write FILE.",
     )
     shared_filesystem: bool = shared_filesystem()

@@ -68,8 +68,7 @@ examples:
     epoch: int = _index(help="Index of the epoch, from 0. Keras shows epochs from 1.")
     step: int = _index(help="Index of the batch in the epoch, from 0.")
     checkpoint: str | None = option(
-        None,
-        metavar="PATH",
+        None, metavar="PATH",
         help="Checkpoint file of the training, or the directory with its checkpoints. A checkpoint contains all "
         "options below except --hosts.",
     )
@@ -81,39 +80,30 @@ examples:
     inputs: tuple[str, ...] | None = _names(help="Features that were the inputs of the model. Default: image.")
     targets: tuple[str, ...] | None = _names(help="Features that the model predicted. Default: the targets of the dataset.")
     where: str | None = option(
-        None,
-        metavar="CONDITION",
+        None, metavar="CONDITION",
         help="Condition that selected the examples of the training, such as \"label == 'rose' and width >= 64\".",
     )
     fold: tuple[int, tuple[int, ...]] | None = option(
-        None,
-        metavar="NUMBER,FOLD,...",
-        parse=_parse_fold,
+        None, metavar="NUMBER,FOLD,...", parse=_parse_fold,
         expected="a number of folds with indices of folds, such as 5,0",
         help="Folds that the training read. 5,0 stands for the first of five folds.",
     )
     open_fold: tuple[int, int] | None = _pair(
-        metavar="NUMBER,FOLD", help="Fold with which the training opened the dataset. 5,0 stands for open(fold=(5, 0))."
+        metavar="NUMBER,FOLD",
+        help="Fold with which the training opened the dataset. 5,0 stands for open(fold=(5, 0)).",
     )
     subset: float | None = option(
-        None,
-        metavar="SHARE",
-        parse=_parse_fraction,
-        expected="a number above 0 and at most 1",
+        None, metavar="SHARE", parse=_parse_fraction, expected="a number above 0 and at most 1",
         help="Fraction of the examples that the training read.",
     )
     take: int | None = _number(help="Number of examples that the training read in each epoch.")
     balance: str | dict[str, float] | None = option(
-        None,
-        metavar="BALANCE",
-        parse=_parse_balance,
+        None, metavar="BALANCE", parse=_parse_balance,
         expected="oversample, undersample, or fractions such as rose=0.5,tulip=0.5",
         help="Class balancing of the training: oversample, undersample, or fractions such as rose=0.5,tulip=0.5.",
     )
     image_size: tuple[int, int] | str | None = option(
-        None,
-        metavar="SIZE",
-        parse=lambda text: text if text == "largest" else parse_height_and_width(text),
+        None, metavar="SIZE", parse=lambda text: text if text == "largest" else parse_height_and_width(text),
         expected=f"{SIZES}, or largest",
         help="Image size of the training: PIXELS, HEIGHTxWIDTH or largest.",
     )
@@ -123,11 +113,12 @@ examples:
     encoded: bool = option(False, help="Declare that the training read images as encoded bytes.")
     transform: bool = option(False, help="Declare that the training applied the graph from `recordmill analyze`.")
     channels: int | None = _number(
-        help="Number of image channels, 1, 3 or 4, if the training set it. The number of channels affects whether "
-        "the split was cached in memory, which changes the order.",
+        help="Number of image channels, 1, 3 or 4, if the training set it. The number of channels affects whether the "
+        "split was cached in memory, which changes the order.",
     )
     on_error: str | None = option(
-        None, choices=("raise", "skip"), help="How the training handled corrupt records. Default: raise."
+        None, choices=("raise", "skip"),
+        help="How the training handled corrupt records. Default: raise.",
     )
     memory_budget: int | None = memory(help="Memory for cached splits in the training. Default: 1GiB.")
     read_buffer: int | None = memory(help="Memory for records that the training read ahead. Default: 256MiB.")

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 import beam_pipelines
-from beam_pipelines.config.label_lists import parse_list
+from beam_pipelines.elements.label_lists import parse_list
 from beam_pipelines.config.prepare_config import CHECKS, DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import UserError

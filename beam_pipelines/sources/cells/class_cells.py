@@ -8,7 +8,8 @@ from typing import Any, Collection, Mapping, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR, is_one_flag_each
+from beam_pipelines.config.source_config import DEFAULT_SEPARATOR
+from beam_pipelines.elements.label_lists import is_one_flag_each
 from beam_pipelines.errors import CONTROL, InvalidInput, printable
 from beam_pipelines.sources.cells.cells import bad_cell, plain, read_flag, shown, to_list
 from beam_pipelines.sources.files.file_listing import is_utf8

@@ -7,8 +7,6 @@ from typing import Any, Collection
 
 import numpy as np
 
-DEFAULT_SEPARATOR = "|"
-
 _QUOTED = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _ITEM = rf"(?:{_QUOTED}|-?\d+)"
 _ITEMS = re.compile(rf"\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*\s*,?\s*)?")
