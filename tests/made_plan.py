@@ -8,7 +8,8 @@ from beam_pipelines.elements.plan import PlannedShard, WrittenShard, recordmill_
 from beam_pipelines.elements.plan_files import read_planned_shard
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.shards.shard_files import finish_shard
-from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
+from beam_pipelines.shards.shard_writer import write_part
+from beam_pipelines.shards.written_part import ShardPart, WrittenPart
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.shuffle import global_shuffle as shuffle
 from listings import make_listing, make_schema

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 from beam_pipelines.elements.image_hashes import unpack_hashes
 from beam_pipelines.elements.references import References, BinaryColumn
-from beam_pipelines.shards.shard_writer import WrittenPart
+from beam_pipelines.shards.written_part import WrittenPart
 from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import HASH_COLUMNS, Feature, catalog_features
 

@@ -12,7 +12,7 @@ from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.statistics import merge_statistics
 from beam_pipelines.errors import StorageError
 from beam_pipelines.shards.catalog import encode_catalog
-from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, part_path
+from beam_pipelines.shards.written_part import ShardPart, WrittenPart, part_path
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.files import files_at, make_parent_folders, write_file
 from tf_input.dataset_format import ShardInfo, catalog_name, index_name, shard_name, wrap_index

@@ -4,10 +4,9 @@ Each input is checked, re-encoded if necessary, and written as a record. An inva
 """
 
 import contextlib
-import dataclasses
 import itertools
 from collections import Counter
-from typing import Any, BinaryIO, Iterator, NamedTuple
+from typing import Any, BinaryIO, Iterator
 
 import google_crc32c
 import numpy as np
@@ -16,7 +15,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listed_values import decode_values
-from beam_pipelines.elements.plan import PlannedShard, ShardAddress
+from beam_pipelines.elements.plan import PlannedShard
 from beam_pipelines.elements.plan_files import read_planned_shard
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
@@ -26,13 +25,13 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.files import files_at, is_remote, make_parent_folders
+from beam_pipelines.shards.written_part import ShardPart, WrittenPart, part_path
+from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import check_lease
-from beam_pipelines.storage.local_files import TEMPORARY
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.tfrecord.record_reader import FRAME_BYTES, check_frames
 from beam_pipelines.tfrecord.record_writer import RecordWriter
-from tf_input.dataset_format import IMAGE, INDEX_ROW, LABEL, NO_LABEL, WEIGHT, shard_name
+from tf_input.dataset_format import IMAGE, INDEX_ROW, LABEL, NO_LABEL, WEIGHT
 
 _INDEX = np.dtype([("record", "<u8"), ("image", "<u8"), ("length", "<u4"), ("label", "<i4")])
 assert _INDEX.itemsize == INDEX_ROW.size
@@ -47,60 +46,6 @@ _COPIED_AT_ONCE = 512
 
 # A run fails at once if a shard has more dead letters. With fewer dead letters, it reports all of them at its end.
 _MANY = 1000
-
-
-class ShardPart(NamedTuple):
-    """A part of a shard. The inputs of the shard are divided into `num_parts` parts of about equal size."""
-
-    number: int = 0
-    num_parts: int = 1
-
-
-@dataclasses.dataclass
-class WrittenPart:
-    """A completed part of a shard, and information about its records.
-
-    Attributes:
-        shard: The shard that contains the part.
-        part: The part.
-        path: The path of the file.
-        num_bytes: The size of the file, in bytes.
-        crc32c: The CRC-32C of the file.
-        fingerprint: The data checksums of the first and the last record. (0, 0) without records.
-        index: The index rows of the records, [num_records].
-        crcs: The CRC-32C of each stored image, or of each serialized example without an image, uint32 [num_records].
-        sizes: The height and width of each image in pixels, int32 [num_records, 2]. 0 if unknown.
-        formats: The format of each source image.
-        reencoded: The reason why each stored image differs from its source. Empty if they are equal.
-        references: The references to all inputs of the part.
-        kept: The indices in `references` of inputs that became examples, in ascending order.
-        labels: A mapping from class feature to the label, or list of labels, of each example.
-        values: A mapping from each other feature in the catalog to its number, or UTF-8 string, in each example.
-        paths: A mapping from additional image to its source file in each example.
-        weights: The weight of each example. None if examples have no weights.
-        statistics: The statistics of all examples and dead letters.
-        dead_letters: The dead letters of the rejected inputs.
-    """
-
-    shard: PlannedShard
-    part: ShardPart
-    path: str
-    num_bytes: int
-    crc32c: int
-    fingerprint: tuple[int, int]
-    index: np.ndarray
-    crcs: np.ndarray
-    sizes: np.ndarray
-    formats: list[str]
-    reencoded: list[str]
-    references: References
-    kept: np.ndarray
-    labels: dict[str, list[Any]]
-    values: dict[str, list[Any]]
-    paths: dict[str, list[str]]
-    weights: list[float] | None
-    statistics: ImageStatistics
-    dead_letters: list[DeadLetter]
 
 
 def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> WrittenPart:
@@ -124,21 +69,6 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
             return written
     except OSError as error:
         raise StorageError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
-
-
-def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> str:
-    """Returns the path of a part's file.
-
-    A single part is written to the final path of the shard. Several parts are written to temporary files in the same
-    folder.
-    """
-    config = context.config
-    name = shard_name(config.name, *address)
-    path = make_parent_folders(config.run.working_directory, name)
-    if part.num_parts == 1:
-        return path
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/.{name}.{part.number}{TEMPORARY}"
 
 
 class _Part:

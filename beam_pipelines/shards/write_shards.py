@@ -12,7 +12,8 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.shards.shard_files import finish_shard, finished
-from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
+from beam_pipelines.shards.shard_writer import write_part
+from beam_pipelines.shards.written_part import ShardPart, WrittenPart
 from beam_pipelines.shards.write_context import WriteContext
 
 # The minimum number of inputs in a part of a shard. Starting a part takes as long as reading several inputs.

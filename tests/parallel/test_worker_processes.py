@@ -19,7 +19,8 @@ from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.parallel import worker_process, worker_processes
 from beam_pipelines.parallel.worker_processes import WorkerProcesses, TaskWindow, share, shared
 from beam_pipelines.shards.measure import measure_batch
-from beam_pipelines.shards.shard_writer import ShardPart, write_part
+from beam_pipelines.shards.shard_writer import write_part
+from beam_pipelines.shards.written_part import ShardPart
 from made_images import jpeg, write_files
 from made_plan import PlannedInput
 

@@ -17,7 +17,7 @@ from beam_pipelines.sources.cells.class_cells import known, read_class
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.storage import MAX_FILE_BYTES
-from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.dataset_format import OBJECTS
 from tf_input.first_records import as_pixels, stated_shape, wrong_size
 from tf_input.record_layouts import DTYPES
 from tf_input.serialized_example import BadExampleError, SerializedExample

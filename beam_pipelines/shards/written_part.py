@@ -1,0 +1,84 @@
+"""Describes a completed part of a shard."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.plan import PlannedShard, ShardAddress
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.statistics import ImageStatistics
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.storage.files import make_parent_folders
+from beam_pipelines.storage.local_files import TEMPORARY
+from tf_input.dataset_format import shard_name
+
+
+class ShardPart(NamedTuple):
+    """A part of a shard. The inputs of the shard are divided into `num_parts` parts of about equal size."""
+
+    number: int = 0
+    num_parts: int = 1
+
+
+@dataclasses.dataclass
+class WrittenPart:
+    """A completed part of a shard, and information about its records.
+
+    Attributes:
+        shard: The shard that contains the part.
+        part: The part.
+        path: The path of the file.
+        num_bytes: The size of the file, in bytes.
+        crc32c: The CRC-32C of the file.
+        fingerprint: The data checksums of the first and the last record. (0, 0) without records.
+        index: The index rows of the records, [num_records].
+        crcs: The CRC-32C of each stored image, or of each serialized example without an image, uint32 [num_records].
+        sizes: The height and width of each image in pixels, int32 [num_records, 2]. 0 if unknown.
+        formats: The format of each source image.
+        reencoded: The reason why each stored image differs from its source. Empty if they are equal.
+        references: The references to all inputs of the part.
+        kept: The indices in `references` of inputs that became examples, in ascending order.
+        labels: A mapping from class feature to the label, or list of labels, of each example.
+        values: A mapping from each other feature in the catalog to its number, or UTF-8 string, in each example.
+        paths: A mapping from additional image to its source file in each example.
+        weights: The weight of each example. None if examples have no weights.
+        statistics: The statistics of all examples and dead letters.
+        dead_letters: The dead letters of the rejected inputs.
+    """
+
+    shard: PlannedShard
+    part: ShardPart
+    path: str
+    num_bytes: int
+    crc32c: int
+    fingerprint: tuple[int, int]
+    index: np.ndarray
+    crcs: np.ndarray
+    sizes: np.ndarray
+    formats: list[str]
+    reencoded: list[str]
+    references: References
+    kept: np.ndarray
+    labels: dict[str, list[Any]]
+    values: dict[str, list[Any]]
+    paths: dict[str, list[str]]
+    weights: list[float] | None
+    statistics: ImageStatistics
+    dead_letters: list[DeadLetter]
+
+
+def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> str:
+    """Returns the path of a part's file.
+
+    A single part is written to the final path of the shard. Several parts are written to temporary files in the same
+    folder.
+    """
+    config = context.config
+    name = shard_name(config.name, *address)
+    path = make_parent_folders(config.run.working_directory, name)
+    if part.num_parts == 1:
+        return path
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.{part.number}{TEMPORARY}"
