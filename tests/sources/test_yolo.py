@@ -161,53 +161,6 @@ def test_label_file_as_input_is_rejected_with_advice(tmp_path):
 # Label files
 
 
-def parse_independently(text: str, width: int, height: int) -> list[tuple[int, float, float, float, float]]:
-    """Returns the class id and the box, (left, top, right, bottom) in pixels, of each line in a label file."""
-    result = []
-    for line in text.split("\n"):
-        if not line.strip():
-            continue
-        numbers = [float(number) for number in line.split()]
-        if len(numbers) == 5:
-            x, y, w, h = numbers[1] * width, numbers[2] * height, numbers[3] * width, numbers[4] * height
-            result.append((int(numbers[0]), x - w / 2, y - h / 2, x + w / 2, y + h / 2))
-        else:
-            xs, ys = [x * width for x in numbers[1::2]], [y * height for y in numbers[2::2]]
-            result.append((int(numbers[0]), min(xs), min(ys), max(xs), max(ys)))
-    return result
-
-
-def random_labels(seed: int) -> str:
-    random, lines = np.random.default_rng(seed), []
-    for index in range(6):
-        if index % 2:
-            w, h = random.uniform(0.05, 0.5, 2)
-            x, y = random.uniform(w / 2, 1 - w / 2), random.uniform(h / 2, 1 - h / 2)
-            numbers = [x, y, w, h]
-        else:
-            numbers = random.uniform(0, 1, 2 * random.integers(3, 9)).tolist()
-        lines.append(" ".join([str(random.integers(3)), *(f"{number:.6f}" for number in numbers)]))
-    return "\n".join(lines) + "\n"
-
-
-@pytest.mark.slow
-def test_boxes_in_the_first_training_batch_equal_those_of_another_parser(tmp_path):
-    width, height, num_images = 97, 61, 12
-    texts = [random_labels(seed) for seed in range(num_images)]
-    for index, text in enumerate(texts):
-        write_files(tmp_path / "pets", {f"images/train/{index}.png": png(index, height, width), f"labels/train/{index}.txt": text.encode()})
-    write_files(tmp_path / "pets", {"data.yaml": b"train: images/train\nval: images/train\nnames: {0: cat, 1: dog, 2: cow}\n"})
-    assert main(["prepare", "--input", str(tmp_path / "pets"), "--output", str(tmp_path / "out")]) == 0
-    dataset = tf_input.open(str(tmp_path / "out"))
-    batch = next(iter(dataset.batches("train", batch_size=num_images, inputs=("key", "objects"), targets=(), shuffle=False, max_objects=6)))
-    labels, boxes = batch["objects"]["label"].numpy(), batch["objects"]["bbox"].numpy()
-    for row, key in enumerate(batch["key"].numpy()):
-        expected = parse_independently(texts[int(pathlib.PurePath(key.decode()).stem)], width, height)
-        ymin, xmin, ymax, xmax = (boxes[row] * [height, width, height, width]).T
-        np.testing.assert_allclose(np.stack([xmin, ymin, xmax, ymax], axis=1), [box[1:] for box in expected], atol=1e-3)
-        assert labels[row].tolist() == [box[0] for box in expected]
-
-
 def list_labels(root: pathlib.Path, data: bytes, **source: Any) -> Listing:
     """Lists a dataset with the classes `cat` and `dog`, in which the image `1.jpg` has the given label file."""
     write_files(root, {"images/1.jpg": IMAGE, "labels/1.txt": data, "images/2.jpg": IMAGE, "labels/2.txt": BOX, "classes.txt": b"cat\ndog"})
