@@ -4,10 +4,14 @@ An annotation file is read as a stream. The names of all images below its folder
 """
 
 import abc
+import dataclasses
+import itertools
 import json
 import posixpath
+import shlex
 from typing import Any, ClassVar, Iterator, NamedTuple, Sequence
 
+from beam_pipelines.config.columns import Column
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
@@ -19,7 +23,7 @@ from beam_pipelines.sources.files.label_files import format_of_content, read_hea
 from beam_pipelines.sources.files.layouts import find_folder, name_splits, no_split_folders
 from beam_pipelines.sources.files.roots import Root
 
-_MAX_SHOWN = 3
+_MAX_SHOWN, _NUM_PROBED = 3, 200
 
 
 class Part(NamedTuple):
@@ -118,6 +122,21 @@ class ListedSource(FilesSource):
     @abc.abstractmethod
     def parse(self, entry: Any) -> Annotation:
         """Parses the annotation of an image. Raises `InvalidInput` if it is invalid."""
+
+    def _first_entries(self) -> Sequence[Any]:
+        """Returns the first entries of the first annotation file."""
+        path = Part(*json.loads(self.parts()[0])).path
+        entries = [entry for _, entry in itertools.islice(self.read(path, posixpath.basename(path)), _NUM_PROBED)]
+        self.noted.clear()  # The entries are read again when they are listed.
+        return entries
+
+    def _detected(self, noun: str, column: Column) -> Sequence[Column]:
+        """Returns the label column that was detected, and reports it with the option that selects it."""
+        field = column.names[0]
+        option = shlex.quote(field) + ":multi_label" * (column.kind == "multi_label")
+        self.detected = f"label: the {noun} {printable(field)!r} (--label {printable(option)})"
+        self.resolved = dataclasses.replace(self._config.source, labels=(column,))
+        return (column,)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         path, folder, split, is_first = Part(*json.loads(part))

@@ -5,11 +5,9 @@ class `object`.
 """
 
 import csv
-import dataclasses
 import functools
 import io
 import itertools
-import json
 import math
 from typing import Any, Iterator, Mapping, Sequence
 
@@ -30,7 +28,6 @@ from beam_pipelines.storage.input_errors import read_errors
 from tf_input.dataset_format import LABEL, OBJECTS
 
 _MAX_DEPTH = 6  # entry, regions, region, shape_attributes, points
-_NUM_PROBED = 200
 _WITHOUT_AREA = ("point", "polyline")
 _OBJECTS = Column(OBJECTS, (OBJECTS,))
 _JSON_CELLS = {"file_attributes": "file_attributes", "region_shape_attributes": "shape_attributes", "region_attributes": "region_attributes"}
@@ -60,16 +57,10 @@ class Via(ListedSource):
         if labels == ():
             return labels
         regions, files, has_regions = self._probe()
-        if labels is None:
-            if not has_regions and len(files) == 1 and not self._config.source.has_masks:
-                (field,) = files
-                columns = (Column(LABEL, (field,)),)
-                self.detected = f"label: the file attribute {printable(field)!r} (--label {printable(field)})"
-                self.resolved = dataclasses.replace(self._config.source, labels=columns)
-                return columns
-            labels = (_OBJECTS,)
+        if labels is None and not has_regions and len(files) == 1 and not self._config.source.has_masks:
+            return self._detected("file attribute", Column(LABEL, tuple(files)))
         columns = []
-        for column in labels:
+        for column in (_OBJECTS,) if labels is None else labels:
             name = column.names[0]
             if name in regions and column.kind == "class":
                 self._attribute = name
@@ -83,19 +74,13 @@ class Via(ListedSource):
         return columns
 
     def _probe(self) -> tuple[set[str], set[str], bool]:
-        """Reads the first entries. Returns the attributes of regions, the attributes of files, and whether there are
-        regions."""
-        path = json.loads(self.parts()[0])[0]
-        regions: set[str] = set()
-        files: set[str] = set()
-        has_regions = False
-        for _, entry in itertools.islice(self.read(path, path.rpartition("/")[2]), _NUM_PROBED):
-            files.update(name for name, value in _attributes(entry.get("file_attributes")).items() if _classes(value))
-            for region in _regions(entry):
-                has_regions = True
-                if isinstance(region, dict):
-                    regions.update(_attributes(region.get("region_attributes")))
-        return regions, files, has_regions
+        """Returns the attributes of regions, the attributes of files, and whether there are regions in the first entries."""
+        entries = self._first_entries()
+        regions = [region for entry in entries for region in _regions(entry)]
+        attributes = (_attributes(region.get("region_attributes")) for region in regions if isinstance(region, dict))
+        files = (_attributes(entry.get("file_attributes")).items() for entry in entries)
+        named = {name for items in files for name, value in items if _classes(value)}
+        return {name for names in attributes for name in names}, named, bool(regions)
 
     def read(self, path: str, name: str) -> Iterator[tuple[Sequence[str], Mapping[str, Any]]]:
         for entry in _read_csv(path, name) if path.lower().endswith(".csv") else _read_json(path, name):

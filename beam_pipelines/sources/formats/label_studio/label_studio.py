@@ -4,9 +4,6 @@ Images are matched by file name. URLs of images are not downloaded. If a task ha
 annotation that is not cancelled is used.
 """
 
-import dataclasses
-import itertools
-import json
 from typing import Any, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
@@ -22,7 +19,6 @@ from beam_pipelines.sources.formats.label_studio.brush import decode_brush
 from beam_pipelines.sources.formats.label_studio.tasks import Task, read_tasks
 from tf_input.dataset_format import LABEL
 
-_NUM_PROBED = 200
 _SEVERAL = "tasks have several annotations. The first annotation that is not cancelled is used."
 _SIDES = ("original_width", "original_height", "image_rotation")
 
@@ -46,8 +42,7 @@ class LabelStudio(ListedSource):
         labels = self._config.source.labels
         if labels is not None or self._config.source.has_masks:
             return labels
-        path = json.loads(self.parts()[0])[0]
-        tasks = list(itertools.islice(read_tasks(path, path.rpartition("/")[2]), _NUM_PROBED))
+        tasks = self._first_entries()
         fields = {field: max(len(task.classes.get(field, ())) for task in tasks) for task in tasks for field in task.classes}
         if not fields or any(task.regions for task in tasks):
             return None
@@ -55,11 +50,7 @@ class LabelStudio(ListedSource):
             names = ", ".join(map(printable, sorted(fields)))
             raise UserError(f"--label: the tasks have several choices: {names}. Pass --label with one of them.")
         ((field, most),) = fields.items()
-        column = Column(LABEL, (field,), "multi_label" if most > 1 else "class")
-        kind = "" if most == 1 else ":multi_label"
-        self.detected = f"label: the choices of {printable(field)!r} (--label {printable(field)}{kind})"
-        self.resolved = dataclasses.replace(self._config.source, labels=(column,))
-        return (column,)
+        return self._detected("choices of", Column(LABEL, (field,), "multi_label" if most > 1 else "class"))
 
     def read(self, path: str, name: str) -> Iterator[tuple[Sequence[str], Task]]:
         for task in read_tasks(path, name):
