@@ -115,9 +115,11 @@ class InputReader:
         offsets, sizes = (rows["offset"] - HEADER_BYTES).tolist(), (rows["num_bytes"] + FRAME_BYTES).tolist()
         start = time.perf_counter()
         frames = self._files.read_ranges(list(zip(map(paths.__getitem__, references.paths), offsets, sizes)))
+        if frames is None:
+            return None
         seconds = (time.perf_counter() - start) / len(rows)
         self._waits.extend([seconds - sizes[0] * _SECONDS_OF_A_BYTE] * _NUM_WAITS)
-        return frames if frames and all(len(frame) == size for frame, size in zip(frames, sizes)) else None
+        return frames if list(map(len, frames)) == sizes else None
 
     def digest_all(self, images: Iterable[InputRecord]) -> Iterator[ImageDigests | DeadLetter]:
         """Yields the result of `digest` for each input, in order. Inputs are read ahead as in `read_all`."""

@@ -16,6 +16,7 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.elements.shuffle_keys import shuffle_key
+from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from beam_pipelines.tfrecord.record_writer import RecordWriter
@@ -236,6 +237,18 @@ def test_file_names_and_options_choose_the_splits(tmp_path):
     assert prepare(source, tmp_path / "groups", *groups) == 0
     in_splits = [{row["key"][-8:-1] for row in read_catalog(tmp_path / "groups", split)} for split in ("a", "b")]
     assert in_splits[0].isdisjoint(in_splits[1]) and all(in_splits)
+
+
+def test_records_are_copied_in_blocks_or_one_by_one_with_equal_bytes(tmp_path, monkeypatch):
+    source = write_source(tmp_path / "made", {"a.tfrecord": RECORDS, "b.tfrecord": RECORDS[::-1]})
+    copied = []
+    read_frames = InputReader.read_frames
+    monkeypatch.setattr("beam_pipelines.runners.local.num_cores", lambda: 0)  # worker processes are not patched
+    monkeypatch.setattr(InputReader, "read_frames", lambda *arguments: copied.append(frames := read_frames(*arguments)) or frames)
+    assert prepare(source, tmp_path / "blocks") == 0 and len(copied) > 1 and None not in copied
+    monkeypatch.setattr(InputReader, "read_frames", lambda *unused: None)
+    assert prepare(source, tmp_path / "single") == 0
+    assert digest(tmp_path / "blocks") == digest(tmp_path / "single")
 
 
 def test_verbatim_dataset_is_prepared_again_with_its_splits(prepared, tmp_path, capsys):

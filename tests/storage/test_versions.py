@@ -44,9 +44,14 @@ def test_pinned_files_reject_changed_file_by_name(folder, change):
     versions = record_version(path)
     pinned = PinnedFiles(files_at(path), versions)
     assert pinned.read_range(path, 3, 4) == b"3456" and pinned.read_range(path, 8, 4) == b"89"
+    ranges = [(path, 3, 4), (path, 8, 4), (path, 3, 4)]
+    of_disk = "://" not in path  # Ranges in object stores are read one by one.
+    assert pinned.read_ranges(ranges) == ([b"3456", b"89", b"3456"] if of_disk else None)
+    assert pinned.read_ranges([*ranges, (f"{path}b", 0, 1)]) is None  # This file has no known version.
     check_versions(versions)
     change(path)
-    for look in (lambda: pinned.read_range(path, 3, 4), lambda: check_versions(versions)):
+    looks = [lambda: pinned.read_range(path, 3, 4), lambda: check_versions(versions)]
+    for look in (*looks, *[lambda: pinned.read_ranges(ranges)] * of_disk):
         with pytest.raises(DataError, match="/a ") as error:
             look()
         assert error.value.exit_code == 2

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipelines.tfrecord import record_reader
-from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, is_compressed, read_records
+from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, check_frames, is_compressed, read_records
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 
 DATA = [b"first", b"", b"x" * 376, b"last"]
@@ -105,6 +105,14 @@ def test_header_across_two_read_blocks_is_found(monkeypatch):
     monkeypatch.setattr(record_reader, "_READ_BYTES", 64)
     for gap in range(40, 140):
         assert data_of(read(flip(write([b"a" * gap, b"b"]), 0))) == [None, b"b"], gap
+
+
+def test_frames_are_checked():
+    frames = [write([item]) for item in DATA]
+    assert check_frames(frames).tolist() == [record.data_crc32c() for record in read(write(DATA))]
+    for position in (0, 8, 12, -5, -1):  # length, its checksum, data, its checksum
+        assert check_frames([*frames, flip(frames[0], position % len(frames[0]))]) is None, position
+    assert check_frames([frames[0][:-1]]) is None
 
 
 def test_other_files_are_rejected():
