@@ -26,7 +26,7 @@ from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
 from beam_pipelines.sources.listing.list_images import join_listings
 from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
-from beam_pipelines.sources.listing.part_listing import ReferenceMaker, list_in_batches
+from beam_pipelines.sources.listing.part_listing import ReferenceMaker
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.sources.source import Source
@@ -62,15 +62,17 @@ def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord |
 
 def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], Listing]:
     """Lists the input of a run in the same way as workers, but without Beam."""
-    batches, dead_letters, merged = [], [], ListedFacts()
+    batches, dead_letters, facts = [], [], ListedFacts()
     source = open_source(config, spool_directory=config.run.spool_directory)
-    for part in source.parts():
-        for listed in list_in_batches(source, part, config):
-            if isinstance(listed, ListedFacts):
-                merged.merge(listed)
-            else:
-                (batches if isinstance(listed, References) else dead_letters).append(listed)
-    return batches, dead_letters, join_listings(b"", [merged], config)
+    maker = ReferenceMaker(config, source.features)
+    with value_writer(config.run.spool_directory) as values:
+        for part in source.parts():
+            actual = ListedFacts()
+            for listed in list_part(source, part, actual):
+                is_batch = isinstance(listed, list)
+                (batches if is_batch else dead_letters).append(maker.make(listed, values, actual) if is_batch else listed)
+            facts.merge(actual)
+    return batches, dead_letters, join_listings(b"", [facts], config)
 
 
 def count_keys(batches: Iterable[References]) -> dict[str, np.ndarray]:

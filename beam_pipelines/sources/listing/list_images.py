@@ -15,7 +15,7 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
-from beam_pipelines.sources.listing.listed_facts import ListedFacts, Versions
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.listed_runs import ListedRuns
 from beam_pipelines.sources.listing.make_listing import make_listing
 from beam_pipelines.sources.open_source import open_source
@@ -111,7 +111,7 @@ class _List(ParallelMap):
 
     def process(self, element: tuple[str, Iterable[PartFacts]]) -> Iterator[Any]:
         part, (facts, *_) = element
-        self._listed.add(ListedFacts(versions=Versions(facts.versions)))
+        self._listed.facts.versions.merge(facts.versions)
         if self._config.run.num_processes:
             return self.run(list_shared_part, self._shared, part, memory_bytes=facts.memory_bytes)
         if self._config.run.lists_in_threads and self._config.source.kind.has_class_folders:

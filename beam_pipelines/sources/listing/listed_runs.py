@@ -44,26 +44,25 @@ class ListedRuns:
         self._num_waiting = self._num_bytes = self._num_written = 0
         self._dead_letters: list[DeadLetter] = []
 
-    def add(self, listed: References | DeadLetter | ListedFacts) -> None:
-        """Adds an item from `list_in_batches`."""
+    def add(self, listed: References | DeadLetter) -> None:
+        """Adds references or a dead letter."""
         if isinstance(listed, References):
             self._waiting.append(listed)
             self._num_waiting += len(listed)
             self._num_bytes += listed.num_bytes
             self.write(self._share or min(1.0, max(_FIRST_SHARE, _GROWTH * self._num_written / RUN_REFERENCES)))
-        elif isinstance(listed, DeadLetter):
+        else:
             self._dead_letters.append(listed)
             if len(self._dead_letters) >= _RUN_DEAD_LETTERS:
                 self._write_dead_letters()
-        else:
-            self.facts.merge(listed)
 
     def merge(self, other: "ListedRuns") -> None:
         """Adds the references and facts of another part."""
         self.runs += other.runs
         self.dead_letter_runs += other.dead_letter_runs
+        self.facts.merge(other.facts)
         self.counts.merge(other.counts)
-        for listed in (other.facts, *other._waiting, *other._dead_letters):  # facts first, to fail early
+        for listed in (*other._waiting, *other._dead_letters):
             self.add(listed)
 
     def write(self, share: float = _MIN_SHARE) -> None:

@@ -1,4 +1,4 @@
-"""Lists one part of a source and converts its inputs to references in batches."""
+"""Lists one part of a source and writes references to its inputs."""
 
 import dataclasses
 import functools
@@ -94,18 +94,6 @@ def _encode_names(names: Sequence[str]) -> BinaryColumn:
     return BinaryColumn.of(list(map({name: name.encode() for name in set(names)}.__getitem__, names)))
 
 
-def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedFacts]:
-    """Lists a part of the source, and yields references, dead letters and, at the end, facts about the part."""
-    facts = ListedFacts()
-    maker = ReferenceMaker(config, source.features)
-    with value_writer(config.run.spool_directory) as values:
-        # For class folders, the name of a part is not a path.
-        path = f"{source.root}/{'' if config.source.kind.has_class_folders else part}"
-        for listed in _with_named_errors(list_part(source, part, facts), path):
-            yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, facts)
-    yield facts
-
-
 def _with_named_errors(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
     """Yields the items of `listed` and adds the path to the message of each `OSError`."""
     try:
@@ -149,14 +137,20 @@ def list_entire_part(context: PartContext, part: str, is_over: threading.Event |
     config, stopwatch = context.config, progress.Stopwatch("list")
     num_shares = _NUM_THREADS if is_over else min(max(config.run.num_processes, 1), _MAX_SHARES)
     listed = ListedRuns(config.run.spool_directory, 1 / num_shares)
-    with noting_versions(listed.facts.versions):
-        for batch in list_in_batches(context.source, part, config):
+    with noting_versions(listed.facts.versions), value_writer(config.run.spool_directory) as values:
+        source = context.source  # opened here, so that the versions of its files are noted
+        maker = ReferenceMaker(config, source.features)
+        # For class folders, the name of a part is not a path.
+        path = f"{source.root}/{'' if config.source.kind.has_class_folders else part}"
+        for item in _with_named_errors(list_part(source, part, listed.facts), path):
             if is_over and is_over.is_set():
                 break
-            if isinstance(batch, References):
-                progress.count(config.run.progress_directory, stopwatch.lap(), listed=len(batch))
-            elif isinstance(batch, DeadLetter):
-                progress.count_in_beam({"dead_letters": 1, f"dead_letters_{batch.reason}": 1})
-            listed.add(batch)
+            if isinstance(item, DeadLetter):
+                progress.count_in_beam({"dead_letters": 1, f"dead_letters_{item.reason}": 1})
+                listed.add(item)
+            else:
+                references = maker.make(item, values, listed.facts)
+                progress.count(config.run.progress_directory, stopwatch.lap(), listed=len(references))
+                listed.add(references)
     listed.write()
     return listed
