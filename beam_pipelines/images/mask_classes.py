@@ -49,8 +49,8 @@ class MaskClasses:
             more = len(np.unique(codes[unknown])) - 1
             raise InvalidInput(
                 "bad_mask",
-                f"the color {color} at x {left}, y {top} ({num:,} {'pixel' if num == 1 else 'pixels'}) is not in --mask_colors"
-                + (f", and {more:,} other {'color' if more == 1 else 'colors'} of the mask" if more else ""),
+                f"the color {color} at x {left}, y {top} (pixels: {num:,}) is not in --mask_colors"
+                + (f"; other such colors of the mask: {more:,}" if more else ""),
             )
         return _smallest(numbers)
 
@@ -87,7 +87,7 @@ def describe_colors(pixels: np.ndarray) -> str:
     codes, counts = np.unique(pack_colors(pixels), return_counts=True)
     order = np.argsort(-counts, kind="stable")[:_MAX_SHOWN].tolist()
     shown = "; ".join(f"{codes[index] >> 16},{codes[index] >> 8 & 255},{codes[index] & 255} ({counts[index] / counts.sum():.2%})" for index in order)
-    return f"{len(codes):,} {'color' if len(codes) == 1 else 'colors'}: {shown}" + ("; …" if len(codes) > _MAX_SHOWN else "")
+    return f"{len(codes):,} in total: {shown}" + ("; …" if len(codes) > _MAX_SHOWN else "")
 
 
 def _code(red: int, green: int, blue: int) -> int:
@@ -102,7 +102,7 @@ def _reject_value(ids: np.ndarray, is_bad: np.ndarray, problem: str) -> None:
     if is_bad.any():
         top, left = map(int, np.argwhere(is_bad)[0])
         num = int(np.count_nonzero(ids == ids[top, left]))
-        raise InvalidInput("bad_mask", f"the value {ids[top, left]} at x {left}, y {top} ({num:,} {'pixel' if num == 1 else 'pixels'}) {problem}")
+        raise InvalidInput("bad_mask", f"the value {ids[top, left]} at x {left}, y {top} (pixels: {num:,}) {problem}")
 
 
 def _shown(values: Mapping[int, int]) -> str:

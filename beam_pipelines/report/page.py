@@ -153,16 +153,16 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
 def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]:
     manifest = contents.manifest
     yield f"{sum(split.num_examples for split in splits):,}", "examples"
-    yield f"{len(splits):,}", "split" if len(splits) == 1 else "splits"
+    yield f"{len(splits):,}", "splits"
     if manifest.label_names:
-        yield f"{len(manifest.label_names):,}", "class" if len(manifest.label_names) == 1 else "classes"
+        yield f"{len(manifest.label_names):,}", "classes"
     infos = [info for shards in manifest.splits.values() for info in shards]
-    yield describe_bytes(sum(info.num_bytes for info in infos)), f"in {len(infos):,} {'shard' if len(infos) == 1 else 'shards'}"
+    yield describe_bytes(sum(info.num_bytes for info in infos)), f"shards: {len(infos):,}"
     sides = [(contents.statistics.get("images") or {}).get(side) for side in ("width", "height")]
     if all(sides):
         ranges = (f"{side['min']:,}" if side["min"] == side["max"] else f"{side['min']:,}\u2060–\u2060{side['max']:,}" for side in sides)
         yield " × ".join(ranges), "pixels"
-    yield f"{manifest.num_dead_letters:,}", "dead letter" if manifest.num_dead_letters == 1 else "dead letters"
+    yield f"{manifest.num_dead_letters:,}", "dead letters"
 
 
 def _order(contents: Contents, sample: Sample) -> Order | None:

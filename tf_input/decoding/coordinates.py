@@ -34,9 +34,9 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
         unmoved = [*unmoved, *(name for name in others if _is_in_pixels(ranges.get(name), name in named, size))]
     if not unmoved:
         return ""
-    verb = "looks like coordinates and stays" if len(unmoved) == 1 else "look like coordinates and stay"
     return (
-        f"{', '.join(map(repr, unmoved))} {verb} as stored while images are {', '.join(changes)}. Prepare "
+        f"These features look like coordinates, but stay as stored while images are {', '.join(changes)}: "
+        f"{', '.join(map(repr, unmoved))}. Prepare "
         "points with `recordmill prepare --feature NAME:keypoints`, which follow their image, store fractions of its width "
         "and height (0 to 1) and read with fit='stretch' without augment, or move the numbers in map_batch."
     )
