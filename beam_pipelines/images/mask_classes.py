@@ -87,7 +87,7 @@ def describe_colors(pixels: np.ndarray) -> str:
     codes, counts = np.unique(pack_colors(pixels), return_counts=True)
     order = np.argsort(-counts, kind="stable")[:_MAX_SHOWN].tolist()
     shown = "; ".join(f"{codes[index] >> 16},{codes[index] >> 8 & 255},{codes[index] & 255} ({counts[index] / counts.sum():.2%})" for index in order)
-    return f"{len(codes):,} in total: {shown}" + ("; …" if len(codes) > _MAX_SHOWN else "")
+    return f"colors ({len(codes):,}): {shown}" + ("; …" if len(codes) > _MAX_SHOWN else "")
 
 
 def _code(red: int, green: int, blue: int) -> int:

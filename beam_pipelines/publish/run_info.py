@@ -3,19 +3,27 @@
 `run.json` is the only file that may differ between identical runs.
 """
 
+import contextlib
+import functools
+import importlib.metadata
 import json
 import os
 import platform
 import re
+import sys
 import time
-from typing import Any
+from typing import Any, Mapping
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.option import Options, texts
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import plain_json
-from beam_pipelines.publish.versions import installed_versions, python_version
+
+_PACKAGES = ("recordmill", "apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c", "pyarrow", "tensorflow")
+
+# Packages that do not influence the bytes of a dataset.
+_WITHOUT_INFLUENCE = ("apache-beam", "google-crc32c", "tensorflow")
 
 _SECRET = re.compile("key|secret|token|password|credential")
 _HIDDEN = "(hidden)"
@@ -78,3 +86,25 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
     return os.fsencode(str(value)).decode("utf-8", "backslashreplace")
+
+
+@functools.cache
+def installed_versions() -> Mapping[str, str]:
+    """Returns the version of each installed package that `run.json` records."""
+    versions = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
+
+
+def python_version() -> str:
+    """Returns the version of the running Python, such as `3.11.7`."""
+    return sys.version.split()[0]
+
+
+def describe_others(python: str, versions: Mapping[str, str]) -> list[str]:
+    """Lists packages whose installed and recorded versions differ, if they can influence the dataset's bytes."""
+    here = {"python": python_version(), **installed_versions()}
+    recorded = {"python": python, **{name: version for name, version in versions.items() if name not in _WITHOUT_INFLUENCE}}
+    return [f"{name} {version} (here {here.get(name, 'none')})" for name, version in recorded.items() if here.get(name) != version]

@@ -103,18 +103,13 @@ def check_names(directory: str, manifest: Manifest) -> None:
     for split, infos in manifest.splits.items():
         for shard_number, info in enumerate(infos):
             address = (manifest.name, split, shard_number, len(infos))
-            expected = shard_name(*address), index_name(*address)
-            if (info.name, info.index) != expected:
-                problem = f"{printable(info.name)[:80]!r} with index {printable(info.index)[:80]!r}"
-                wanted = f"{expected[0]!r} with index {expected[1]!r}"
-                raise UserError(
-                    f"{printable(directory)}: the manifest names the shard {problem}, but its name must be {wanted}."
-                )
-            if info.catalog not in ("", wanted := catalog_name(*address)):
-                actual = f"{printable(info.catalog)[:80]!r}"
-                raise UserError(
-                    f"{printable(directory)}: the manifest names the catalog {actual}, but its name must be {wanted!r}."
-                )
+            expected = shard_name(*address), index_name(*address), catalog_name(*address) if info.catalog else ""
+            for name, wanted in zip((info.name, info.index, info.catalog), expected):
+                if name != wanted:
+                    raise UserError(
+                        f"{printable(directory)}: the manifest names the file {printable(name)[:80]!r}, but the name must "
+                        f"be {wanted!r}."
+                    )
 
 
 def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
@@ -136,8 +131,7 @@ def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
         raise UserError(f"{printable(path)} was not written by `recordmill prepare`, so its shards cannot be rebuilt.")
     if (run.config.name, run.config.seed) != (manifest.name, manifest.seed):
         raise UserError(
-            f"{printable(path)} belongs to dataset {run.config.name!r} with seed {run.config.seed}, but the manifest "
-            "to "
+            f"{printable(path)} belongs to dataset {run.config.name!r} with seed {run.config.seed}, but the manifest to "
             f"{manifest.name!r} with seed {manifest.seed}. Prepare the dataset again."
         )
     return run

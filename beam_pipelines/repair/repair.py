@@ -21,7 +21,7 @@ from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.progress import ProgressDisplay, Stage
 from beam_pipelines.parallel.worker_processes import TaskWindow
 from beam_pipelines.publish.resumable_run import ResumePolicy
-from beam_pipelines.publish.versions import describe_others
+from beam_pipelines.publish.run_info import describe_others
 from beam_pipelines.publish.written_dataset import RecordedRun, read_dataset, read_how_made
 from beam_pipelines.repair.changes import find_changes
 from beam_pipelines.repair.corrupt_shard import CorruptShard

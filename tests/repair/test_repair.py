@@ -58,9 +58,6 @@ def flip(path: pathlib.Path) -> None:
     path.write_bytes(data)
 
 
-CORRUPTIONS = {"deleted": delete, "truncated": truncate, "bit-flipped": flip}
-
-
 # Each function writes a small source, and returns the value of `--input` and other options.
 
 
@@ -127,38 +124,30 @@ def repair(directory: pathlib.Path, *options: str) -> int:
     return code
 
 
+# Case -> for each corruption, the shards and the files of each shard: 0 is the shard itself, 1 the index, 2 the catalog.
+CORRUPT_FILES = {
+    "a file of each kind": [(delete, [0], [0]), (truncate, [1], [1]), (flip, [2], [2])],
+    "all shards": [(truncate, range(3), [0])],
+    "all indexes and catalogs": [(delete, range(3), [1, 2])],
+    "all shards and indexes": [(flip, range(3), [0]), (delete, range(3), [1])],
+}
+
+
 @pytest.mark.slow(0.5)
+@pytest.mark.parametrize("case", CORRUPT_FILES)
 @pytest.mark.parametrize("name", SOURCES)
-def test_each_corrupt_file_is_restored(prepared_folder, name):
-    """The files of a dataset are corrupted and repaired one after another."""
+def test_corrupt_files_are_restored(prepared_folder, name, case):
     output = prepared_folder(name) / "out"
-    expected = contents(output)
-    for shard_number, shard in enumerate(shards_of(output)):
-        for kind, (file, *_) in enumerate(shard.files()):
-            corruption_kind = [*CORRUPTIONS][(shard_number + kind) % len(CORRUPTIONS)]
-            CORRUPTIONS[corruption_kind](output / file)
-            assert contents(output) != expected
-            assert repair(output) == 0, file
-            assert contents(output) == expected, file
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_several_corrupt_files_are_restored_at_once(prepared_folder, name):
-    output = prepared_folder(name) / "out"
-    expected = contents(output)
-    cases = {
-        "all shards": [shard.name for shard in shards_of(output)],
-        "all indexes and catalogs": [file for shard in shards_of(output) for file in (shard.index, shard.catalog)],
-        "all shards and indexes": [file for shard in shards_of(output) for file in (shard.name, shard.index)],
-    }
-    for case, files in cases.items():
-        for file in files:
-            delete(output / file)
-        if case == "all indexes and catalogs":
-            shutil.rmtree(output / "index")
-            shutil.rmtree(output / "catalog")
-        assert repair(output) == 0, case
-        assert contents(output) == expected, case
+    expected, shards = contents(output), shards_of(output)
+    for corrupt, numbers, kinds in CORRUPT_FILES[case]:
+        for file in (shards[number].files()[kind][0] for number in numbers for kind in kinds):
+            corrupt(output / file)
+    for folder in ("index", "catalog"):
+        if not any((output / folder).iterdir()):
+            (output / folder).rmdir()
+    assert contents(output) != expected
+    assert repair(output) == 0
+    assert contents(output) == expected
 
 
 @pytest.mark.slow(0.5)
