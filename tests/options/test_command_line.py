@@ -348,7 +348,7 @@ def test_class_without_valid_images_is_kept_with_a_warning(folder, capsys, num_c
     reported = capsys.readouterr()
     (warning,) = json.loads((folder / "out/statistics.json").read_text())["warnings"]
     more = ", ".join(f"'gone{index:02d}'" for index in range(min(num_classes, 10))) + (" and 3 more" if num_classes > 10 else "")
-    assert warning.startswith(f"label: {num_classes} class") and warning.endswith(f": {more}"), warning
+    assert warning.startswith("label: ") and warning.endswith(f": {num_classes}: {more}"), warning
     assert f"recordmill: warning: {warning}\n" in reported.err and "warnings:     1 (see " in reported.out
     names = dataset_format.read_manifest("out").features["label"].label_names
     assert len(names) == len(set(names)) and {f"gone{index:02d}" for index in range(num_classes)} < set(names)

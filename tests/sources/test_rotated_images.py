@@ -146,7 +146,7 @@ def test_boxes_and_masks_match_the_upright_image(tmp_path, capfd, source, drawn_
     options = SOURCES[source](tmp_path / "in", drawn_on, stated) + ([f"--drawn_on={option}"] if option else [])
     assert main(["prepare", f"--source={source.split()[0]}", *options, f"--output={tmp_path}/out", "--splits=train=1"]) == 0
     warnings = [line for line in capfd.readouterr().err.splitlines() if "--drawn_on" in line]
-    assert [f"{num_reported} images" in line for line in warnings] == [True] * bool(num_reported)
+    assert [f": {num_reported}. " in line for line in warnings] == [True] * bool(num_reported)
     examples = list(tf_input.open(tmp_path / "out")["train"])
     assert len(examples) == 3
     for example in examples:
