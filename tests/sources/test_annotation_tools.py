@@ -357,6 +357,7 @@ BAD: dict[str, tuple] = {
     "label_studio rotated image": (task_files(task(result(percent_rectangle(CAT), image_rotation=90))), "size_mismatch", ["image_rotation"]),
     "label_studio skipped task": (task_files(task(annotations=[{"was_cancelled": True, "result": []}])), "no_annotation", []),
     "label_studio open task": (task_files(task(annotations=[])), "no_annotation", []),
+    "label_studio annotations are a number": (task_files(task(annotations=5)), "no_annotation", []),
     "label_studio escape": (task_files(task(image="/data/local-files/?d=../../etc/1.png")), "outside", [".."]),
     "label_studio missing image": (task_files(task(image="s3://bucket/9.png")), "missing", ["9.png"]),
     "label_studio embedded image": (task_files(task(image="data:image/png;base64,AAAA")), "bad_annotation", ["embedded"]),

@@ -7,7 +7,7 @@ import re
 import resource
 import shlex
 import threading
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import pytest
@@ -138,128 +138,106 @@ def test_rejects_folders_if_only_some_are_named_like_splits(tmp_path):
     assert set(list_voc(tmp_path, split_folders=True).splits.values()) == {"train", "more"}
 
 
-def make_devkit(root: pathlib.Path, lists: Mapping[str, str], names: str = "abcd") -> pathlib.Path:
-    write_files(root, {f"Annotations/{name}.xml": xml(obj()) for name in names})
-    write_files(root, {f"JPEGImages/{name}.jpg": IMAGE for name in names})
-    return write_files(root, {f"ImageSets/Main/{name}.txt": text.encode() for name, text in lists.items()})
+class Match(NamedTuple):
+    annotations: Mapping[str, str]  # path -> class and `<filename>`
+    images: Sequence[str]
+    expected: Mapping[str, str]  # image -> its split if there are lists, or else its class
+    reasons: Mapping[str, str] = {}  # of dead letters
+    lists: Mapping[str, str] = {}
+    num_ignored: int = 0
 
 
-def test_lists_give_splits(tmp_path):
-    make_devkit(tmp_path, {"train": "a\n", "val": "b\r\n\n", "trainval": "a\nb\n", "test": "c", "cat_train": "d 1\n"})
+DEVKIT = {f"Annotations/{name}.xml": "cat" for name in "abcd"}, [f"JPEGImages/{name}.jpg" for name in "abcd"]
+YEARS = [f"VOC20{year}/{{}}/{name}" for year in ("07", "12") for name in "ab"]
+OF_YEARS = {f"{path.format('Annotations')}.xml": "cat" for path in YEARS}, [f"{path.format('JPEGImages')}.jpg" for path in YEARS]
+STALE = ["a.JPG", "gone.jpg", "/home/someone/gone.jpg", "C:\\pictures\\a.jpg", "a"]
+OTHER_NAMES = {f"annotations/{n}.xml": f"{n} {name}" for n, name in zip("pqrst", ("x.jpg", "y.jpg", "images\\z.png", "w", "v.jpg"))}
+ALONE = ["images/plain.jpg", "images/notes.txt", "images/.hidden.jpg", "annotations/list.csv"]
+
+
+def in_splits(*splits: str) -> dict[str, str]:
+    return dict(zip(DEVKIT[1], splits))
+
+
+MATCHES = {
+    "lists": Match(
+        *DEVKIT,
+        in_splits("train", "validation", "test"),
+        lists={"train": "a\n", "val": "b\r\n\n", "trainval": "a\nb\n", "test": "c", "cat_train": "d 1\n"},
+        num_ignored=2,  # the image and the annotation of d
+    ),
+    "trainval": Match(*DEVKIT, in_splits("train", "train", "test", "test"), lists={"trainval": "a\nb\n", "test": "c\nd\n"}),
+    "duplicate and missing names in lists": Match(
+        *DEVKIT,
+        in_splits("train", "train", "validation"),
+        {"ImageSets/Main/val.txt:2": "duplicate", "ImageSets/Main/val.txt:3": "missing"},
+        {"train": "a\nb\n", "val": "c\na\nz\n"},
+        num_ignored=2,
+    ),
+    "lists of two years": Match(
+        *OF_YEARS,
+        dict(zip(OF_YEARS[1], ("train", "validation", "validation", "train"))),
+        lists={"07/train": "a\n", "07/val": "b\n", "12/train": "b\n", "12/val": "a\n"},
+    ),
+    **{f"stale name {name}": Match({"annotations/a.xml": f"cat {name}"}, ["images/a.jpg"], {"images/a.jpg": "cat"}) for name in STALE},
+    "names of other images": Match(
+        OTHER_NAMES,
+        ["images/x.jpg", "images/y.JPG", "images/images/z.png", "images/w.bmp"],
+        {"images/x.jpg": "p", "images/y.JPG": "q", "images/images/z.png": "r", "images/w.bmp": "s"},
+        {"annotations/t.xml": "missing"},
+    ),
+    "two possible images": Match(
+        {"annotations/a.xml": "cat b.jpg", "annotations/b.xml": "dog b.jpg"},
+        ["images/a.jpg", "images/b.jpg"],
+        {"images/b.jpg": "dog"},
+        {"annotations/a.xml": "ambiguous"},
+    ),
+    "images with the same name": Match(
+        {"a.xml": "cat a.png", "b.xml": "cat"},
+        ["a.jpg", "a.png", "b.jpg", "b.png"],
+        {"a.png": "cat"},
+        {"a.jpg": "no_annotation", "b.jpg": "no_annotation", "b.png": "no_annotation", "b.xml": "ambiguous"},
+    ),
+    "without a counterpart": Match(
+        {"annotations/a.xml": "cat", "annotations/lonely.xml": "cat"},
+        ["images/a.jpg", *ALONE],
+        {"images/a.jpg": "cat"},
+        {"annotations/lonely.xml": "missing", "images/plain.jpg": "no_annotation"},
+        num_ignored=3,
+    ),
+    "extensions in another case": Match(
+        {"annotations/a.xml": "cat", "annotations/a.XML": "cat"}, ["images/a.jpg"], {"images/a.jpg": "cat"}, {"annotations/a.xml": "ambiguous"}
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MATCHES)
+def test_images_and_annotations_are_matched(case, tmp_path):
+    match = MATCHES[case]
+    for path, text in match.annotations.items():
+        label, _, filename = text.partition(" ")
+        write_files(tmp_path, {path: xml(obj(label), filename=filename)})
+    write_files(tmp_path, dict.fromkeys(match.images, IMAGE))
+    for name, text in match.lists.items():
+        year, _, name = name.rpartition("/")
+        write_files(tmp_path, {f"{f'VOC20{year}/' if year else ''}ImageSets/Main/{name}.txt": text.encode()})
     listed = list_voc(tmp_path)
-    assert listed.splits == {"JPEGImages/a.jpg": "train", "JPEGImages/b.jpg": "validation", "JPEGImages/c.jpg": "test"}
-    assert listed.num_ignored == 2  # the image and the annotation of d
-    assert not listed.letters
+    actual = listed.splits if match.lists else {key: listed.labels(key)[0] for key in listed.images}
+    assert (actual, listed.reasons, listed.num_ignored) == (match.expected, match.reasons, match.num_ignored)
+    assert set(list_voc(tmp_path, split_folders=False).splits.values()) == {None}
 
 
-def test_trainval_replaces_a_missing_train_list(tmp_path):
-    make_devkit(tmp_path, {"trainval": "a\nb\n", "test": "c\nd\n"})
-    assert sorted(list_voc(tmp_path).splits.values()) == ["test", "test", "train", "train"]
-    assert list(list_voc(tmp_path, split_folders=False).splits.values()) == [None] * 4
-
-
-def test_duplicate_and_missing_names_in_lists_are_dead_letters(tmp_path):
-    make_devkit(tmp_path, {"train": "a\nb\n", "val": "c\na\nz\n"})
-    listed = list_voc(tmp_path)
-    assert listed.reasons == {"ImageSets/Main/val.txt:2": "duplicate", "ImageSets/Main/val.txt:3": "missing"}
-    assert listed.splits["JPEGImages/a.jpg"] == "train"
-    assert "ImageSets/Main/train.txt:1" in listed.letters["ImageSets/Main/val.txt:2"].message
-
-
-def test_lists_apply_to_their_own_year(tmp_path):
-    make_devkit(tmp_path / "VOC2007", {"train": "a\n", "val": "b\n"})
-    make_devkit(tmp_path / "VOC2012", {"train": "b\n", "val": "a\n"})
-    assert list_voc(tmp_path).splits == {
-        "VOC2007/JPEGImages/a.jpg": "train",
-        "VOC2007/JPEGImages/b.jpg": "validation",
-        "VOC2012/JPEGImages/a.jpg": "validation",
-        "VOC2012/JPEGImages/b.jpg": "train",
-    }
+def test_broken_links_are_dead_letters(tmp_path):
+    root = write_files(tmp_path, {"annotations/a.xml": xml(obj()), "images/a.jpg": IMAGE, "images/b.jpg": IMAGE})
+    for name in "bc":
+        (root / f"annotations/{name}.xml").symlink_to("nowhere.xml")
+    assert list_voc(root).reasons == {"images/b.jpg": "symlink", "annotations/c.xml": "symlink"}
 
 
 def test_rejects_a_list_that_is_not_text(tmp_path):
-    write_files(make_devkit(tmp_path, {}), {"ImageSets/Main/train.txt": b"\xff\xfe\x00"})
+    write_files(tmp_path, {"Annotations/a.xml": xml(obj()), "JPEGImages/a.jpg": IMAGE, "ImageSets/Main/train.txt": b"\xff\xfe\x00"})
     with pytest.raises(UserError, match="ImageSets/Main/train.txt cannot be read"):
         list_voc(tmp_path)
-
-
-# Images of annotations
-
-
-def test_image_with_the_name_of_the_annotation_is_preferred(tmp_path):
-    stale = ["", "a.JPG", "gone.jpg", "/home/someone/gone.jpg", "C:\\pictures\\a.jpg", "a"]
-    for number, filename in enumerate(stale):
-        root = write_files(
-            tmp_path / str(number), {"annotations/a.xml": xml(obj(), filename=filename), "images/a.jpg": IMAGE}
-        )
-        listed = list_voc(root)
-        assert (list(listed.images), listed.letters) == (["images/a.jpg"], {}), filename
-
-
-def test_filename_selects_an_image_with_another_name(tmp_path):
-    names = {"1": "x.jpg", "2": "y.jpg", "3": "images\\z.png", "4": "w", "5": "v.jpg"}
-    write_files(
-        tmp_path, {f"annotations/{name}.xml": xml(obj(f"cat{name}"), filename=stated) for name, stated in names.items()}
-    )
-    write_files(tmp_path, {f"images/{name}": IMAGE for name in ("x.jpg", "y.JPG", "images/z.png", "w.bmp")})
-    listed = list_voc(tmp_path)
-    actual = {key: image.values["objects"].labels for key, image in listed.images.items()}
-    assert actual == {
-        "images/x.jpg": ("cat1",),
-        "images/y.JPG": ("cat2",),
-        "images/images/z.png": ("cat3",),
-        "images/w.bmp": ("cat4",),
-    }
-    assert listed.reasons == {"annotations/5.xml": "missing"}
-    assert "'v.jpg'" in listed.letters["annotations/5.xml"].message
-
-
-def test_annotation_with_two_possible_images_is_a_dead_letter(tmp_path):
-    files = {"annotations/a.xml": xml(obj(), filename="b.jpg"), "annotations/b.xml": xml(obj(), filename="b.jpg")}
-    listed = list_voc(write_files(tmp_path, {**files, "images/a.jpg": IMAGE, "images/b.jpg": IMAGE}))
-    assert set(listed.images) == {"images/b.jpg"} and listed.reasons == {"annotations/a.xml": "ambiguous"}
-    assert "'images/b.jpg'" in listed.letters["annotations/a.xml"].message
-
-
-def test_images_with_the_same_name_are_dead_letters(tmp_path):
-    files = {
-        "a.xml": xml(obj(), filename="a.png"),
-        "a.jpg": IMAGE,
-        "a.png": IMAGE,
-        "b.xml": xml(obj()),
-        "b.jpg": IMAGE,
-        "b.png": IMAGE,
-    }
-    listed = list_voc(write_files(tmp_path, files))
-    assert set(listed.images) == {"a.png"}
-    assert listed.reasons == {name: "no_annotation" for name in ("a.jpg", "b.jpg", "b.png")} | {"b.xml": "ambiguous"}
-
-
-def test_duplicate_annotations_and_broken_links_are_dead_letters(tmp_path):
-    files = {"annotations/a.xml": xml(obj("cat")), "annotations/a.XML": xml(obj("dog")), "images/a.jpg": IMAGE}
-    root = write_files(tmp_path, {**files, "images/b.jpg": IMAGE})
-    (root / "annotations/b.xml").symlink_to("nowhere.xml")
-    (root / "annotations/c.xml").symlink_to("nowhere.xml")
-    listed = list_voc(root)
-    assert set(listed.images) == {"images/a.jpg"}
-    assert listed.reasons == {"annotations/a.xml": "ambiguous", "images/b.jpg": "symlink", "annotations/c.xml": "symlink"}
-
-
-def test_unpaired_images_and_annotations_are_dead_letters(tmp_path):
-    files = {
-        "annotations/a.xml": xml(obj()),
-        "images/a.jpg": IMAGE,
-        "annotations/lonely.xml": xml(obj()),
-        "images/plain.jpg": IMAGE,
-    }
-    listed = list_voc(
-        write_files(
-            tmp_path, {**files, "images/notes.txt": b"", "images/.hidden.jpg": b"", "annotations/list.csv": b""}
-        )
-    )
-    assert set(listed.images) == {"images/a.jpg"}
-    assert listed.reasons == {"annotations/lonely.xml": "missing", "images/plain.jpg": "no_annotation"}
-    assert listed.num_ignored == 3
 
 
 def test_large_folders_are_listed_in_parts(tmp_path, monkeypatch):

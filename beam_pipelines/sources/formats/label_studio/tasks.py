@@ -77,7 +77,8 @@ def _read_task(entry: Mapping[str, Any]) -> Task:
     if not names:
         raise InvalidInput("bad_annotation", f"'data' is {shown(data)}; it must contain the path of an image")
     annotations = entry.get("annotations")
-    valid = [item for item in annotations or () if isinstance(item, dict) and not item.get("was_cancelled")]
+    items = annotations if isinstance(annotations, list) else ()
+    valid = [item for item in items if isinstance(item, dict) and not item.get("was_cancelled")]
     if not valid or not isinstance(valid[0].get("result"), list):
         return Task(names, problem=InvalidInput("no_annotation", "the task has no annotation, or only cancelled annotations"))
     regions, classes, others = [], {}, set()
