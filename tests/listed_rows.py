@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_pipelines.config.columns import parse_column, parse_labels
+from beam_pipelines.columns.forms import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter

@@ -7,7 +7,8 @@ import re
 from typing import Any, Callable, Mapping
 
 from beam_pipelines.config.class_files import OBJECT_LABEL, read_class_names, read_earlier_names
-from beam_pipelines.config.columns import KINDS, Column, parse_column, parse_labels
+from beam_pipelines.columns.column import Column
+from beam_pipelines.columns.forms import FORMS, parse_column, parse_labels
 from beam_pipelines.config.option import Options, option
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.config.values import (
@@ -85,7 +86,7 @@ class SourceConfig(Options):
         None, "--label", metavar="COLUMN[:KIND]", repeats=True, parse=parse_labels,
         help="Column or field that the model predicts. Repeat the option for each output of the model. Several columns "
         "joined by commas form one label of the kind one_hot, multi_label, float, integer or keypoints. --label=none "
-        f"writes examples without a label. Kinds: {', '.join(KINDS)}. Default kind: class.",
+        f"writes examples without a label. Kinds: {', '.join(FORMS)}. Default kind: class.",
     )
     features: tuple[Column, ...] = _option(
         (), "--feature", metavar="[FEATURE=]COLUMN[:KIND]", repeats=True,

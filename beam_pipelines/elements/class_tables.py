@@ -4,7 +4,7 @@ import decimal
 import re
 from typing import Collection, Iterable, Mapping, Sequence
 
-from beam_pipelines.config.columns import FLAG_KINDS
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.elements.label_lists import looks_like_list
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
@@ -74,7 +74,8 @@ def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
     """Returns the class names that an option gives for a feature, or an empty tuple."""
     columns = [column for column in (*(source.labels or ()), *source.features) if column.name == feature]
     given = source.names_of(feature)
-    return columns[0].positions(given) if columns and columns[0].kind in FLAG_KINDS else given
+    form = form_of(columns[0]) if columns else None
+    return form.class_names(columns[0], given) if form and form.is_flags else given
 
 
 def _check_known(feature: str, found_names: set[str], known: tuple[str, ...]) -> None:

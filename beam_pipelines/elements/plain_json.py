@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob

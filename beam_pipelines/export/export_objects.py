@@ -7,18 +7,18 @@
     objects/NAME     `NAME`
 """
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.export.examples import ExportedExample
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.features.kinds import kind_of
 from beam_pipelines.images.images import check_image
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, Manifest
 from tf_input.serialized_example import BadExampleError
 
-BBOX = f"{OBJECTS}/bbox"
 _MAX_DECIMALS = 6
 
 
@@ -44,7 +44,7 @@ class ExportedValues:
         self._sides = [side for side in sides if side is not None and side.is_integer and not side.shape]
         self._image = features.get(IMAGE)
         has_size = len(self._sides) == 2 or (self._image is not None and (self._image.is_file or len(self._image.shape) > 1))
-        if (BBOX in features or any(item.kind in KINDS for item in manifest.schema)) and not has_size:
+        if any(item.has_positions for item in manifest.schema) and not has_size:
             raise UserError(
                 "--to: boxes and keypoints are exported in pixels of their image, and the examples have no image. Choose another "
                 "format."
@@ -58,15 +58,7 @@ class ExportedValues:
             BadExampleError: The example has no such value, or the size of its image is unknown.
         """
         value = example.value(feature)
-        if feature.kind in KINDS:
-            return KINDS[feature.kind].export(value, self._size(example), _shortest)
-        if feature.name != BBOX or not len(value):
-            return value.astype(np.float64) if feature.name == BBOX else value
-        height, width = self._size(example)
-        (x, box_width), (y, box_height) = (
-            _in_pixels(value[:, sides].T, size) for sides, size in (([1, 3], width), ([0, 2], height))
-        )
-        return np.stack([x, y, box_width, box_height], axis=1)
+        return kind_of(feature).export(value, functools.partial(self._size, example), _shortest)
 
     def _size(self, example: ExportedExample) -> tuple[int, int]:
         if len(self._sides) == 2:
@@ -80,13 +72,6 @@ class ExportedValues:
         except InvalidInput as error:
             raise BadExampleError(f"record {example.number}: {error}") from None
         return checked.height, checked.width
-
-
-def _in_pixels(sides: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Converts relative start and end coordinates, float32 [2, num_objects], to starts and lengths in pixels."""
-    first, second = (_shortest(side, size) for side in sides)
-    length = np.round(second - first, _MAX_DECIMALS)
-    return first, np.where(((first + length) / size).astype(np.float32) == sides[1], length, second - first)
 
 
 def _shortest(sides: np.ndarray, size: int) -> np.ndarray:

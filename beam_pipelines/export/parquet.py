@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_pipelines.export.examples import ExportedExample, with_extension
-from beam_pipelines.export.export_objects import BBOX, ExportedValues, object_field
+from beam_pipelines.export.export_objects import ExportedValues, object_field
 from beam_pipelines.export.safe_names import safe_path
-from beam_pipelines.features.kinds import KINDS
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest, shard_suffix
 from tf_input.example_values import dtype_of
 
@@ -129,7 +128,7 @@ def _type(feature: Feature) -> pa.DataType:
 
 
 def _dtype_of(feature: Feature) -> np.dtype:
-    return np.dtype("<f8") if feature.name == BBOX or feature.kind in KINDS else dtype_of(feature)
+    return np.dtype("<f8") if feature.has_positions else dtype_of(feature)
 
 
 def _describe(feature: Feature) -> dict[str, Any]:

@@ -1,49 +1,31 @@
-"""Defines the protocol of feature kinds.
+"""Defines the base class of feature kinds.
 
-Other packages look up a kind by its name in `kinds.KINDS` and call its methods. The methods follow the data flow, from
-the user's option to the stored values and their descriptions.
+The writer calls the methods of `FeatureKind` in the order of the data flow: from the values that a source lists to the
+stored values, their statistics and their descriptions. The defaults fit plain numbers and strings.
 """
 
-import abc
-from collections import Counter
-from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence
+import dataclasses
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Protocol, Sequence
 
 import numpy as np
 
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.elements.input_record import ENTIRE_FILE, ArrayPart, FilePart
+from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
+from beam_pipelines.errors import InvalidInput
+from beam_pipelines.images.annotations import Objects, is_turn_guessed
+from beam_pipelines.images.images import CheckedImage
+from beam_pipelines.images.resize import Geometry
+from beam_pipelines.storage.files import Files, read_in_any_form
+from beam_pipelines.storage.spool import SpoolReader, read_exactly
 from tf_input.dataset_format import Feature
+from tf_input.serialized_example import SerializedExample
 
 # Converts fractions of an image's height or width (float32) to pixels. The integer is the height or width in pixels.
 ToPixels = Callable[[np.ndarray, int], np.ndarray]
 
-
-# The value of one object in `annotations.Objects`: (x, y) or (x, y, visibility) of each point.
-Points = tuple[tuple[float, ...], ...]
-
-
-def to_points(value: np.ndarray) -> Points:
-    """Converts a value from `FeatureKind.read` to the form of `annotations.Objects`."""
-    return tuple(map(tuple, value.tolist()))
-
-
-class Placement(Protocol):
-    """Transforms positions in the source image to positions in the stored image."""
-
-    def __call__(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Transforms positions.
-
-        Args:
-            positions: The x and y of each position in the unit of the source, float64 [..., 2].
-
-        Returns:
-            x and y as fractions of the width and height of the upright image, float64 [..., 2]; and the width and height
-            of a pixel as such fractions, float64 [2].
-        """
-
-
-class SourceUnits(Protocol):
-    """The option of a source for the unit of coordinates: `pixels`, `relative`, or None if it is not given."""
-
-    box_unit: str | None
+TFDS = "tensorflow_datasets.core.features"
 
 
 class PositionFacts(Protocol):
@@ -52,10 +34,10 @@ class PositionFacts(Protocol):
     def merge(self, other: Any) -> None:
         """Adds the facts of another part."""
 
-    def check(self, name: str, source: SourceUnits) -> None:
+    def check(self, name: str, source: SourceConfig) -> None:
         """Raises `UserError` if the values contradict the options."""
 
-    def warnings(self, name: str, source: SourceUnits) -> Sequence[str]:
+    def warnings(self, name: str, source: SourceConfig) -> Sequence[str]:
         """Returns warnings about unlikely values."""
 
 
@@ -70,102 +52,159 @@ class Mark(NamedTuple):
     color_index: int
 
 
-class FeatureKind(abc.ABC):
-    """A kind of features whose values are positions in the image of the example.
+class StoredImages(NamedTuple):
+    """Properties of the stored images of a dataset: the number of channels of image files, and the bits of masks."""
+
+    channels: int = 3
+    mask_bits: int = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderOptions:
+    """The options of encoders.
 
     Attributes:
-        name: The name of the kind, a key of `dataset_format.FEATURE_KINDS`.
-        noun: The plural noun for the values in messages and summaries.
+        features: The features of the dataset, by name.
+        root: The base folder of relative paths.
+        source: The options of the source, which determine how bad boxes and rotated images are handled.
+        check: The level of checks for additional images, one of `config.CHECKS`.
+        images: The options of stored images.
     """
 
-    name: str
-    noun: str
+    features: Mapping[str, Feature]
+    root: str
+    source: SourceConfig
+    check: str = "strict"
+    images: ImageConfig = ImageConfig()
 
-    # Options and cells
 
-    @abc.abstractmethod
-    def parse_shape(self, given: str, names: Sequence[str], shape: tuple[int | None, ...]) -> tuple[int, ...]:
-        """Returns the shape of the values of a column, or () if the first value determines the shape.
+@dataclasses.dataclass
+class EncodedExample:
+    """An example while its values are encoded.
+
+    Attributes:
+        options: The options of the encoders.
+        geometry: The rotation and resizing of the image. None if the image was not checked, or does not exist.
+        files: The file system or object store of additional images, masks and arrays.
+        spool: The reader of temporary files, for data that cannot be read twice from the source.
+        is_sampled: Whether tensors are part of the statistics.
+        stored: The values to store, by the name of the stored feature.
+        facts: The fields of `elements.extras.Extras` with statistics.
+    """
+
+    options: EncoderOptions
+    geometry: Geometry | None
+    files: Files
+    spool: SpoolReader
+    is_sampled: bool = False
+    stored: dict[str, Any] = dataclasses.field(default_factory=dict)
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def array_geometry(self) -> Geometry:
+        """The rotation and resizing to which arrays must fit. Without a checked image, the image is not rotated."""
+        return self.geometry or Geometry((0, 0), 1, (0, 0))
+
+    def read(self, part: FilePart | ArrayPart) -> bytes:
+        """Reads the bytes of a file or of a part of a file."""
+        if part.spool:
+            return read_exactly(self.spool, part.spool, part.offset, part.num_bytes)
+        if part.offset == ENTIRE_FILE:
+            return read_in_any_form(self.files.read, self.options.root, part.path)
+        data = self.files.read_range(f"{self.options.root}/{part.path}", part.offset, part.num_bytes)
+        if len(data) != part.num_bytes:
+            raise InvalidInput("truncated", f"{len(data)} bytes at {part.offset} instead of {part.num_bytes}")
+        return data
+
+    def read_numbers(self, part: ArrayPart) -> np.ndarray:
+        """Reads an array."""
+        return np.frombuffer(self.read(part), part.dtype).reshape(part.shape)
+
+    def note_rotation(self, size: tuple[int, int] | None) -> None:
+        """Records if the image size in the annotations does not show whether the annotations are rotated."""
+        if self.options.source.drawn_on is None and is_turn_guessed(size, self.geometry):
+            self.facts["is_turn_guessed"] = True
+
+
+# Converts a listed value to the value to store. Raises `InvalidInput` if the value is invalid.
+Encoder = Callable[[Any, EncodedExample], Any]
+
+# Converts the values of all objects in an image to the values to store of the objects with the given indices.
+ObjectEncoder = Callable[[Objects, Sequence[int], EncodedExample], Any]
+
+
+class FeatureKind:
+    """A kind of features. See `tf_input.stored_kinds` for the properties that writer and reader share.
+
+    Attributes:
+        noun: The plural noun for values that reports draw as marks; empty if there are no marks.
+        task: The name of the Hugging Face task for a target of this kind; empty if there is none.
+        has_tfds_lists: Whether a list of any length is a `Sequence` in TensorFlow Datasets, instead of a tensor.
+    """
+
+    noun = ""
+    task = ""
+    has_tfds_lists = False
+
+    def listed_facts(self, values: Iterable[Any]) -> PositionFacts | None:
+        """Returns facts about listed values; None if there is nothing to check."""
+        return None
+
+    def encoder(self, feature: Feature, options: EncoderOptions) -> Encoder:
+        """Returns the encoder of a feature, which stores numbers as they are."""
+        return lambda value, example: value
+
+    def object_encoder(self, feature: Feature) -> ObjectEncoder | None:
+        """Returns the encoder of a feature of objects; None if `bbox` encodes the values."""
+        return None
+
+    def check(self, feature: Feature, example: SerializedExample, decodes: bool, is_sampled: bool) -> CheckedImage | np.ndarray | None:
+        """Checks the stored values of an example.
 
         Args:
-            given: The option and its value, for messages.
-            names: The names of the columns from which the feature is made.
-            shape: The numbers in brackets after the kind; empty without brackets.
-
-        Raises:
-            UserError: The shape is not possible, or does not fit the number of columns.
-        """
-
-    @abc.abstractmethod
-    def resolve_shape(self, numbers: list[Any], is_of_object: bool = False) -> tuple[int, ...]:
-        """Returns the shape of a value, which is given as nested lists of numbers. The value of an object may also be a
-        flat list, as in COCO. Raises `InvalidInput` if the lists do not determine the shape."""
-
-    @abc.abstractmethod
-    def make_feature(self, name: str, columns: Sequence[str], shape: tuple[int, ...]) -> Feature:
-        """Returns the feature that is made from columns."""
-
-    @abc.abstractmethod
-    def read(self, numbers: list[Any], shape: tuple[int, ...]) -> np.ndarray:
-        """Converts flat or nested lists of numbers, in which None is a missing number, to a value for `encode`. Raises
-        `InvalidInput` if the numbers do not form a value of the given shape."""
-
-    @abc.abstractmethod
-    def listed_facts(self, values: Sequence[np.ndarray]) -> PositionFacts:
-        """Returns facts about listed values."""
-
-    # Stored values
-
-    @abc.abstractmethod
-    def encode(self, feature: Feature, value: np.ndarray, place: Placement, bad_boxes: str) -> tuple[np.ndarray, int]:
-        """Converts a value to the numbers that an example stores.
-
-        Args:
-            feature: The feature.
-            value: A value; or the values of several objects, as an array with an additional first dimension.
-            place: Transforms positions in the source image to positions in the stored image.
-            bad_boxes: The action for positions outside the image, as in `SourceConfig`.
+            feature: The stored feature, whose number of values has been checked.
+            example: The example.
+            decodes: Whether to decode images and masks.
+            is_sampled: Whether the pixels of the image `image` are needed for statistics.
 
         Returns:
-            The numbers, float32 of the shape of the value; and the number of positions that were removed because they
-            are outside the image.
+            The checked image or the decoded mask; None for other values.
 
         Raises:
-            InvalidInput: The value is invalid, or has positions outside the image.
+            BadExampleError, InvalidInput, UnicodeDecodeError: The values are invalid.
         """
+        return None
 
-    @abc.abstractmethod
-    def of_objects(self, feature: Feature, values: Sequence[Any] | None, num_objects: int) -> np.ndarray:
-        """Converts the values of all objects in an image to an array for `encode`.
+    def recount(
+        self, feature: Feature, example: SerializedExample, decoded: Any, split: SplitStatistics, statistics: ImageStatistics, is_sampled: bool
+    ) -> None:
+        """Adds the stored values of an example to the statistics, as `encoder` does.
 
         Args:
-            feature: The feature, whose shape begins with None.
-            values: The value of each object, as nested sequences of numbers; None if the source has no values.
-            num_objects: The number of objects.
-
-        Raises:
-            InvalidInput: The values do not have the shape of the feature, or are missing.
+            feature: The feature, which is not `image`.
+            example: The example.
+            decoded: The result of `check`.
+            split, statistics: The statistics of the split, and of all splits.
+            is_sampled: Whether tensors of the example are part of the statistics.
         """
 
-    @abc.abstractmethod
-    def count(self, feature: Feature, numbers: np.ndarray) -> Counter[str]:
-        """Returns counts that summarize the stored numbers of an example, by name."""
-
-    @abc.abstractmethod
-    def check(self, feature: Feature, numbers: np.ndarray) -> None:
-        """Raises `InvalidInput` if the stored numbers of an example are not values of this kind."""
-
-    # Descriptions
-
-    @abc.abstractmethod
-    def describe_tfds(self, feature: Feature) -> Mapping[str, Any]:
+    def describe_tfds(self, feature: Feature, images: StoredImages) -> dict[str, Any]:
         """Returns the description of the feature in the format of TensorFlow Datasets' `features.json`."""
+        sides = ["-1" if side is None else str(side) for side in feature.shape]
+        encoding = "bytes" if feature.is_packed else "none"
+        tensor = {"shape": {"dimensions": sides} if sides else {}, "dtype": feature.value_dtype or "object", "encoding": encoding}
+        return {"pythonClassName": f"{TFDS}.tensor_feature.Tensor", "tensor": tensor}
 
-    @abc.abstractmethod
-    def export(self, numbers: np.ndarray, size: tuple[int, int], to_pixels: ToPixels) -> np.ndarray:
-        """Converts the stored numbers of an example to pixels, float64 of the same shape, given the (height, width) of the
-        stored image."""
+    def export(self, value: Any, size: Callable[[], tuple[int, int]], to_pixels: ToPixels) -> Any:
+        """Converts the stored value of an example to the form of other programs, with positions in pixels.
 
-    @abc.abstractmethod
+        Args:
+            value: The value, as in `export.examples.ExportedExample`.
+            size: Returns the (height, width) of the stored image in pixels.
+            to_pixels: Converts fractions to pixels.
+        """
+        return value
+
     def marks(self, feature: Feature, numbers: np.ndarray, max_marks: int) -> list[Mark]:
         """Returns up to `max_marks` marks that show the stored numbers on the image. Invalid numbers are skipped."""
+        return []

@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any, Iterator, Mapping, Sequence
 
+from beam_pipelines.features.kinds import kind_of
 from beam_pipelines.publish.summary import batches_call, format_size, label_counts
 from tf_input.dataset_format import (
     DEAD_LETTERS,
@@ -25,12 +26,6 @@ _MAX_CLASSES, _MAX_CHARACTERS = 100, 80
 _SPECIAL = re.compile(r"[\\`*_{}\[\]#]")
 _SPECIAL_TO_SOME = re.compile(r"[|~@]|:(?=//)|(?<=www)\.")
 _BEGINNING = re.compile(r"^(\d*)([-+.)])")
-_TASKS = {  # Kind of a target -> the task name of the hub.
-    "class_label": "image-classification",
-    "mask": "image-segmentation",
-    "image": "image-to-image",
-    OBJECTS: "object-detection",
-}
 _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"), (10**8, "10M<n<100M"))
 _TYPES = {"bytes": "tf.string", "int64": "tf.int64", "float": "tf.float32"}
 _ABOUT = {"source": "Source", "license": "License", "citation": "Citation"}
@@ -80,8 +75,8 @@ def _tasks(manifest: Manifest) -> list[str]:
     features = manifest.features
     if "image" not in features:
         return []
-    kinds = (features[target].kind if target in features else target for target in manifest.targets)
-    return list(dict.fromkeys(_TASKS[kind] for kind in kinds if kind in _TASKS))
+    tasks = ("object-detection" if target == OBJECTS else kind_of(features[target]).task for target in manifest.targets)
+    return list(dict.fromkeys(filter(None, tasks)))
 
 
 def _overview(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:

@@ -7,6 +7,7 @@ equal files, because the description depends only on the manifest.
 from typing import Any, Iterator
 
 from tf_input.dataset_format import CATALOG_COLUMNS, Manifest, catalog_features
+from tf_input.stored_kinds import FEATURE_KINDS
 
 _CONTEXT = {
     "@language": "en",
@@ -46,7 +47,7 @@ _CONTEXT = {
     "subField": "cr:subField",
     "transform": "cr:transform",
 }
-_TYPES = {"text": "sc:Text", "integer": "sc:Integer", "float": "sc:Float"}
+_TYPES = {"bytes": "sc:Text", "int64": "sc:Integer", "float": "sc:Float"}
 
 
 def describe_dataset(manifest: Manifest) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
         "references": {"field": {"@id": "splits/name"}},
     }
     features = catalog_features(manifest.schema)
-    kinds = {column: "text" if item.is_categorical else item.kind for column, item in features.items()}
+    types = {column: _TYPES["bytes" if item.is_categorical else item.storage] for column, item in features.items()}
     return {
         "@type": "cr:RecordSet",
         "@id": "examples",
@@ -108,8 +109,8 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
         "key": {"@id": "examples/key"},
         "field": [
             {"@type": "cr:Field", "@id": "examples/split", "name": "split", "dataType": "sc:Text", **split},
-            *(_field(name, _TYPES[kind], False, "") for name, kind in CATALOG_COLUMNS.items() if name not in features),
-            *(_field(column, _TYPES[kinds[column]], bool(entry.shape), entry.description) for column, entry in features.items()),
+            *(_field(name, _TYPES[FEATURE_KINDS[kind].storage], False, "") for name, kind in CATALOG_COLUMNS.items() if name not in features),
+            *(_field(column, types[column], bool(entry.shape), entry.description) for column, entry in features.items()),
         ],
     }
 

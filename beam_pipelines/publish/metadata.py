@@ -8,7 +8,8 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.features.feature_kind import TFDS, StoredImages
+from beam_pipelines.features.kinds import kind_of
 from beam_pipelines.publish.accounting import find_warnings
 from beam_pipelines.publish.card import dataset_card
 from beam_pipelines.publish.croissant import describe_dataset
@@ -27,7 +28,6 @@ from tf_input.dataset_format import (
     to_json,
 )
 
-_TFDS = "tensorflow_datasets.core.features"
 _OBJECTS = f"{OBJECTS}/"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
@@ -125,9 +125,10 @@ def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[
         mask_bits: The number of bits per mask pixel, 8 or 16.
         channels: The number of channels of encoded images.
     """
-    plain = {feature.name: _tfds_feature(feature, mask_bits, channels) for feature in manifest.schema if not feature.is_of_objects}
+    images = StoredImages(channels, mask_bits)
+    plain = {feature.name: _tfds_feature(feature, images) for feature in manifest.schema if not feature.is_of_objects}
     of_objects = {
-        feature.name.removeprefix(_OBJECTS): _tfds_value(dataclasses.replace(feature, shape=feature.shape[1:]), mask_bits)
+        feature.name.removeprefix(_OBJECTS): _tfds_feature(dataclasses.replace(feature, shape=feature.shape[1:]), images)
         for feature in manifest.schema
         if feature.is_of_objects
     }
@@ -146,53 +147,18 @@ def label_files(manifest: Manifest) -> dict[str, str]:
 
 
 def _tfds_dict(features: Mapping[str, Any]) -> dict[str, Any]:
-    return {"pythonClassName": f"{_TFDS}.features_dict.FeaturesDict", "featuresDict": {"features": features}}
+    return {"pythonClassName": f"{TFDS}.features_dict.FeaturesDict", "featuresDict": {"features": features}}
 
 
 def _tfds_sequence(feature: Mapping[str, Any]) -> dict[str, Any]:
-    return {"pythonClassName": f"{_TFDS}.sequence_feature.Sequence", "sequence": {"feature": feature, "length": "-1"}}
+    return {"pythonClassName": f"{TFDS}.sequence_feature.Sequence", "sequence": {"feature": feature, "length": "-1"}}
 
 
-def _tfds_feature(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any]:
-    if feature.kind in ("class_label", "text") and feature.shape == (None,):
-        return _tfds_sequence(_tfds_value(dataclasses.replace(feature, shape=()), mask_bits))
-    return _tfds_value(feature, mask_bits, channels)
-
-
-def _tfds_value(feature: Feature, mask_bits: int, channels: int = 3) -> dict[str, Any]:
+def _tfds_feature(feature: Feature, images: StoredImages) -> dict[str, Any]:
+    if feature.shape == (None,) and kind_of(feature).has_tfds_lists:
+        return _tfds_sequence(_tfds_feature(dataclasses.replace(feature, shape=()), images))
     described = {"description": feature.description} if feature.description else {}
-    return _tfds_kind(feature, mask_bits, channels) | described
-
-
-def _tfds_kind(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any]:
-    if feature.kind in KINDS:
-        return dict(KINDS[feature.kind].describe_tfds(feature))
-    match feature.kind:
-        case "image" | "mask":
-            channels, dtype = (channels, feature.dtype or "uint8") if feature.kind == "image" else (1, f"uint{mask_bits}")
-            image = {"shape": {"dimensions": ["-1", "-1", str(channels)]}, "dtype": dtype}
-            if feature.is_mask:
-                image["encodingFormat"] = "png"
-            if feature.label_names:
-                image["label"] = {"numClasses": str(len(feature.label_names))}
-                return {"pythonClassName": f"{_TFDS}.labeled_image.LabeledImage", "image": image}
-            return {"pythonClassName": f"{_TFDS}.image_feature.Image", "image": image}
-        case "class_label":
-            label = {"numClasses": str(len(feature.label_names))}
-            return {"pythonClassName": f"{_TFDS}.class_label_feature.ClassLabel", "classLabel": label}
-        case "text" if not feature.shape:
-            return {"pythonClassName": f"{_TFDS}.text_feature.Text", "text": {}}
-        case "bbox":
-            box = {"shape": {"dimensions": ["4"]}, "dtype": "float32", "bboxFormat": "REL_YXYX"}
-            return {"pythonClassName": f"{_TFDS}.bounding_boxes.BBoxFeature", "boundingBox": box}
-        case "integer" | "float" | "pixels" | "tensor" | "text":
-            dtype = feature.dtype or {"integer": "int64", "float": "float32", "pixels": "uint8", "text": "object"}[feature.kind]
-            sides = ["-1" if side is None else str(side) for side in feature.shape]
-            shape = {"dimensions": sides} if sides else {}
-            encoding = "bytes" if feature.kind in ("pixels", "tensor") else "none"
-            tensor = {"shape": shape, "dtype": dtype, "encoding": encoding}
-            return {"pythonClassName": f"{_TFDS}.tensor_feature.Tensor", "tensor": tensor}
-    raise ValueError(f"feature {feature.name!r} has kind {feature.kind!r}, which TensorFlow Datasets does not support")
+    return kind_of(feature).describe_tfds(feature, images) | described
 
 
 def schema_pbtxt(manifest: Manifest) -> str:

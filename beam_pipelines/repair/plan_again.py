@@ -89,7 +89,7 @@ def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
             f"the features of {printable(listing.root)} have changed: it now has {added}, but the dataset has {missing}. "
             "Restore the inputs, or prepare a new dataset."
         )
-    names = {feature.name: feature.label_names for feature in listing.schema if feature.kind == "class_label"}
+    names = {feature.name: feature.label_names for feature in listing.schema if feature.is_categorical}
     with_names = (dataclasses.replace(item, label_names=names.get(item.name, item.label_names)) for item in schema)
     return dataclasses.replace(listing, schema=tuple(with_names))
 

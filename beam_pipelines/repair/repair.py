@@ -149,7 +149,7 @@ def _make_job(config: RepairConfig, manifest: Manifest, run: RecordedRun, engine
     """Returns the configuration of the original run with the paths of the repair. Known classes keep their labels."""
     recorded, directory = run.config, os.path.realpath(config.directory)
     source = recorded.source
-    named = {feature.name: feature.label_names for feature in manifest.schema if feature.kind == "class_label"}
+    named = {feature.name: feature.label_names for feature in manifest.schema if feature.is_categorical}
     first = {name: labels for name, labels in named.items() if not source.names_of(name)}
     output = f"{directory}{WORKING}"
     # Worker processes cannot access object stores.

@@ -9,7 +9,7 @@ from typing import Iterator, NamedTuple
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.features.kinds import kind_of
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.images.thumbnails import SIDE, make_thumbnail
@@ -111,7 +111,7 @@ class Pictures:
         self._images = sorted(images, key=lambda item: item.name != IMAGE)[:_MAX_IMAGES]
         self._mask = next((entry.name for entry in manifest.schema if entry.is_mask), "")
         self._has_boxes = f"{OBJECTS}/bbox" in features
-        self._positions = [entry for entry in manifest.schema if entry.kind in KINDS]
+        self._positions = [entry for entry in manifest.schema if kind_of(entry).noun]
         label = features.get(f"{OBJECTS}/label")
         self._names = label.label_names if label else ()
         sides = (_SIDE_WITH_DRAWINGS, _SHOWN_SIDE_WITH_DRAWINGS) if self._mask or self._has_boxes or self._positions else (SIDE, _SHOWN_SIDE)
@@ -135,7 +135,7 @@ class Pictures:
     @property
     def marks_noun(self) -> str:
         """The noun for the marks to draw, such as `keypoints`; empty without marks."""
-        return ", ".join(sorted({KINDS[feature.kind].noun for feature in self._positions})) if self.has_any else ""
+        return ", ".join(sorted({kind_of(feature).noun for feature in self._positions})) if self.has_any else ""
 
     @property
     def has_masks(self) -> bool:
@@ -188,7 +188,7 @@ class Pictures:
         """Yields the points and lines of features with positions."""
         for feature in self._positions:
             numbers = np.array(example.values(feature.name), np.float64)
-            for mark in KINDS[feature.kind].marks(feature, numbers, _MAX_MARKS):
+            for mark in kind_of(feature).marks(feature, numbers, _MAX_MARKS):
                 ends = (mark.x * picture.width, mark.y * picture.height, mark.end_x * picture.width, mark.end_y * picture.height)
                 yield ShownMark(*(round(end, 1) for end in ends), mark.name[:_MAX_NAME], hue(mark.color_index))
 

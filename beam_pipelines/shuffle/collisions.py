@@ -13,6 +13,7 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.columns.forms import form_of
 
 # Maximum number of duplicate keys that an error message lists.
 NUM_SHOWN = 100
@@ -120,7 +121,7 @@ def reject_collisions(collisions: Collisions, config: PrepareJob, listing: Listi
 
 def _other_columns(source: SourceConfig) -> str:
     """Returns the names of all image columns except `image`, each preceded by a comma."""
-    return "".join(f",{printable(column.names[0])}" for column in (*(source.labels or ()), *source.features) if column.kind == "image")
+    return "".join(f",{printable(column.names[0])}" for column in (*(source.labels or ()), *source.features) if form_of(column).is_image)
 
 
 def _advice(source: SourceConfig, collisions: Collisions) -> str:

@@ -4,17 +4,17 @@ import dataclasses
 import itertools
 from typing import Iterator, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.key_pattern import KeyPattern
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import BAD_LABEL, DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from tf_input.dataset_format import LABEL, Feature
 
 _OPTION = "--label_pattern"
-_KINDS = ("class", "multi_label", "float", "integer", "text")
 _BATCH = 4096
 
 
@@ -95,8 +95,8 @@ def _columns_of_names(config: PrepareConfig, pattern: KeyPattern) -> tuple[tuple
             name = printable(column.names[0])
             raise UserError(f"{_OPTION}: has no group named {name!r}{did_you_mean(name, groups) or '.'} Its groups are {known}.")
     for column in (*labels, *features):
-        if column.kind not in _KINDS or len(column.names) > 1:
-            raise UserError(f"{_OPTION}: the group {printable(column.names[0])!r} cannot be of kind {column.kind}. Use one of {', '.join(_KINDS)}.")
+        if not (form_of(column).is_names or form_of(column).value_type) or len(column.names) > 1:
+            raise UserError(f"{_OPTION}: the group {printable(column.names[0])!r} cannot be of kind {column.kind}. Use class, multi_label, float, integer or text.")
     if not labels and not features:
         names = (LABEL,) if len(groups) == 1 else groups
         labels = tuple(Column(name, (group,)) for name, group in zip(names, groups))

@@ -11,7 +11,8 @@ from beam_pipelines.elements.quality import LabelSequence, ShuffleQualities
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, SplitStatistics, is_sampled
 from beam_pipelines.elements.tensor_sums import TensorSums
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.features.image import image_data, image_facts
+from beam_pipelines.features.kinds import kind_of
 from beam_pipelines.images.images import CheckedImage, check_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.publish.metadata import recorded_statistics
@@ -79,27 +80,16 @@ class RecordCounter:
                 self._labels[feature.name].append(example.values(feature.name))
             elif feature.name == IMAGE and feature.may_be_image:
                 self._add_image(feature, example, decoded.get(IMAGE), is_sampled)
-            elif feature.is_image:
-                image = _image_facts(feature, example, decoded.get(feature.name))
-                side = f"{feature.name}/height"  # Missing or 0 if `prepare` did not check the image.
-                is_checked = side in example.features and any(example.values(side))
-                self._statistics.images_of(feature.name).add(image if is_checked else image._replace(format=""))
-            elif feature.kind in KINDS:
-                self._split.add_counts({feature.name: KINDS[feature.kind].count(feature, _numbers(feature, example))})
-            elif feature.is_tensor and is_sampled:
-                self._split.add_tensors({feature.name: TensorSums.of(_data(feature, example), feature.dtype)})
-            elif feature.is_mask and feature.name in decoded:
-                mask = decoded[feature.name]
-                self._statistics.mask_values.add([int(mask.min()), int(mask.max())])
-                self._statistics.mask_bits.add([8 * mask.itemsize])
+            else:
+                kind_of(feature).recount(feature, example, decoded.get(feature.name), self._split, self._statistics, is_sampled)
         self._split.num_examples += 1
 
     def _add_image(
         self, feature: Feature, example: SerializedExample, checked: CheckedImage | None, is_sampled: bool
     ) -> None:
-        image = _image_facts(feature, example, checked)
+        image = image_facts(feature, example, checked)
         if is_sampled and feature.is_tensor:
-            self._split.add_tensors({IMAGE: TensorSums.of(_data(feature, example), feature.dtype, feature.shape[-1])})
+            self._split.add_tensors({IMAGE: TensorSums.of(image_data(feature, example), feature.dtype, feature.shape[-1])})
         elif is_sampled and (pixels := _pixels(feature, example, checked)) is not None:
             self._split.pixels.merge(PixelSums.of(pixels))
             self._decoded += [len(self.images)] * (image.format in _LOSSY)
@@ -129,38 +119,13 @@ class RecordCounter:
         return ShardCounts(self._statistics, sequences, formats is not None, precision)
 
 
-def _numbers(feature: Feature, example: SerializedExample) -> np.ndarray:
-    return np.array(example.values(feature.name), np.float32)
-
-
-def _image_facts(feature: Feature, example: SerializedExample, checked: CheckedImage | None) -> OtherImage:
-    """Returns the properties of a stored image."""
-    num_bytes = len(_data(feature, example))
-    if checked is not None:
-        # `prepare` counts the channels before encoding, but a decoded WebP is never gray.
-        num_channels = 0 if checked.format == "webp" else checked.num_channels
-        return OtherImage("", num_bytes, checked.format, "", checked.height, checked.width, num_channels)
-    if feature.is_file:
-        return OtherImage("", num_bytes)
-    is_any_size = feature.is_tensor and feature.shape.count(None) > 1
-    height, width, num_channels = example.values(f"{feature.name}/shape") if is_any_size else feature.shape
-    if height is None:
-        height = num_bytes // (width * num_channels * np.dtype(feature.dtype).itemsize)
-    return OtherImage("", num_bytes, "raw", "", height, width, num_channels if feature.is_image else 0)
-
-
 def _pixels(feature: Feature, example: SerializedExample, checked: CheckedImage | None) -> np.ndarray | None:
     """Returns the RGB pixels of a stored image, or None if their values depend on options of `prepare`."""
     if feature.is_file:
         return None if checked is None else checked.pixels
     if feature.shape[-1] == 4:  # An option of `prepare` sets the background of transparent pixels.
         return None
-    return check_pixels(_data(feature, example), RawImage(*feature.shape), full_scale=True).pixels
-
-
-def _data(feature: Feature, example: SerializedExample) -> bytes:
-    name = feature.name if feature.name in example.features else f"{feature.name}/value"
-    return example.values(name)[0]
+    return check_pixels(image_data(feature, example), RawImage(*feature.shape), full_scale=True).pixels
 
 
 def count_all(manifest: Manifest, shards: Iterable[tuple[int, str, ShardCounts]], decodes: bool) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import tensorflow as tf
 from PIL import Image
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.columns import parse_column
+from beam_pipelines.columns.forms import feature_of, parse_column
 from beam_pipelines.errors import InvalidInput, UserError
-from beam_pipelines.features.keypoints import Keypoints
+from beam_pipelines.features.keypoints import check_points
 from made_images import png, write_files
 from made_points import find_points, prepare_table, write_points
 from tf_input.dataset_format import Feature
@@ -284,7 +284,7 @@ NAMED = {
 
 @pytest.mark.parametrize("columns, names", NAMED.items())
 def test_names_of_points_come_from_columns(columns, names):
-    assert parse_column("--feature", f"pose={columns}:keypoints", "text").feature().point_names == names
+    assert feature_of(parse_column("--feature", f"pose={columns}:keypoints", "text")).point_names == names
 
 
 @pytest.mark.slow
@@ -301,10 +301,10 @@ def test_two_runners_write_the_same_bytes(tmp_path):
 
 def test_changed_keypoints_are_detected():
     feature = Feature("pose", "keypoints", (1, 3))
-    Keypoints().check(feature, np.array([0.5, 1, 2], np.float32))
+    check_points(feature, np.array([0.5, 1, 2], np.float32))
     for numbers in ([1.5, 0, 1], [-0.1, 0, 1], [np.nan, 0, 1], [0, 0, 3], [0.5, 0, 0]):
         with pytest.raises(InvalidInput):
-            Keypoints().check(feature, np.array(numbers, np.float32))
+            check_points(feature, np.array(numbers, np.float32))
 
 
 def objects(keypoints: Any) -> str:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.shuffle_keys import shuffle_key

@@ -19,7 +19,7 @@ import pytest
 
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects

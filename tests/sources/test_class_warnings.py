@@ -7,7 +7,7 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
-from beam_pipelines.config.columns import parse_labels
+from beam_pipelines.columns.forms import parse_labels
 from beam_pipelines.sources.listing.listing_warnings import class_warnings
 from beam_pipelines.sources.registry import find_kind
 from made_images import jpeg, write_files

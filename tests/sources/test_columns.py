@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.config.columns import Column, parse_column, parse_labels
+from beam_pipelines.columns.column import Column
+from beam_pipelines.columns.forms import feature_of, parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError
@@ -186,7 +187,7 @@ def test_multi_label_of_several_columns_rejects_other_values(tmp_path: pathlib.P
 def test_numbers_of_several_columns_keep_the_given_order(tmp_path: pathlib.Path) -> None:
     assert read(tmp_path, "y,x:float", {"x": "1", "y": 2}) == (2.0, 1.0)
     assert read(tmp_path, "y,x:integer", {"x": "1", "y": 2.0}) == (2, 1)
-    assert parse_column("--feature", "y,x:integer", "text").feature() == Feature("y_x", "integer", (2,))
+    assert feature_of(parse_column("--feature", "y,x:integer", "text")) == Feature("y_x", "integer", (2,))
     with pytest.raises(InvalidInput, match="column 'x' has 'one'"):
         read(tmp_path, "y,x:float", {"x": "one", "y": 2})
 

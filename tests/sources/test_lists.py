@@ -16,7 +16,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.config.columns import Column, parse_column
+from beam_pipelines.columns.column import Column
+from beam_pipelines.columns.forms import feature_of, parse_column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.input_record import InputRecord
@@ -91,8 +92,8 @@ def test_lists_are_stored_and_read_exactly(suffix, rows):
 
 def test_parses_list_columns_of_options():
     assert parse_column("--feature", "ids:integer[]", "text") == Column("ids", ("ids",), "integer", (None,))
-    assert parse_column("--feature", "w=words:text[]", "text").feature() == Feature("w", "text", (None,))
-    assert parse_column("--feature", "x:float[3]", "text").feature() == Feature("x", "float", (3,))
+    assert feature_of(parse_column("--feature", "w=words:text[]", "text")) == Feature("w", "text", (None,))
+    assert feature_of(parse_column("--feature", "x:float[3]", "text")) == Feature("x", "float", (3,))
     for text in ("x:multi_label[]", "x:class[]", "x:array[]", "x:multi_hot[]", "x:mask[]", "a,b:float[]", "x:integer[2,3]", "x:text[0]", "x:float[,]"):
         with pytest.raises(UserError, match=re.escape(f"--feature={text}: ")):
             parse_column("--feature", text, "text")

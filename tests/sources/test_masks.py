@@ -12,7 +12,7 @@ import pytest
 import listed
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.input_record import FilePart, InputRecord

@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.columns import parse_column
+from beam_pipelines.columns.forms import parse_column
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.sources.cells.array_cells import read_part, resolve_array
 from beam_pipelines.sources.files.roots import Root

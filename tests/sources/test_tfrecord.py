@@ -15,7 +15,7 @@ import pytest
 import made_images
 import made_records
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.columns import parse_column, parse_labels
+from beam_pipelines.columns.forms import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
@@ -170,7 +170,7 @@ REJECTED = {
     "unknown key column": ([GOOD], {"key_column": "id"}, "no 'id'"),
     "unknown image column": ([GOOD], {"image_column": "images"}, "--image_column: .*'images'"),
     "other option": ([GOOD], {"skip_lines": 1}, "skip_lines"),
-    "no array": ([example(image=JPEG, label=1, x=[b"a", b"b"])], {"features": ["x:array"]}, "'x' is not an array: 2 values"),
+    "no array": ([example(image=JPEG, label=1, x=[b"a", b"b"])], {"features": ["x:array"]}, "'x' is not of kind array: 2 values"),
     "no label": ([example(x=1.5)], {"features": ["x:float"]}, "records have no 'label'"),
     "no shape": ([example(y=bytes(7), image=JPEG)], {"layout": "image=image,x=y:float32"}, "shape=FEATURE.* y:float32"),
     "boxes alone": ([example(image=JPEG, b=[0.0, 0.0, 1.0, 1.0])], {"layout": "image=image,objects/bbox=b"}, "boxes .*--label none"),

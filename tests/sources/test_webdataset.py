@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import made_images
-from beam_pipelines.config.columns import parse_column, parse_labels
+from beam_pipelines.columns.forms import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
@@ -442,7 +442,7 @@ def test_rejects_invalid_inputs(tmp_path):
         ("unlabeled", {}, "jpg, json, n.*--label none"),
         ("classes", {}, "--input=.*tar -xf .*x.tar.*--input=.*--label none"),
         ("unlabeled", {"labels": ["cat"]}, "no 'cat'"),
-        ("unlabeled", {"labels": ["none"], "features": ["n:array"]}, "'n' .*not an array"),
+        ("unlabeled", {"labels": ["none"], "features": ["n:array"]}, "'n' .*not of kind array"),
         ("unlabeled", {"layout": "slim"}, "layout"),
         ("unlabeled", {"labels": ["none"], "has_images": False}, "--image=none: .*jpg, json, n"),
     ]

@@ -5,9 +5,10 @@ import os
 import shlex
 from typing import Any, Callable, ClassVar, Iterable, Mapping, NamedTuple, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.columns.forms import feature_of, form_of
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.annotations.shapes import Shape, divided
@@ -119,8 +120,8 @@ class AnnotationSource(Source):
         for column in self._class_columns:
             self._check_class_column(column)
         objects = object_features(self.flags, self._config.source.has_masks) if self._has_objects else ()
-        self.features = (*objects, *(column.feature() for column in self._class_columns))
-        masks = [feature.name for feature in objects if feature.kind == "mask"]
+        self.features = (*objects, *(feature_of(column) for column in self._class_columns))
+        masks = [feature.name for feature in objects if feature.is_mask]
         self.targets = (*((OBJECTS, *masks) if objects else ()), *(column.name for column in self._class_columns))
 
     def _check_class_column(self, column: Column) -> None:
@@ -128,7 +129,7 @@ class AnnotationSource(Source):
         if self.class_fields is not None and column.names[0] not in self.class_fields or len(column.names) > 1:
             fields = ", ".join((*(self.class_fields or ()), OBJECTS, "none"))
             raise UserError(f"--label={name}: --source={self.kind.name} has no such field. Give one of {fields}.")
-        if column.kind not in ("class", "multi_label"):
+        if not form_of(column).is_names:
             raise UserError(f"--label={name}:{column.kind}: {name} contains class names. Use {name} or {name}:multi_label.")
 
     def _read_shapes(self, entries: Iterable[Any], read: Callable[[Any], Shape | None], noun: str = "shape") -> tuple[Shape, ...]:
@@ -210,7 +211,7 @@ class AnnotationSource(Source):
             found = sorted({known(read_class(item), names) for item in classes})
         except InvalidInput as error:
             raise InvalidInput(error.reason, f"{field} {error}") from None
-        if column.kind == "multi_label":
+        if not form_of(column).is_one_class:
             return tuple(found)
         if len(found) != 1:
             shown = f"{len(found)} classes ({printable(', '.join(found)[:80])})" if found else "no class"

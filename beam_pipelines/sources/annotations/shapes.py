@@ -9,7 +9,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.features.feature_kind import Points
+from beam_pipelines.columns.keypoints import Points
 from beam_pipelines.images.image_headers import check_size
 from beam_pipelines.sources.cells.cells import shown
 

@@ -10,11 +10,11 @@ from typing import Callable, Collection, Mapping
 
 import numpy as np
 
-from beam_pipelines.config.columns import FLAG_KINDS, Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
 from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.sources.arrays.array_streams import Field
@@ -27,10 +27,10 @@ from tf_input.stored_kinds import TENSOR_DTYPES
 # The maximum size of one value, except for arrays, tensors, masks and images.
 _MAX_VALUE_BYTES = 1 << 20
 
-# Kind -> the kinds of NumPy dtypes whose values it can have.
+# Kind -> the kinds of NumPy dtypes whose values it can have. Other kinds can have numbers.
 _FITTING = {
     **{"class": "iubUS", "multi_label": "iufb", "one_hot": "iufb", "multi_hot": "iufb", "float": "iufb", "integer": "iub", "text": "US"},
-    **{"array": "iufb", "tensor": "iufb", "mask": "iub", "image": "iuf", "rle": "", **dict.fromkeys(KINDS, "iuf")},
+    **{"array": "iufb", "tensor": "iufb", "mask": "iub", "image": "iuf", "rle": ""},
 }
 
 
@@ -69,10 +69,10 @@ class ArrayColumns:
             taken = {column.name for column in features}
             features += tuple(column for column in default_features if column.name not in taken)
         labels, features = (tuple(map(self._typed, some)) for some in (labels, features))
-        self._images = {column.names[0] for column in (*labels, *features) if column.kind == "image"}
+        self._images = {column.names[0] for column in (*labels, *features) if form_of(column).is_image}
         flags = {}
         for column in (*labels, *features):
-            if column.kind in FLAG_KINDS:
+            if form_of(column).is_flags:
                 given = (config.names_of(column.name) if column in labels else ()) or class_names.get(column.names[0], ())
                 flags[column.name] = self._flag_names(column.names[0], given)
         if config.key_column is None and "key" in columns:
@@ -109,7 +109,7 @@ class ArrayColumns:
         fields = [self.open(name) for name in column.names]
         for name, field in zip(column.names, fields):
             _check_fit(column, name, field)
-        return column if len(fields) > 1 and column.is_resolved else _with_shape(column, fields[0])
+        return column if len(fields) > 1 and form_of(column).is_resolved(column) else _with_shape(column, fields[0])
 
     def _flag_names(self, name: str, given: tuple[str, ...]) -> tuple[str, ...]:
         num_values = self.open(name).num_values
@@ -148,14 +148,14 @@ def raw_layout(field: Field) -> RawImage:
 
 def _check_fit(column: Column, name: str, field: Field) -> None:
     """Raises `UserError` if a field is unsuitable for a column."""
-    shown, is_part = printable(name), column.kind in ("array", "tensor", "mask", "image")
-    if field.dtype.kind not in _FITTING[column.kind] or not _fits(column, field):
+    shown = printable(name)
+    if field.dtype.kind not in _FITTING.get(column.kind, "iuf") or not _fits(column, field):
         sides = ",".join("" if side is None else str(side) for side in column.shape)
         kind = f"{column.kind}[{','.join(filter(None, (column.dtype, sides)))}]" if column.shape else column.kind
         raise UserError(
             f"{shown!r} has the type {_describe(field)}, which cannot be of kind {kind}. Use another kind, such as {shown}:{_fitting_kind(field)}."
         )
-    if not is_part and not _is_array_of_floats(column, field) and field.num_bytes > _MAX_VALUE_BYTES:
+    if not form_of(column).is_part and not _is_array_of(column, field) and field.num_bytes > _MAX_VALUE_BYTES:
         raise UserError(
             f"{shown!r} has the type {_describe(field)}, more than {_MAX_VALUE_BYTES} bytes for each example. Use {shown}:tensor."
         )
@@ -163,44 +163,44 @@ def _check_fit(column: Column, name: str, field: Field) -> None:
 
 def _fits(column: Column, field: Field) -> bool:
     """Returns whether the shape of a field is suitable for a column."""
-    shape, num_values = column.shape, field.num_values
+    shape, num_values, form = column.shape, field.num_values, form_of(column)
     if len(column.names) > 1:
         return num_values == 1
-    if column.kind in KINDS:
+    if form.is_points:
         return not shape or num_values in (math.prod(shape), shape[0] * 2)
-    if column.kind == "array" or _is_array_of_floats(column, field):
+    if _is_array_of(column, field):
         return bool(field.shape) and shape in ((), field.shape)
-    if column.is_list and column.kind != "float":
+    if form.is_list(column) and form.value_type is not float:
         return len(field.shape) < 2 and shape in ((None,), field.shape)
-    match column.kind:
-        case "image":
-            return not raw_layout(field).is_tensor
-        case "mask":
-            return _is_mask(field)
-        case "tensor":
-            fits = field.dtype.name in TENSOR_DTYPES and column.dtype in ("", field.dtype.name) and len(shape) in (0, len(field.shape))
-            return bool(field.shape) and fits and all(side in (None, other) for side, other in zip(shape, field.shape))
-        case "class" | "integer" | "text":
-            return num_values == 1
-        case "multi_label":
-            return not _is_array(field)
-    return shape in ((), (num_values,)) or column.kind == "float" and shape == (None,)
+    if form.is_image:
+        return not raw_layout(field).is_tensor
+    if form.is_mask:
+        return _is_mask(field)
+    if form.is_typed:
+        fits = field.dtype.name in TENSOR_DTYPES and column.dtype in ("", field.dtype.name) and len(shape) in (0, len(field.shape))
+        return bool(field.shape) and fits and all(side in (None, other) for side, other in zip(shape, field.shape))
+    if form.is_class or form.value_type in (int, str):
+        return num_values == 1
+    if form.is_names:
+        return not _is_array(field)
+    return shape in ((), (num_values,)) or form.value_type is float and shape == (None,)
 
 
 def _with_shape(column: Column, field: Field) -> Column:
     """Returns a column with the kind and the shape that its field requires."""
-    if column.kind in KINDS and not column.shape:
+    form = form_of(column)
+    if form.is_points and not column.shape:
         try:
-            return dataclasses.replace(column, shape=KINDS[column.kind].resolve_shape(np.zeros(field.shape).tolist()))
+            return dataclasses.replace(column, shape=form.resolve_shape(np.zeros(field.shape).tolist()))
         except InvalidInput as error:
             raise UserError(f"{printable(column.names[0])!r} has {error}. State the shape: {describe_resolved(column)}.") from None
-    if column.kind == "tensor":
+    if form.is_typed:
         return dataclasses.replace(column, shape=column.shape or field.shape, dtype=field.dtype.name)
-    if column.kind == "array" or _is_array_of_floats(column, field):
+    if _is_array_of(column, field):
         return dataclasses.replace(column, kind="array", shape=field.shape)
-    if column.kind in ("multi_label", *FLAG_KINDS):  # For arrays, multi_label and multi_hot have the same meaning.
-        return dataclasses.replace(column, kind="one_hot" if column.kind == "one_hot" else "multi_hot", shape=())
-    if column.kind == "float" and column.shape != (None,):
+    if form.is_flags or form.is_names and not form.is_one_class:  # For arrays, multi_label and multi_hot have the same meaning.
+        return dataclasses.replace(column, kind=column.kind if form.is_flags else "multi_hot", shape=())
+    if form.value_type is float and column.shape != (None,):
         return dataclasses.replace(column, shape=(field.num_values,) if column.shape or field.num_values > 1 else ())
     return column
 
@@ -222,8 +222,10 @@ def _is_array(field: Field) -> bool:
     return len(field.shape) > 1 and field.num_values > 1
 
 
-def _is_array_of_floats(column: Column, field: Field) -> bool:
-    return column.kind == "float" and len(column.names) == 1 and _is_array(field)
+def _is_array_of(column: Column, field: Field) -> bool:
+    """Returns whether a column reads a field as an array of floats."""
+    form = form_of(column)
+    return form.is_nested and not form.is_typed or form.value_type is float and len(column.names) == 1 and _is_array(field)
 
 
 def _is_mask(field: Field) -> bool:

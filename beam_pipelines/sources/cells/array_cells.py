@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Any, Callable, Iterable, Mapping
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.array_values import array_shape, nested_shape, read_nested
 from beam_pipelines.images.tensor_values import read_tensor_header, tensor_of_list
 from beam_pipelines.sources.cells.cells import embedded_bytes, read_image_path, read_numbers, read_path, shown
@@ -35,29 +35,30 @@ def read_part(cell: Any, column: Column, root: Root | None, suffix: str) -> Any:
     Raises:
         InvalidInput: The lists have another dtype or shape, or the cell is not a valid path.
     """
-    kind = column.kind
+    kind, form = column.kind, form_of(column)
     if isinstance(cell, (FilePart, ArrayPart)):
         return cell
-    if kind in ("array", "tensor") and holds_array(cell):
+    if form.is_nested and holds_array(cell):
         try:
-            return read_nested(cell, column.shape) if kind == "array" else tensor_of_list(cell, column.feature())
+            return tensor_of_list(cell, form.feature(column)) if form.is_typed else read_nested(cell, column.shape)
         except InvalidInput as error:
             raise InvalidInput(error.reason, f"has {error}") from None
     if root is None:
         raise InvalidInput(f"bad_{kind}", f"{'is empty' if cell is None else f'has {shown(cell)}'}; it must have one {kind}")
-    if kind == "tensor" and isinstance(cell, bytes):
+    if form.is_typed and isinstance(cell, bytes):
         return cell
-    if kind in ("array", "tensor"):
+    if form.is_nested:
         return FilePart(read_path(cell, root))
-    return embedded_bytes(cell) or FilePart(read_image_path(cell, root, suffix if kind == "image" else ""))
+    return embedded_bytes(cell) or FilePart(read_image_path(cell, root, suffix if form.is_image else ""))
 
 
 def resolve_array(column: Column, start: bytes | list) -> Column:
     """Completes the shape and dtype of a column from its first value: nested lists, or the first bytes of a file. Raises
     `InvalidInput` if the value is not an array."""
-    if column.kind in KINDS:
-        return dataclasses.replace(column, shape=KINDS[column.kind].resolve_shape(read_numbers(start)))
-    if column.kind == "array":
+    form = form_of(column)
+    if form.is_points:
+        return dataclasses.replace(column, shape=form.resolve_shape(read_numbers(start)))
+    if not form.is_typed:
         return dataclasses.replace(column, shape=nested_shape(start) if holds_array(start) else array_shape(start))
     if holds_array(start):
         raise InvalidInput("bad_tensor", "lists of numbers without a type")
@@ -71,26 +72,26 @@ def find_array_shapes(columns: Iterable[Column], resolve: Callable[[Column], Col
     resolved = []
     for column in columns:
         try:
-            resolved.append(column if column.is_resolved else resolve(column))
+            resolved.append(column if form_of(column).is_resolved(column) else resolve(column))
         except InvalidInput as error:
-            name, kind = printable(column.names[0]), "an array" if column.kind == "array" else f"of kind {column.kind}"
-            raise UserError(f"The first {name!r} is not {kind}: {error}. State the shape: {describe_resolved(column)}.") from None
+            name = printable(column.names[0])
+            raise UserError(f"The first {name!r} is not of kind {column.kind}: {error}. State the shape: {describe_resolved(column)}.") from None
     return tuple(resolved)
 
 
 def describe_resolved(column: Column) -> str:
     """Formats the shape and dtype of a column as an option value, for a message."""
     name = printable(column.names[0])
-    if column.kind in KINDS:
+    if form_of(column).is_points:
         return f"{name}:{column.kind}[N], or {name}:{column.kind}[N,3]"
-    return f"{name}:{'tensor[float32,' if column.kind == 'tensor' else 'array['}HEIGHT,WIDTH,…]"
+    return f"{name}:{column.kind}[{'float32,' * form_of(column).is_typed}HEIGHT,WIDTH,…]"
 
 
 def resolve_by_cell(row: Mapping[str, Any], root: Root, column: Column) -> Column:
     """Completes the shape and dtype of a column from a row, or from the file that the row names. Raises `InvalidInput` if
     there is no array, or the file cannot be read."""
     cell = row.get(column.names[0])
-    if holds_array(cell) or isinstance(cell, bytes) or column.kind in KINDS:
+    if holds_array(cell) or isinstance(cell, bytes) or form_of(column).is_points:
         return resolve_array(column, cell)
     name = read_path(cell, root)
     path = f"{root.path}/{name}"

@@ -5,8 +5,8 @@ from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.features.feature_kind import to_points
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.columns.forms import POINT_FORMS
+from beam_pipelines.columns.keypoints import to_points
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.cells.box_columns import BoxColumns
@@ -72,7 +72,7 @@ class ObjectsColumn(_ObjectReader):
     ) -> None:
         self._flags = tuple(name for name in _FLAG_NAMES if name in fields)
         super().__init__(source, self._flags, names.get(_find(fields, _CATEGORIES), ()))
-        self._shapes = {name: shape for name in KINDS if name in fields and (shape := _find_shape(name, first_cells()))}
+        self._shapes = {name: shape for name in POINT_FORMS if name in fields and (shape := _find_shape(name, first_cells()))}
         self.features += tuple(Feature(f"{OBJECTS}/{name}", name, (None, *shape)) for name, shape in self._shapes.items())
 
     def read(self, row: Mapping[str, Any]) -> Objects:
@@ -91,7 +91,7 @@ class ObjectsColumn(_ObjectReader):
         labels = tuple([self._class("category", item.get(_find(item, _CATEGORIES))) for item in objects])
         flags = {name: tuple([_read_flag(item.get(name)) for item in objects]) for name in self._flags}
         points = {
-            name: tuple([to_points(KINDS[name].read(_numbers(item.get(name), shape), shape)) for item in objects])
+            name: tuple([to_points(POINT_FORMS[name].read(_numbers(item.get(name), shape), shape)) for item in objects])
             for name, shape in self._shapes.items()
         }
         return Objects(boxes, labels, flags, is_relative=self._is_relative, points=points)
@@ -150,7 +150,7 @@ def _to_dicts(cell: Any) -> list[dict[str, Any]] | None:
         return cell or []
     if not isinstance(cell, dict) or not isinstance(boxes := cell.get(_find(cell, _BOXES)), list):
         return None
-    read = (*_BOXES, *_CATEGORIES, *_FLAG_NAMES, *KINDS)
+    read = (*_BOXES, *_CATEGORIES, *_FLAG_NAMES, *POINT_FORMS)
     columns = {name: values for name, values in cell.items() if name in read and values is not None}
     if not columns.keys() & set(_CATEGORIES) or not all(isinstance(v, list) and len(v) == len(boxes) for v in columns.values()):
         return None
@@ -166,7 +166,7 @@ def _find_shape(name: str, cells: Iterable[Any]) -> tuple[int, ...]:
     """Returns the shape of the first valid value of the field `name`, such as `keypoints`, or () if there is none."""
     for item in (item for cell in cells for item in _to_dicts(cell) or ()):
         with contextlib.suppress(InvalidInput):  # becomes a dead letter during listing
-            return KINDS[name].resolve_shape(read_numbers(item.get(name)), is_of_object=True)
+            return POINT_FORMS[name].resolve_shape(read_numbers(item.get(name)), is_of_object=True)
     return ()
 
 

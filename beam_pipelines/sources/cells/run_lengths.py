@@ -3,7 +3,7 @@
 import re
 from typing import Any, Callable, Collection, Mapping, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Regions
 from beam_pipelines.sources.cells.cells import bad_cell, in_column, is_missing, plain, read_integer

@@ -2,12 +2,12 @@
 
 from typing import Iterable, Sequence
 
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.config.option import Option
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.listing import order_splits
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.features.kinds import KINDS
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 
 IMAGE_FOLDERS = ("jpegimages", "images", "image", "imgs", "img")
@@ -91,7 +91,7 @@ def applies(field: str, source: SourceConfig, kind: SourceKind) -> bool:
     """Returns whether an option, given its field of `SourceConfig`, applies to a source format."""
     if field in ("label_names_of", "first_label_names"):
         return "label_names" in kind.options
-    has_positions = any(column.kind in KINDS for column in (*(source.labels or ()), *source.features))
+    has_positions = any(form_of(column).is_points for column in (*(source.labels or ()), *source.features))
     of_columns = (*_OF_MASKS, *(_OF_POSITIONS if has_positions else ()))
     return field in kind.options or ("features" in kind.options and field in of_columns)
 

@@ -6,11 +6,11 @@ import re
 import shlex
 from typing import Iterator, Mapping
 
-from beam_pipelines.config.columns import FLAG_KINDS, Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.cells.array_cells import describe_resolved
 from beam_pipelines.sources.files.label_files import reject_other_format
@@ -44,7 +44,7 @@ class TextList(RowFiles):
         for column in (*labels, *config.source.features):
             if _PATH in column.names:
                 raise UserError(f"--label or --feature {_PATH}: this is the name of the first field. Choose another name.")
-            if column.kind in KINDS and not column.is_resolved:
+            if form_of(column).is_points and not form_of(column).is_resolved(column):
                 advice = f"Use {describe_resolved(column)}"
                 raise UserError(f"--label or --feature {printable(column.name)}: the number of fields is unknown. {advice}.")
         self._fields = _Fields((*labels, *config.source.features), config.source.separator)
@@ -95,9 +95,10 @@ def _reject_tables(file: TableFile, source: SourceConfig) -> None:
 
 def _num_fields(column: Column) -> int:
     """Returns the number of fields for each name of a column, which is 1 for a list of any length."""
-    if column.kind in KINDS and len(column.names) == 1:
+    form = form_of(column)
+    if form.is_points and len(column.names) == 1:
         return math.prod(column.shape)
-    return column.shape[0] or 1 if column.is_list or column.kind in FLAG_KINDS and column.shape else 1
+    return column.shape[0] or 1 if form.is_list(column) or form.is_flags and column.shape else 1
 
 
 class _Fields:
@@ -114,9 +115,10 @@ class _Fields:
     def __init__(self, columns: tuple[Column, ...], separator: str) -> None:
         self._widths = {name: _num_fields(column) for column in columns for name in column.names}
         self.num = 1 + sum(self._widths.values())
-        last = columns[-1] if columns else None
-        self._takes_rest = last is not None and len(last.names) == 1 and (last.kind == "multi_label" or last.shape == (None,))
-        self._between = " " if last is not None and last.kind in ("float", "integer") else separator
+        last = columns[-1] if columns else Column("", ())
+        form = form_of(last)
+        self._takes_rest = len(last.names) == 1 and (form.is_names and not form.is_one_class or last.shape == (None,))
+        self._between = " " if form.value_type in (float, int) else separator
 
     def split(self, line: str) -> Mapping[str, str] | InvalidInput:
         """Returns the cells of a line, by name, or an error if the line has a wrong number of fields, or a NUL byte."""

@@ -4,10 +4,11 @@ import os
 import re
 from typing import Iterator
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.rows.lines import read_lines
 from beam_pipelines.sources.rows.row_files import Row, RowFiles, TableFile
@@ -16,7 +17,6 @@ from beam_pipelines.sources.rows.row_mapper import RowRoles
 _FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", "": "text"}
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, _FORMATS))})(\.gz)?$", re.IGNORECASE)
 _TEXT, _FILE, _PATH = "text", "file", "path of the file"
-_PATHS = ("tensor", "array", "mask", "image")  # kinds whose values are stored in files
 
 
 class TextLines(RowFiles):
@@ -39,7 +39,7 @@ class TextLines(RowFiles):
                 if name not in (_TEXT, _FILE):
                     problem = f"a line has no {printable(name)!r}{did_you_mean(name, (_TEXT, _FILE)) or '.'}"
                     raise UserError(f"--label or --feature: {problem} Choose {_TEXT} or {_FILE}.")
-            if column.kind in _PATHS:
+            if form_of(column).is_part:
                 problem = f"a line of text cannot be read as {column.kind}"
                 raise UserError(f"--label or --feature: {problem}. Choose a text, a class, numbers, or a list of these.")
         if not any(_TEXT in column.names for column in (*labels, *features)):

@@ -11,9 +11,10 @@ import itertools
 import math
 from typing import Any, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.sources.annotations.annotation_source import Annotation
 from beam_pipelines.sources.annotations.json_stream import open_json, read_entries, read_value, skip_value
 from beam_pipelines.sources.annotations.listed_source import ListedSource
@@ -62,7 +63,7 @@ class Via(ListedSource):
         columns = []
         for column in (_OBJECTS,) if labels is None else labels:
             name = column.names[0]
-            if name in regions and column.kind == "class":
+            if name in regions and form_of(column).is_class:
                 self._attribute = name
                 column = _OBJECTS
             elif name == OBJECTS:

@@ -5,7 +5,7 @@ from typing import Iterator
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.features.kinds import kind_of
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import Source, class_name_reader, other_images
 from tf_input.dataset_format import MAX_CATALOG_TEXT_BYTES
@@ -61,8 +61,8 @@ def _add_facts(facts: ListedFacts, batch: list[InputRecord], source: Source) -> 
             if any(len(names) > 1 for names in labels):
                 schema.several_labels.add(name)
         # Positions that belong to objects are left out, because their unit is checked with the boxes of the objects.
-        if feature.kind in KINDS and not feature.is_of_objects:
-            positions = KINDS[feature.kind].listed_facts([image.values[name] for image in batch])
+        if feature.has_positions and not feature.is_of_objects:
+            positions = kind_of(feature).listed_facts(image.values[name] for image in batch)
             facts.problems.positions.setdefault(name, type(positions)()).merge(positions)
         if feature.is_text and not feature.shape and name not in schema.long_texts:
             if any(_is_long(image.values[name]) for image in batch):

@@ -3,9 +3,11 @@
 import itertools
 from typing import Callable, Collection, Iterable, Mapping, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.forms import form_of
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.sources.cells.array_cells import find_array_shapes
 from beam_pipelines.sources.rows.row_mapper import ObjectsOfRow, RowMapper, RowRoles, check_defaults
 
@@ -98,7 +100,7 @@ def names_of_fields(
     return {
         column.name: class_names[column.names[0]]
         for column in columns
-        if len(column.names) == 1 and column.names[0] in class_names and column.kind in ("class", "multi_label")
+        if len(column.names) == 1 and column.names[0] in class_names and form_of(column).is_names
     }
 
 

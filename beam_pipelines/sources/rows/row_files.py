@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord

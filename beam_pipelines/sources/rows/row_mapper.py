@@ -4,12 +4,12 @@ import functools
 import math
 from typing import Any, Callable, Collection, Mapping, NamedTuple, Protocol
 
-from beam_pipelines.config.columns import FLAG_KINDS, Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import NAME_PATTERN, OBJECT_LABEL, SourceConfig
 from beam_pipelines.elements.dead_letters import NO_GROUP, NO_SPLIT
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.columns.forms import feature_of, form_of
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.cells import cells
 from beam_pipelines.sources.cells.array_cells import read_part
@@ -29,8 +29,7 @@ from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from tf_input.dataset_format import LABEL, OBJECTS, WEIGHT, Feature
 
-_PARTS = ("mask", "image", "array", "tensor")  # kinds whose cells may contain the location of a file or of an array
-_SCALARS = {"float": cells.read_float, "integer": cells.read_integer, "text": cells.read_text}
+_SCALARS = {float: cells.read_float, int: cells.read_integer, str: cells.read_text}
 _KEY_SEPARATOR = "|"
 
 _Reader = Callable[[Mapping[str, Any]], Any]
@@ -161,29 +160,29 @@ class RowMapper:
                 raise UserError(f"--feature={name}: another label or feature already has that name. Choose a different name.")
         self._roles, self._objects, self._defaults = roles, objects, source.defaults
         weight = (Feature(WEIGHT, "float"),) if roles.weight else ()
-        self.features = (*(column.feature() for column in columns), *(objects.features if objects else ()), *weight)
+        self.features = (*(feature_of(column) for column in columns), *(objects.features if objects else ()), *weight)
         self.targets = (*(column.name for column in labels), *((OBJECTS,) if objects else ()))
-        parts = [column for column in columns if column.kind in _PARTS]
+        parts = [column for column in columns if form_of(column).is_part]
         values = [name for column in columns if column not in parts for name in column.names]
         self.value_names = tuple(dict.fromkeys((*values, *roles.names)))
         self.part_names = tuple(dict.fromkeys(column.names[0] for column in parts))
-        self.list_names = frozenset(column.names[0] for column in columns if column.is_list)
+        self.list_names = frozenset(column.names[0] for column in columns if form_of(column).is_list(column))
         allowed = {label.name: source.names_of(label.name) or class_names.get(label.name, ()) for label in labels}
         self.label_names: dict[str, Collection[str]] = {
-            column.name: class_names[column.name] for column in columns if column.name in class_names and column.kind != "text"
+            column.name: class_names[column.name] for column in columns if column.name in class_names and form_of(column).value_type is not str
         }
         if objects and objects.class_names:
             self.label_names[OBJECT_LABEL] = objects.class_names
         for column in columns:
-            if column.kind == "class" and len(column.names) > 1:
+            if form_of(column).is_class and len(column.names) > 1:
                 self.label_names[column.name] = frozenset(map(class_name, column.names))
-            elif column.kind in FLAG_KINDS and column in labels:
-                self.label_names[column.name] = column.positions(allowed[column.name])
+            elif form_of(column).is_flags and column in labels:
+                self.label_names[column.name] = form_of(column).class_names(column, allowed[column.name])
         readers = {
             column.name: _make_reader(column, source, root, allowed.get(column.name, ()), class_names.get(column.name, ()))
             for column in columns
         }
-        is_single_class = any(column.name == LABEL and column.kind in ("class", "one_hot") for column in columns)
+        is_single_class = any(column.name == LABEL and form_of(column).is_one_class for column in columns)
         self._read_label = readers.pop(LABEL) if is_single_class else None
         self._readers = tuple(readers.items())
 
@@ -228,24 +227,25 @@ def _make_reader(
     Raises:
         UserError: A label has a column for each class, and the name of a column is not a valid class name.
     """
-    if column.kind == "rle":
+    form = form_of(column)
+    if form.is_runs:
         return run_length_reader(column, source.label_names_of.get(column.name, source.label_names))
     first, *others = column.names
     if not others:
         read_cell = _make_converter(column, source, root, allowed, names)
         return lambda row: in_column(first, read_cell, row.get(first))
-    read_one = {**_SCALARS, **dict.fromkeys(KINDS, cells.read_optional_float)}.get(column.kind, cells.read_flag)
+    read_one = cells.read_optional_float if form.is_points else _SCALARS.get(form.value_type, cells.read_flag)
     read_all: Callable[..., list[Any]] = lambda row: [in_column(name, read_one, row.get(name)) for name in column.names]
-    if kind := KINDS.get(column.kind):
-        return lambda row: in_column(column.name, kind.read, read_all(row), column.shape)
-    if column.kind in _SCALARS:
+    if form.is_points:
+        return lambda row: in_column(column.name, form.read, read_all(row), column.shape)
+    if form.value_type:
         return lambda row: tuple(read_all(row))
     for name in column.names:
         try:
             known(class_name(name), allowed)
         except InvalidInput as error:
             raise UserError(f"--label={name}:{column.kind}: the column's name is used as a class name, but {error}.") from None
-    if column.kind == "class":
+    if form.is_one_class:
         return lambda row: read_only_flag(dict(sorted(zip(column.names, read_all(row)))))
     return lambda row: tuple(sorted(name for name, flag in zip(column.names, read_all(row)) if flag))
 
@@ -254,20 +254,21 @@ def _make_converter(
     column: Column, source: SourceConfig, root: Root | None, allowed: Collection[str], names: tuple[str, ...]
 ) -> Callable[[Any], Any]:
     """Returns a function from a cell to the value of a feature. See `_make_reader` for the arguments."""
-    if column.kind in FLAG_KINDS:
-        classes, read_flags = column.positions(allowed or names), read_one_hot if column.kind == "one_hot" else read_multi_hot
+    form = form_of(column)
+    if form.is_flags:
+        classes, read_flags = form.class_names(column, allowed or names), read_one_hot if form.is_one_class else read_multi_hot
         return lambda cell: read_flags(cell, classes)
-    if column.kind in _SCALARS and column.shape:
+    if form.value_type and column.shape:
         num_values = None if None in column.shape else math.prod(column.shape)
-        separator = source.separator if column.kind == "text" else None
-        read: Callable[[Any], Any] = lambda cell: read_list(cell, _SCALARS[column.kind], num_values, separator)
-    elif column.kind in _SCALARS:
-        read = _SCALARS[column.kind]
-    elif kind := KINDS.get(column.kind):
-        read = lambda cell: kind.read(read_numbers(cell), column.shape)
-    elif column.kind == "class":
+        separator = source.separator if form.value_type is str else None
+        read: Callable[[Any], Any] = lambda cell: read_list(cell, _SCALARS[form.value_type], num_values, separator)
+    elif form.value_type:
+        read = _SCALARS[form.value_type]
+    elif form.is_points:
+        read = lambda cell: form.read(read_numbers(cell), column.shape)
+    elif form.is_class:
         read = lambda cell: read_one_class(column.names[0], cell, allowed)
-    elif column.kind == "multi_label":
+    elif form.is_names:
         are_numbers = bool(names or column.shape)
         read = lambda cell: read_classes(cell, allowed, source.separator, are_numbers=are_numbers)
     else:

@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.errors import CONTROL, UserError, printable, reject_repeated_names
 from beam_pipelines.sources.arrays.array_source import ImageSet, divide_records, record_set
 from beam_pipelines.sources.arrays.array_streams import Stream

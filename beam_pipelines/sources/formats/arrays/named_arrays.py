@@ -2,7 +2,7 @@
 
 from typing import Callable, Collection, Mapping, NamedTuple, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays.array_columns import find_name, raw_layout
 from beam_pipelines.sources.arrays.array_source import ImageSet

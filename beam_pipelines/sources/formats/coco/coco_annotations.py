@@ -5,8 +5,7 @@ import math
 from typing import Any, Mapping
 
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.features.feature_kind import Points, to_points
-from beam_pipelines.features.keypoints import Keypoints
+from beam_pipelines.columns.keypoints import KEYPOINTS_FORM, Points, to_points
 from beam_pipelines.sources.annotations.shapes import Outline
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.formats.coco.coco_categories import NUM_NUMBERS, read_id
@@ -87,7 +86,7 @@ def read_keypoints(entry: Mapping[str, Any], feature: Feature | None) -> Points:
     if feature is None:
         return ()
     shape = feature.shape[1:]
-    return to_points(Keypoints().read(list(map(float, numbers)) or [0.0] * math.prod(shape), shape))
+    return to_points(KEYPOINTS_FORM.read(list(map(float, numbers)) or [0.0] * math.prod(shape), shape))
 
 
 def read_caption(entry: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ import re
 from typing import Any, Mapping
 
 from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable
-from beam_pipelines.features.keypoints import Keypoints
+from beam_pipelines.columns.keypoints import KEYPOINTS_FORM
 from beam_pipelines.sources.annotations.annotation_source import KEYPOINTS
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.cells.class_cells import class_name
@@ -30,7 +30,7 @@ def read_id(value: Any) -> int | str | None:
 
 def keypoints_feature(num_points: int, **details: Any) -> Feature:
     """Returns the feature of the keypoints of objects."""
-    return Feature(f"{OBJECTS}/{KEYPOINTS}", Keypoints.name, (None, num_points, NUM_NUMBERS), **details)
+    return Feature(f"{OBJECTS}/{KEYPOINTS}", KEYPOINTS_FORM.kind, (None, num_points, NUM_NUMBERS), **details)
 
 
 class CocoCategories:

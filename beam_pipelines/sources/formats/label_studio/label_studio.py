@@ -6,7 +6,7 @@ annotation that is not cancelled is used.
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.annotations.annotation_source import Annotation

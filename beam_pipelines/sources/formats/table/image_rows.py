@@ -2,8 +2,9 @@
 
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.errors import InvalidInput, printable
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.sources.cells.cells import in_column, is_empty, read_name, shown, without_caption_number
 from beam_pipelines.sources.formats.table.table_columns import TableColumns
 from beam_pipelines.sources.rows.row_files import Row
@@ -37,7 +38,7 @@ def combine_rows(
         directory: The folder for temporary files.
     """
     boxes = columns.boxes
-    of_lists = [column for column in kept if column.shape == (None,) or column.kind in ("multi_label", "rle")]
+    of_lists = [column for column in kept if column.shape == (None,) or form_of(column).is_split]
     lists = dict.fromkeys(name for column in of_lists for name in column.names)
     shared = {columns.image, *columns.roles.names, *(boxes.size if boxes else ())}
     shared.update(name for column in kept if column not in of_lists for name in column.names)

@@ -12,7 +12,7 @@ from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.features.kinds import KINDS
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.box_forms import BoxForms
@@ -33,7 +33,6 @@ from beam_pipelines.sources.rows.row_groups import GROUPING_BYTES
 from beam_pipelines.sources.rows.row_mapper import RowMapper, check_defaults
 from tf_input.dataset_format import IMAGE, OBJECTS
 
-_FILES = ("image", "mask")  # kinds of columns whose cells may contain the bytes of a file
 
 # Extensions of CSV files that the input names directly or by a pattern. In a folder, such files are not read.
 _TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
@@ -90,17 +89,17 @@ class Table(RowFiles):
         if columns.are_grouped and columns.image in head.has_bytes:
             raise UserError(f"{printable(self._first.name)}: --rows={columns.rows}: rows can be grouped only by the paths of images, not by bytes.")
         self._table_heads = {self._first.name: head}
-        self._file_columns = {columns.image, *(column.names[0] for column in kept if column.kind in _FILES)}
+        self._file_columns = {columns.image, *(column.names[0] for column in kept if form_of(column).is_image_file)}
         objects = self._open_objects(head)
         self.unused_fields, self.boxes = (objects.unused_fields, objects.boxes) if objects else (UnusedFields(), BoxForms())
-        has_positions = any(column.kind in KINDS for column in kept)
+        has_positions = any(form_of(column).is_points for column in kept)
         for option, is_used in (("box_format", objects), ("box_unit", objects or has_positions)):
             if getattr(source, option) and not is_used:
                 problem = f"--{option}: no boxes are read, neither from a column {OBJECTS!r} nor from rows of boxes"
                 raise UserError(f"{printable(self._first.name)}: {problem}. Omit --{option}, or pass --label {OBJECTS}.")
         names = self._name_classes(head)
         self._open_columns(columns.labels, source.features, self._first, roles=columns.roles, objects=objects, class_names=names)
-        self._other_files = tuple(feature.name for feature in self.features if feature.kind in _FILES)
+        self._other_files = tuple(feature.name for feature in self.features if feature.is_file)
         self._needed = tuple(dict.fromkeys((*columns.names, *self._mapper.value_names, *self._mapper.part_names)))
         check_defaults(source.defaults, self._needed)
 
@@ -112,7 +111,7 @@ class Table(RowFiles):
         unnamed = [label for label in columns.labels if not source.names_of(label.name)]
         # If two features read a column, both get the integers.
         unnamed += [feature for feature in source.features if names.count(feature.names[0]) == 1]
-        named = [column for column in unnamed if len(column.names) == 1 and column.kind in ("class", "multi_label", "text")]
+        named = [column for column in unnamed if len(column.names) == 1 and (form_of(column).is_names or form_of(column).value_type is str)]
         classes = [column.names[0] for column in named]
         if not source.names_of(OBJECT_LABEL):
             classes += [f"{OBJECTS}/{field}" for field in head.object_fields] if columns.objects else []

@@ -5,9 +5,10 @@ import math
 import re
 from typing import Any, Mapping, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.cells.box_columns import BOX_COLUMNS, BoxColumns, find_box_columns
 from beam_pipelines.sources.cells.cells import without_caption_number
@@ -82,7 +83,7 @@ class Chooser:
         label column, a requested column is missing, or examples would be empty."""
         config = self._config
         image = self._find("--image_column", config.image_column, _IMAGE_COLUMNS) if config.has_images else None
-        files = {name for column in self._kept if column.kind in ("image", "mask") for name in column.names}
+        files = {name for column in self._kept if form_of(column).is_image_file for name in column.names}
         other = image or (self._find("", None, [name for name in _OTHER_IMAGE_COLUMNS if name not in files]) if config.has_images else None)
         rows, pixels = config.rows or self._find_rows(other), None
         if rows != "images":
@@ -99,7 +100,7 @@ class Chooser:
             labels = tuple(column for column in labels if not _names_objects(column) and column.names != (boxes.label,))
         for name in (name for column in (*labels, *config.features) for name in column.names):
             self._find("--label or --feature", name, ())
-        objects = [column for column in labels if self._head.object_fields and column.kind == "class" and column.names == (OBJECTS,)]
+        objects = [column for column in labels if self._head.object_fields and form_of(column).is_class and column.names == (OBJECTS,)]
         if misnamed := [column for column in labels if column.name == OBJECTS and column not in objects]:
             name = printable(misnamed[0].names[0])
             raise self._error(f"--label {OBJECTS}={name}: no columns are named like the sides of a box", f"Rename them to {BOX_COLUMNS}")
@@ -160,7 +161,7 @@ class Chooser:
         asks_for_boxes = self._config.labels is None or any(map(_names_objects, self._config.labels))
         if asks_for_boxes and find_box_columns(self._head.columns, image, self._used):
             return "boxes"
-        collects = any(column.kind == "rle" or (column.kind == "text" and column.shape == (None,)) for column in self._kept)
+        collects = any(form_of(column).is_runs or (form_of(column).value_type is str and column.shape == (None,)) for column in self._kept)
         return "values" if collects and self._find_repeated(image) else "images"
 
     def _find_repeated(self, column: str) -> str | None:
@@ -217,12 +218,12 @@ class Chooser:
             raise self._error("--rows=boxes: no columns are named like the sides of a box", advice)
         labels = self._config.labels or ()
         named = [column for column in labels if _names_objects(column)]
-        if not named and len(labels) == 1 and labels[0].kind == "class":
+        if not named and len(labels) == 1 and form_of(labels[0]).is_class:
             named = [*labels]
         advice = f"Name the column with the class of each box: --label {OBJECTS}=COLUMN"
         if labels and len(named) != 1:
             raise self._error(f"--rows=boxes: --label names {', '.join(printable(column.name) for column in labels)}", advice)
-        if named and (named[0].kind != "class" or len(named[0].names) > 1):
+        if named and (not form_of(named[0]).is_class or len(named[0].names) > 1):
             raise self._error(f"--label={OBJECTS}: the class of a box is one column of the kind class", advice)
         if named and named[0].names != (OBJECTS,):
             boxes = boxes._replace(label=self._find("--label", named[0].names[0], ()))

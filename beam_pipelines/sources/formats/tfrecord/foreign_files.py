@@ -4,10 +4,12 @@ import contextlib
 import itertools
 from typing import Iterator
 
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.label_feature import LabelFeature
 from beam_pipelines.errors import StorageError, UserError, printable
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.formats.tfrecord.record_files import find_record_files
@@ -82,7 +84,7 @@ class ForeignFiles:
             return LabelFeature("")
         if layout.objects:
             return LabelFeature(layout.objects.label)
-        return next((LabelFeature(column.names[0], column.kind == "multi_hot") for column in layout.labels or ()), LabelFeature(""))
+        return next((LabelFeature(column.names[0], form_of(column).is_flags) for column in layout.labels or ()), LabelFeature(""))
 
     def _examples(self) -> Iterator[SerializedExample]:
         for name in self.splits:

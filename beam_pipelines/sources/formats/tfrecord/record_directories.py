@@ -15,7 +15,7 @@ import json
 import re
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.raw_image import RawImage
@@ -112,13 +112,13 @@ def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
 def _convert_schema(manifest: Manifest, folder: str) -> Layout:
     features = {feature.name: feature for feature in manifest.schema}
     image, raw = features.pop("image", None), None
-    if image is not None and image.kind in ("pixels", "tensor"):
+    if image is not None and not image.is_file:
         if None in image.shape:
             raise UserError(
                 f"{folder}: images of {image.dtype} in different sizes cannot be prepared again. Use the original images as --input."
             )
         raw = RawImage(*image.shape, dtype=stored_dtype(image.dtype or "uint8"))
-    images = [name for name, feature in features.items() if feature.kind in ("image", "pixels")]
+    images = [name for name, feature in features.items() if feature.is_image]
     for name in ("key", "height", "width", *(f"{item}/{side}" for item in images for side in ("height", "width"))):
         features.pop(name, None)
     features.pop(WEIGHT, None)  # the row reader finds the weight by its name
@@ -127,7 +127,7 @@ def _convert_schema(manifest: Manifest, folder: str) -> Layout:
     targets = tuple(Column(OBJECTS, (OBJECTS,)) if name == OBJECTS else columns.pop(name) for name in manifest.targets)
     names = {feature.name: feature.label_names for feature in manifest.schema if feature.label_names}
     kept = tuple(columns.values())
-    shapes = {feature.name: feature.shape for feature in manifest.schema if feature.kind == "float" and not feature.is_ragged}
+    shapes = {feature.name: feature.shape for feature in manifest.schema if feature.may_be_dense and not feature.is_tensor and not feature.is_ragged}
     return Layout(
         *("recordmill", "image" if image else ""),
         **{"key": "key", "raw": raw, "objects": objects, "labels": targets, "features": kept, "class_names": names, "shapes": shapes},
@@ -146,11 +146,11 @@ def _pop_objects(features: dict[str, Feature]) -> ObjectsLayout | None:
 
 def _column_of(feature: Feature, folder: str) -> Column:
     name, kind = feature.name, feature.kind
-    if kind == "class_label":
+    if feature.is_categorical:
         return Column(name, (name,), "multi_label" if feature.is_ragged else "class")
-    if kind == "tensor" and None not in feature.shape:
+    if feature.is_tensor and None not in feature.shape:
         return Column(name, (name,), kind, feature.shape, feature.dtype)
-    if (len(feature.shape) > 1 and kind != "float") or kind not in ("float", "integer", "text", "mask", "image"):
+    if not (feature.is_plain or feature.is_file) or len(feature.shape) > 1 and not feature.may_be_dense:
         raise UserError(
             f"{folder}: feature {name!r} of kind {kind} and shape {list(feature.shape)} cannot be prepared again. Use "
             "the original data as --input, or remove the feature."

@@ -6,9 +6,10 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.elements.input_record import ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.annotations.object_features import object_features
@@ -190,12 +191,14 @@ def resolve_shapes(
 
 def _resolve_shape(column: Column, example: SerializedExample, known: tuple[int, ...]) -> Column:
     name = column.names[0]
-    if column.shape or len(column.names) > 1 or column.kind not in ("float", "array") or not has_numbers(example, name):
+    form = form_of(column)
+    is_array = form.is_nested and not form.is_typed
+    if column.shape or len(column.names) > 1 or not (is_array or form.value_type is float) or not has_numbers(example, name):
         return column
-    if len(known) > 1 or (known and column.kind == "array"):
+    if len(known) > 1 or (known and is_array):
         return dataclasses.replace(column, kind="array", shape=known)
     num_values = len(example.values(name))
-    if column.kind == "float" and num_values > 1:
+    if not is_array and num_values > 1:
         if known == (num_values,):
             return dataclasses.replace(column, shape=known)
         shown = printable(name)

@@ -6,9 +6,10 @@ The module `tf_input.record_layouts` defines the known layouts and the syntax of
 import dataclasses
 from typing import Any, Callable, Collection, Iterable, Mapping, NamedTuple
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.rows.field_names import search_names, unknown_name
 from tf_input import first_records, record_layouts
@@ -183,13 +184,13 @@ def _column_of(name: str, item: Item, seen: FieldValues, find_shape: Callable[[I
     if name == MASK:
         return Column(MASK, (item.name,), "mask")
     if item.default:
-        return Column(name, (item.name,), "class" if name == LABEL and seen.kind != "float" else seen.kind)
+        return Column(name, (item.name,), "class" if name == LABEL and seen.storage != "float" else seen.kind)
     if item.is_image:
         return Column(name, (item.name,), "image")
     if item.dtype:
         return Column(name, (item.name,), "tensor", find_shape(item), item.dtype)
     shape = (None,) if item.is_list else seen.shape
-    if name != LABEL or seen.kind == "float":
+    if name != LABEL or seen.storage == "float":
         return Column(name, (item.name,), seen.kind, shape)
     if seen.is_multi_hot and not item.is_list:
         return Column(name, (item.name,), "multi_hot", shape)
@@ -225,5 +226,5 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
 def _resolve_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
     """Changes a column of several classes to a list of any length, unless each example has as many values as there are
     classes. In this case, the values are one flag per class."""
-    is_list = column.kind == "multi_label" and bool(set(counts) - {0, len(source.names_of(column.name))})
+    is_list = form_of(column).is_names and not form_of(column).is_one_class and bool(set(counts) - {0, len(source.names_of(column.name))})
     return dataclasses.replace(column, shape=(None,)) if is_list else column

@@ -6,12 +6,13 @@ import functools
 import itertools
 from typing import Any, Collection, Iterator
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array, resolve_array
 from beam_pipelines.sources.cells.box_forms import BoxForms
@@ -57,14 +58,14 @@ class WebDataset(ContainerSource):
         self._files = find_containers(config, is_tar_file, "files named *.tar, *.tar.gz or *.tgz")
         self.root, self.has_images = self._files.root.path, source.has_images
         labels, features = source.labels, source.features
-        arrays = {column.names[0] for column in (*(labels or ()), *features) if not column.is_resolved}
+        arrays = {column.names[0] for column in (*(labels or ()), *features) if not form_of(column).is_resolved(column)}
         first = self._first_sample(arrays)
         if labels is None:
             labels = self._default_labels(first)
         if not self.has_images and not features:
             field_names = describe_names({*first.parts, *first.fields()})
             raise UserError(f"--image=none: pass --feature for each field to keep. The first sample has {field_names}.")
-        if any("json" in entry.names and entry.kind in ("class", "multi_label") for entry in labels):
+        if any("json" in entry.names and form_of(entry).is_names for entry in labels):
             fields = describe_names(first.fields())
             raise UserError(
                 f"--label=json: names the whole JSON of a sample. Choose one of its fields ({fields}), or use json:text."
@@ -89,7 +90,7 @@ class WebDataset(ContainerSource):
     def _take_objects(self, labels: tuple[Column, ...], first: TarSample) -> tuple[tuple[Column, ...], ObjectsColumn | None]:
         """Returns the labels without the field of objects, and the reader of the objects."""
         self.unused_fields, self.boxes = UnusedFields(), BoxForms()
-        others = tuple(column for column in labels if column.kind != "class" or column.names != (OBJECTS,) or not _object_fields(first))
+        others = tuple(column for column in labels if not form_of(column).is_class or column.names != (OBJECTS,) or not _object_fields(first))
         if others == labels:
             return labels, None
         cells = [sample.fields().get(OBJECTS) for sample in itertools.islice(self._first_samples(), _NUM_FIRST)]

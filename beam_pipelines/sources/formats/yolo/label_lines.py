@@ -13,8 +13,7 @@ import math
 from typing import NamedTuple, Sequence
 
 from beam_pipelines.errors import InvalidInput, printable
-from beam_pipelines.features.feature_kind import Points, to_points
-from beam_pipelines.features.keypoints import Keypoints
+from beam_pipelines.columns.keypoints import KEYPOINTS_FORM, Points, to_points
 from beam_pipelines.sources.annotations.shapes import Outline, Shape, polygon
 from beam_pipelines.sources.cells.box_forms import box_sides
 
@@ -74,7 +73,7 @@ def _read_points(values: Sequence[float], num_points: int, num_columns: int) -> 
     if len(values) != expected:
         columns = f"with the kpt_shape [{num_points}, {num_columns}] it must have {expected + 1}"
         raise InvalidInput("bad_keypoints", f"has {len(values) + 1} columns; {columns}")
-    return to_points(Keypoints().read(values[4:], (num_points, num_columns)))
+    return to_points(KEYPOINTS_FORM.read(values[4:], (num_points, num_columns)))
 
 
 def _check_count(num_values: int) -> None:

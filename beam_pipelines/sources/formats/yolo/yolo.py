@@ -7,7 +7,7 @@ Images without a label file have no objects.
 import json
 from typing import Any, Iterator, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import OBJECT_LABEL
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
