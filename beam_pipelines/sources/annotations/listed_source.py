@@ -11,7 +11,8 @@ import posixpath
 import shlex
 from typing import Any, ClassVar, Iterator, NamedTuple, Sequence
 
-from beam_pipelines.config.columns import Column
+from beam_pipelines.columns.column import Column
+from beam_pipelines.columns.forms import form_of
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
@@ -133,7 +134,7 @@ class ListedSource(FilesSource):
     def _detected(self, noun: str, column: Column) -> Sequence[Column]:
         """Returns the label column that was detected, and reports it with the option that selects it."""
         field = column.names[0]
-        option = shlex.quote(field) + ":multi_label" * (column.kind == "multi_label")
+        option = shlex.quote(field) + f":{column.kind}" * (not form_of(column).is_one_class)
         self.detected = f"label: the {noun} {printable(field)!r} (--label {printable(option)})"
         self.resolved = dataclasses.replace(self._config.source, labels=(column,))
         return (column,)
