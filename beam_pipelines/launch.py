@@ -28,7 +28,7 @@ from beam_pipelines.runners.run import Run, open_engine
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.splits.earlier_splits import check_earlier_splits
-from beam_pipelines.storage.files import any_remote, is_remote
+from beam_pipelines.storage.files import is_remote
 
 
 def run_prepare(
@@ -169,11 +169,10 @@ def resolve_options(config: PrepareConfig) -> PrepareConfig:
 
 def make_run(config: PrepareConfig, engine: Engine) -> RunPaths:
     """Returns a run without an ID for resolved options."""
-    is_plain = not any_remote(config.input, config.output, config.source.image_root)  # Object stores need Beam.
     return RunPaths(
         config.output,
         is_output_new=is_new(config.output),
-        num_processes=engine.num_processes if is_plain else 0,
+        num_processes=engine.num_processes,
         lists_in_threads=bool(engine.num_processes) and is_remote(config.input),
     )
 

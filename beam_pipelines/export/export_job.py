@@ -13,7 +13,7 @@ from beam_pipelines.export.image_folder import class_feature
 from beam_pipelines.export.record_files import ARRAY_RECORD
 from beam_pipelines.publish.check_paths import check_output, is_new
 from beam_pipelines.publish.written_dataset import check_names, open_dataset, reject_verbatim
-from beam_pipelines.storage.files import any_remote, is_remote
+from beam_pipelines.storage.files import is_remote
 from beam_pipelines.tfrecord.array_record_reader import check_array_record
 from tf_input.dataset_format import Manifest
 
@@ -88,7 +88,6 @@ def make_job(config: ExportConfig, num_processes: int = 0) -> ExportJob:
         check_array_record(f"--to={ARRAY_RECORD}")
     check_output(config.output, config.directory, config.overwrite, "DIR", last_file=EXPORT)
     output = _resolve(config.output)
-    num_processes = 0 if any_remote(config.directory, output) else num_processes  # Worker processes cannot access object stores.
     run = RunPaths(output, uuid.uuid4().hex, uuid.uuid4().hex, "export", is_new(output, EXPORT), num_processes=num_processes)
     return ExportJob(
         directory=_resolve(config.directory),

@@ -23,7 +23,7 @@ from beam_pipelines.publish.leaks_file import class_shares
 from beam_pipelines.publish.summary import describe_shares
 from beam_pipelines.shards.catalog import read_catalog
 from beam_pipelines.sources.formats.tfrecord.foreign_files import ForeignFiles
-from beam_pipelines.storage.files import any_remote, files_at
+from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.metadata_files import read_object
 from tf_input.cores import num_cores
 from tf_input.dataset_format import IMAGE, MANIFEST, STATISTICS, Manifest, decode_manifest, not_a_dataset
@@ -39,8 +39,7 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
         UserError: A directory is not a dataset, or the dataset is corrupt.
         StorageError: A dataset could not be read.
     """
-    # Worker processes cannot read from object stores.
-    num_processes = 0 if any_remote(*config.datasets) else num_cores()
+    num_processes = num_cores()
     tables = [_read(directory, _from_catalogs) for directory in config.datasets]
     if any(table is None for table in tables):  # Stored bytes equal source bytes only if images were stored unchanged.
         tables = [

@@ -20,6 +20,7 @@ from typing import Any, Callable, Iterator
 
 from beam_pipelines.errors import RunError
 from beam_pipelines.parallel.worker_process import WorkerProcess
+from beam_pipelines.storage.object_stores.store_options import call_with_options, current_options
 
 # The number of attempts to start a process. The cause of a failure rarely disappears.
 _MAX_STARTS = 3
@@ -45,7 +46,7 @@ class WorkerProcesses:
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
         """Runs `function(*args)` in a process of the pool and returns a future with its result or exception."""
         future: Future = Future()
-        request = pickle.dumps((function, args), protocol=5)
+        request = pickle.dumps((call_with_options, (current_options(), function, *args)), protocol=5)
         with self._lock:  # No task may be queued after the end marker of `close`.
             if self._closed:
                 future.set_exception(_stopped())

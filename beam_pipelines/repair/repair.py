@@ -28,7 +28,6 @@ from beam_pipelines.repair.corrupt_shard import CorruptShard
 from beam_pipelines.repair.plan_again import RepairJob, write_again
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.run import Run, open_engine
-from beam_pipelines.storage.files import any_remote
 from beam_pipelines.storage.marked_directory import check_is_owned
 from beam_pipelines.storage.pinned_files import check_versions
 from tf_input.cores import num_cores
@@ -152,12 +151,10 @@ def _make_job(config: RepairConfig, manifest: Manifest, run: RecordedRun, engine
     named = {feature.name: feature.label_names for feature in manifest.schema if feature.is_categorical}
     first = {name: labels for name, labels in named.items() if not source.names_of(name)}
     output = f"{directory}{WORKING}"
-    # Worker processes cannot access object stores.
-    num_processes = 0 if any_remote(recorded.input, source.image_root) else engine.num_processes
     changed = {
         "directory": directory,
         "output": output,
-        "run": RunPaths(output, uuid.uuid4().hex, uuid.uuid4().hex, "repair", num_processes=num_processes),
+        "run": RunPaths(output, uuid.uuid4().hex, uuid.uuid4().hex, "repair", num_processes=engine.num_processes),
         "ignore": (*recorded.ignore, *config.ignore),
         "max_bad_fraction": 1.0,  # All dead letters are reported.
         "source": dataclasses.replace(source, first_label_names=first),

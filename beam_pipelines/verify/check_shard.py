@@ -13,8 +13,7 @@ from beam_pipelines.elements.binary_column import digests
 from beam_pipelines.errors import StorageError, printable
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
-from beam_pipelines.storage.direct_file import open_direct
-from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.files import files_at, open_file
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.joined_crcs import joined_crc
 from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
@@ -149,7 +148,7 @@ class _Records:
         info, index, is_complete = self._info, 0, True
         parts = array.array("q")  # The CRC-32C and size of consecutive byte ranges.
         try:
-            with open_direct(self._path) as file:
+            with open_file(self._path) as file:
                 for record in read_records(file):
                     if isinstance(record, BadRecord):
                         yield self._corruption(record.message, index, record.offset)

@@ -147,7 +147,7 @@ def _read_records(
         context = VerifyContext(directory, manifest, config.decodes, progress)
         path = f"{scratch}/results" if engine.is_local else f"{config.report}.results"
         pipeline = engine.make_pipeline()
-        verify(pipeline, context, path, 0 if is_remote(directory) else engine.num_processes)  # Worker processes cannot access stores.
+        verify(pipeline, context, path, engine.num_processes)
         num_examples = sum(map(manifest.num_examples, manifest.splits))
         run_pipeline(pipeline, engine, progress, lambda counts: [Stage("verified", counts.analyzed, num_examples)], [directory])
         record = json.loads(files_at(path).read(path))

@@ -428,7 +428,7 @@ def test_prepares_and_repairs_dataset_on_disk_from_images_in_store(server, bucke
 
 @S3_ONLY
 def test_csv_file_on_disk_names_images_in_store(server, bucket, source, tmp_path):
-    """The images are read in the main process, because worker processes do not know the options of the object store."""
+    """Worker processes read the images with the options of the object store."""
     rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad4"]
     (tmp_path / "rows.csv").write_text("\n".join(["image,label", *rows]))
     call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", f"--num_shards={NUM_SHARDS}"]

@@ -112,11 +112,11 @@ class _List(ParallelMap):
     def process(self, element: tuple[str, Iterable[PartFacts]]) -> Iterator[Any]:
         part, (facts, *_) = element
         self._listed.facts.versions.merge(facts.versions)
-        if self._config.run.num_processes:
-            return self.run(list_shared_part, self._shared, part, memory_bytes=facts.memory_bytes)
         if self._config.run.lists_in_threads and self._config.source.kind.has_class_folders:
             self._aside.append(part)
             return iter(())
+        if self._config.run.num_processes:
+            return self.run(list_shared_part, self._shared, part, memory_bytes=facts.memory_bytes)
         # `shared` would keep too few contexts for all threads of a worker.
         return self.take(list_entire_part(self._context, part))
 

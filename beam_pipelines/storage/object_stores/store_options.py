@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from beam_pipelines.storage import STORE_TIMEOUT
 
@@ -57,10 +57,11 @@ def current_options() -> StoreOptions:
     return _last[1]._replace(servers=servers)
 
 
-def use_options(options: StoreOptions) -> None:
-    """Sets the options in a worker process."""
+def call_with_options(options: StoreOptions, function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function in a worker process, in which it uses the given options."""
     global _task_options
     _task_options = options
+    return function(*args)
 
 
 def _read(pipeline_options: Any) -> StoreOptions:
