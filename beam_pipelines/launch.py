@@ -129,35 +129,36 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
     Raises:
         UserError: The kind cannot be detected, or the input or options do not match the source.
     """
-    source = config.source
-    if source.kind is None:
-        guess = guess_source(config.input, source)
-        source = dataclasses.replace(source, kind=guess.kind)
+    if config.source.kind is None:
+        guess = guess_source(config.input, config.source)
+        config = _with_source(config, kind=guess.kind)
         print_message(f"--source={guess.kind.name}, detected from {guess.evidence}")
-    if source.image_root is not None:
-        source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
+    if config.source.image_root is not None:
+        config = _with_source(config, image_root=_absolute(config.source.image_root, os.path.abspath))
     if config.splits_from is not None:
         config = dataclasses.replace(config, splits_from=_absolute(config.splits_from, os.path.abspath))
         check_earlier_splits(config)
-    config = dataclasses.replace(config, source=source)
-    opened = open_source(config)
-    if source.has_images and source.kind.may_omit_images and not opened.has_images:
-        config = dataclasses.replace(config, source=dataclasses.replace(source, has_images=False))
-        if not source.kind.is_of_values:
+    opened, kind = open_source(config), config.source.kind
+    if config.source.has_images and kind.may_omit_images and not opened.has_images:
+        config = _with_source(config, has_images=False)
+        if not kind.is_of_values:
             print_message(f"--image=none, because {printable(config.input)} has no images")
         opened = open_source(config)
-    reads_folders = source.kind.has_class_folders and opened.targets and config.label_pattern is None
-    is_open = reads_folders and source.class_folder_depth is None
-    if is_open and (reading := opened.choose_class_folders()):
+    resolved = opened.resolved or config.source
+    reads_folders = kind.has_class_folders and opened.targets and config.label_pattern is None
+    if reads_folders and resolved.class_folder_depth is None and (reading := opened.choose_class_folders()):
         print_message(f"--class_folder_depth={reading.depth}, because {reading.why}")
-        config = dataclasses.replace(config, source=dataclasses.replace(config.source, class_folder_depth=reading.depth))
+        resolved = dataclasses.replace(resolved, class_folder_depth=reading.depth)
     if opened.detected:
         print_message(opened.detected)
-    if (resolved := opened.resolved) is not None:
-        if opened.name_labels:
-            resolved = dataclasses.replace(resolved, labels=config.source.labels, features=config.source.features)
-        config = dataclasses.replace(config, source=resolved)
-    return config
+    if opened.name_labels:  # The source was opened without the labels that names contain.
+        resolved = dataclasses.replace(resolved, labels=config.source.labels, features=config.source.features)
+    return dataclasses.replace(config, source=resolved)
+
+
+def _with_source(config: PrepareConfig, **changes: Any) -> PrepareConfig:
+    """Returns the options with changed options of the source."""
+    return dataclasses.replace(config, source=dataclasses.replace(config.source, **changes))
 
 
 def resolve_options(config: PrepareConfig) -> PrepareConfig:

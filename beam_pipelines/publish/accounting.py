@@ -2,7 +2,7 @@
 
 from typing import Iterator, Sequence
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetterCount, sufficient_fraction
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.statistics import ImageStatistics
@@ -14,7 +14,7 @@ from tf_input.dataset_format import LABEL
 NUM_NAMES_SHOWN = 10
 
 
-def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) -> None:
+def check_sums(images: ImageStatistics, listing: Listing, config: PrepareConfig) -> None:
     """Checks the number of inputs before the dataset is published.
 
     Args:

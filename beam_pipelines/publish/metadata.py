@@ -4,7 +4,7 @@ import dataclasses
 import time
 from typing import Any, Iterable, Mapping, Sequence
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
@@ -33,7 +33,7 @@ _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
 def make_manifest(
-    config: PrepareJob, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
+    config: PrepareConfig, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
 ) -> Manifest:
     """Creates the manifest of a dataset from its written shards."""
     return Manifest(

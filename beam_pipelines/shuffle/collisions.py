@@ -7,8 +7,7 @@ from typing import Iterable, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_key
@@ -99,7 +98,7 @@ def _find_collisions(references: References, named: list[tuple[bytes, bytes, byt
     return Collisions(len(collisions), counts, {key: _first_inputs(inputs) for key, inputs in first.items()})
 
 
-def reject_collisions(collisions: Collisions, config: PrepareJob, listing: Listing) -> None:
+def reject_collisions(collisions: Collisions, config: PrepareConfig, listing: Listing) -> None:
     """Raises an error if keys are not unique.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Iterator, Mapping
 
 import numpy as np
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.shuffle_keys import BUCKET_BITS, NUM_BUCKETS
 from beam_pipelines.errors import UserError
 
@@ -98,7 +98,7 @@ def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int]
 
 
 def choose_num_shards(
-    config: PrepareJob, num_examples: Mapping[str, int], num_bytes: Mapping[str, int]
+    config: PrepareConfig, num_examples: Mapping[str, int], num_bytes: Mapping[str, int]
 ) -> dict[str, int]:
     """Chooses the number of shards of each split.
 

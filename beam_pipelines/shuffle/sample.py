@@ -11,6 +11,7 @@ from typing import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
@@ -32,13 +33,13 @@ Measure = Callable[[References, Listing, PrepareJob], Iterable[int | DeadLetter]
 _IMPROBABLE = 1e-9
 
 
-def sample_size(listing: Listing, config: PrepareJob) -> int:
+def sample_size(listing: Listing, config: PrepareConfig) -> int:
     """Returns the number of inputs to sample. A small sample is sufficient if image sizes are known."""
     wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, config) else 0
     return max(MIN_SAMPLE, min(wanted, MAX_SAMPLE))
 
 
-def _has_sizes(listing: Listing, config: PrepareJob) -> bool:
+def _has_sizes(listing: Listing, config: PrepareConfig) -> bool:
     return listing.has_sizes and config.images.is_kept and config.images.encoding == "file"
 
 
@@ -93,7 +94,7 @@ def check_sample(
     return choose_num_shards(config, num_inputs, num_bytes)
 
 
-def _check_bad_fraction(bad: DeadLetterCount, num: int, listing: Listing, config: PrepareJob) -> None:
+def _check_bad_fraction(bad: DeadLetterCount, num: int, listing: Listing, config: PrepareConfig) -> None:
     limit = config.max_bad_fraction
     is_all = num == listing.num_listed
     # The sample contains all inputs. The end of the run reports their dead letters together with those of the listing.

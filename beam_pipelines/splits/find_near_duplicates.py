@@ -14,6 +14,7 @@ import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 from apache_beam.typehints.decorators import no_annotations
 
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetterCount, sufficient_fraction
 from beam_pipelines.elements.image_hashes import HashedRun
@@ -187,7 +188,7 @@ def resolve_near_duplicates_found(
     count_in_beam(stopwatch.lap())
 
 
-def _check_dead_letters(rejected: DeadLetterCount, listing: Listing, config: PrepareJob) -> None:
+def _check_dead_letters(rejected: DeadLetterCount, listing: Listing, config: PrepareConfig) -> None:
     num = listing.dead_letters.num + rejected.num
     described = rejected.describe(listing.image_root(config.source))
     if num == listing.num_inputs:

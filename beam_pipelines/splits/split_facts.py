@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.first_keys import FirstKeys
@@ -97,7 +98,7 @@ def codes_of(names: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
-def _find_known_splits(references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]]) -> _Known:
+def _find_known_splits(references: References, config: PrepareConfig, earlier: Sequence[tuple[pa.Array, pa.Array]]) -> _Known:
     """Looks up the splits that the source or an earlier dataset determines. Earlier datasets have priority."""
     names = list(references.splits)
     splits = references.rows["split"].astype(np.int64)

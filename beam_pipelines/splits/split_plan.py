@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipelines.config.prepare_config import MAX_SPLITS
+from beam_pipelines.config.prepare_config import MAX_SPLITS, PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.division import Division, Excess, largest_groups
 from beam_pipelines.elements.listing import Listing, empty_split, spanning_groups
@@ -59,7 +59,7 @@ def plan_splits(facts: SplitFacts, config: PrepareJob, spool: SpoolReader) -> Sp
     return planner.plan_strata(spool) if config.stratify else planner.plan_hashes()
 
 
-def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
+def check_names(plan: SplitPlan, listing: Listing, config: PrepareConfig) -> None:
     """Raises `UserError` if an earlier dataset contains a split that this run does not have."""
     if others := sorted(set(plan.names[plan.num_shares :]).difference(listing.splits)):
         raise UserError(
@@ -69,11 +69,11 @@ def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
         )
 
 
-def _shown(config: PrepareJob) -> str:
+def _shown(config: PrepareConfig) -> str:
     return f"--splits_from={printable(config.splits_from or '')}"
 
 
-def _check_earlier(facts: SplitFacts, config: PrepareJob) -> None:
+def _check_earlier(facts: SplitFacts, config: PrepareConfig) -> None:
     unclear = facts.in_two_splits
     if unclear.num:
         raise UserError(

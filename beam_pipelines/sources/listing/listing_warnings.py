@@ -6,7 +6,6 @@ import re
 from typing import Collection, Iterator, Mapping
 
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import shorten
 from beam_pipelines.errors import printable
 from beam_pipelines.sources.files.label_files import TABLE_ENDINGS
@@ -19,7 +18,7 @@ _MIN_CLASSES = 20  # minimum number of classes for the warning about a class for
 _MIN_FOLDERS = 5  # minimum number of classes for the warning about class folders with one image
 
 
-def listing_warnings(config: PrepareJob, source: Source, facts: ListedFacts) -> Iterator[str]:
+def listing_warnings(config: PrepareConfig, source: Source, facts: ListedFacts) -> Iterator[str]:
     """Yields a warning for each fact that shows that the inputs were probably read wrongly."""
     yield from _group_warnings(facts)
     yield from _similar_names(facts)
@@ -41,7 +40,7 @@ def class_warnings(config: PrepareConfig, labels: Mapping[str, Collection[str]],
             yield from _no_classes(config, feature, names, num_examples)
 
 
-def _unlisted_classes(config: PrepareJob, source: Source, facts: ListedFacts) -> dict[str, set[str]]:
+def _unlisted_classes(config: PrepareConfig, source: Source, facts: ListedFacts) -> dict[str, set[str]]:
     """Returns the class names of each target with one class per example, by name. Targets whose class names an option
     lists are omitted."""
     listed = {name for name in source.targets if config.source.names_of(name) or name in config.source.first_label_names}

@@ -1,7 +1,6 @@
 """Creates the `Listing` of a run from the facts about all parts of the source, and rejects invalid datasets."""
 
-from beam_pipelines.config.prepare_config import OBJECT_LABEL
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, sufficient_fraction
 from beam_pipelines.elements.division import Division, largest_groups
 from beam_pipelines.elements.listing import Listing, spanning_groups
@@ -25,7 +24,7 @@ _MISSING_VALUES = {
 }
 
 
-def make_listing(config: PrepareJob, source: Source, facts: ListedFacts) -> Listing:
+def make_listing(config: PrepareConfig, source: Source, facts: ListedFacts) -> Listing:
     """Creates the `Listing` of a run from the facts about all parts of the source. Raises `UserError` if the inputs do
     not form a valid dataset."""
     if facts.problems.unexpected_files:
@@ -72,7 +71,7 @@ def make_listing(config: PrepareJob, source: Source, facts: ListedFacts) -> List
     )
 
 
-def _check_class_folders(config: PrepareJob, root: str, unexpected_files: UnexpectedFiles | None) -> None:
+def _check_class_folders(config: PrepareConfig, root: str, unexpected_files: UnexpectedFiles | None) -> None:
     """Raises `UserError` if class folders are nested, and it is unclear which of them are classes."""
     has_layout = unexpected_files and unexpected_files.layout
     reading = read_class_folders(root, {"": unexpected_files.labels}, config.split_folders) if has_layout else None
@@ -83,7 +82,7 @@ def _check_class_folders(config: PrepareJob, root: str, unexpected_files: Unexpe
         )
 
 
-def _division_by_hash(config: PrepareJob, facts: ListedFacts) -> Division | None:
+def _division_by_hash(config: PrepareConfig, facts: ListedFacts) -> Division | None:
     """Describes how groups were divided among splits by their hash. Returns None if there are no groups, or if the source
     names splits."""
     groups, nums = facts.splits.groups.sizes()
@@ -94,7 +93,7 @@ def _division_by_hash(config: PrepareJob, facts: ListedFacts) -> Division | None
     return Division((), config.shares, {}, num_groups=len(groups), largest=largest)
 
 
-def _check_column(config: PrepareJob, facts: ListedFacts, reason: str) -> None:
+def _check_column(config: PrepareConfig, facts: ListedFacts, reason: str) -> None:
     """Raises `UserError` if too many inputs were rejected for a reason in `_MISSING_VALUES`."""
     missing, (column, advice) = facts.problems.missing_values[reason], _MISSING_VALUES[reason]
     if reason == BAD_LABEL:
@@ -109,7 +108,7 @@ def _check_column(config: PrepareJob, facts: ListedFacts, reason: str) -> None:
         )
 
 
-def _check_objects(config: PrepareJob, facts: ListedFacts) -> None:
+def _check_objects(config: PrepareConfig, facts: ListedFacts) -> None:
     """Raises `UserError` if many inputs were rejected and no other input has an object, because then probably no
     annotation was read."""
     names, rejected = facts.schema.labels.get(OBJECT_LABEL), facts.problems.dead_letters
@@ -122,7 +121,7 @@ def _check_objects(config: PrepareJob, facts: ListedFacts) -> None:
         )
 
 
-def _check_strata(config: PrepareJob, facts: ListedFacts) -> None:
+def _check_strata(config: PrepareConfig, facts: ListedFacts) -> None:
     if facts.splits.unmatched.num:
         raise UserError(
             f"--group_pattern={printable(config.group_pattern)}: does not match {facts.splits.unmatched.num:,} of "

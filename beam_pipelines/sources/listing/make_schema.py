@@ -5,8 +5,7 @@ from typing import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.images.image_headers import identify
@@ -25,7 +24,7 @@ _NPY_ENDS = (".npy", ".NPY")
 _START_BYTES = 1 << 14  # the size of the first read of a TIFF, whose tags are often at the start
 
 
-def make_schema(config: PrepareJob, source: Source, facts: ListedFacts) -> tuple[Feature, ...]:
+def make_schema(config: PrepareConfig, source: Source, facts: ListedFacts) -> tuple[Feature, ...]:
     features = [] if config.source.is_verbatim else [Feature("key", "text")]
     if config.source.has_images:
         features.append(_image_feature(config, source.root, facts))
@@ -88,7 +87,7 @@ def _found_features(facts: ListedFacts) -> Iterator[Feature]:
         yield from found
 
 
-def _check_follows(config: PrepareJob, source: Source, facts: ListedFacts) -> None:
+def _check_follows(config: PrepareConfig, source: Source, facts: ListedFacts) -> None:
     """Raises `UserError` if `--check=none` is combined with options that require image headers."""
     if config.check != "none":
         return
@@ -104,7 +103,7 @@ def _check_follows(config: PrepareJob, source: Source, facts: ListedFacts) -> No
         )
 
 
-def _image_feature(config: PrepareJob, root: str, facts: ListedFacts) -> Feature:
+def _image_feature(config: PrepareConfig, root: str, facts: ListedFacts) -> Feature:
     raws = {*facts.schema.raws, *([_first_layout(root, sorted(facts.schema.arrays))] if facts.schema.arrays else [])} - {None}
     if any(raw.is_tensor for raw in raws):
         return _image_tensor(config, raws, is_of_files=bool(facts.schema.arrays))
@@ -125,7 +124,7 @@ def _image_feature(config: PrepareJob, root: str, facts: ListedFacts) -> Feature
     return Feature(IMAGE, "pixels", (height, width, channels.pop()))
 
 
-def _other_image(config: PrepareJob, name: str) -> Feature:
+def _other_image(config: PrepareConfig, name: str) -> Feature:
     if config.images.encoding == "file":
         return Feature(name, "image", dtype="uint16" if config.images.keep_depth else "")
     if config.images.size is None or config.images.size[0] != "exact":
@@ -135,7 +134,7 @@ def _other_image(config: PrepareJob, name: str) -> Feature:
     return Feature(name, "pixels", (*config.images.size[1:], 3))
 
 
-def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) -> Feature:
+def _image_tensor(config: PrepareConfig, raws: set[RawImage], is_of_files: bool) -> Feature:
     """Returns the feature `image` for images that are stored as tensors. Raises `UserError` unless all have the same dtype
     and the same number of channels."""
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})

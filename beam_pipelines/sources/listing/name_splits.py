@@ -1,14 +1,13 @@
 """Determines the names of a dataset's splits from its inputs and the options."""
 
-from beam_pipelines.config.prepare_config import REST
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_config import PrepareConfig, REST
 from beam_pipelines.elements.listing import order_splits
 from beam_pipelines.errors import UserError, did_you_mean
 from beam_pipelines.sources.files.layouts import given_already
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 
 
-def name_splits(config: PrepareJob, facts: ListedFacts) -> tuple[str, ...]:
+def name_splits(config: PrepareConfig, facts: ListedFacts) -> tuple[str, ...]:
     """Returns the names of the splits. Raises `UserError` if the options conflict with the splits of the inputs."""
     given, is_open, divide = facts.splits.names - {None}, None in facts.splits.names, set(config.source.divide)
     if divide:
@@ -31,7 +30,7 @@ def name_splits(config: PrepareJob, facts: ListedFacts) -> tuple[str, ...]:
     return names
 
 
-def _name_divided(config: PrepareJob, given: set[str], is_open: bool) -> tuple[str, ...]:
+def _name_divided(config: PrepareConfig, given: set[str], is_open: bool) -> tuple[str, ...]:
     option, divide = f"--divide={','.join(config.source.divide)}", config.source.divide
     names = ", ".join(order_splits(given))
     for split in divide:
@@ -51,7 +50,7 @@ def _name_divided(config: PrepareJob, given: set[str], is_open: bool) -> tuple[s
     return order_splits(fixed, shares) if fixed else tuple(shares)
 
 
-def _how_to_leave_splits(config: PrepareJob) -> str:
+def _how_to_leave_splits(config: PrepareConfig) -> str:
     if config.source.split_column:
         return "--split_column=''"
     column = " (--split_column='' for a column)" if config.source.kind.has_columns else ""

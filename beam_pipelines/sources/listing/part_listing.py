@@ -8,6 +8,7 @@ from typing import Iterator, Sequence
 
 import numpy as np
 
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -42,7 +43,7 @@ _NUM_THREADS = 8
 class ReferenceMaker:
     """Converts listed inputs to references, and computes the shuffle key and the split of each input."""
 
-    def __init__(self, config: PrepareJob, features: Sequence[Feature] = ()) -> None:
+    def __init__(self, config: PrepareConfig, features: Sequence[Feature] = ()) -> None:
         self._seed = config.seed
         self._by_group = None if config.resolves_splits else SplitByGroup(config.shares)
         self._groups = GroupReader(config)
