@@ -153,7 +153,8 @@ def _check_fit(column: Column, name: str, field: Field) -> None:
         sides = ",".join("" if side is None else str(side) for side in column.shape)
         kind = f"{column.kind}[{','.join(filter(None, (column.dtype, sides)))}]" if column.shape else column.kind
         raise UserError(
-            f"{shown!r} has the type {_describe(field)}, which cannot be of kind {kind}. Use another kind, such as {shown}:{_fitting_kind(field)}."
+            f"{shown!r} has the type {_describe(field)}, which cannot be of kind {kind}. Use another kind, such as "
+            f"{shown}:{_fitting_kind(field)}."
         )
     if not form_of(column).is_part and not _is_array_of(column, field) and field.num_bytes > _MAX_VALUE_BYTES:
         raise UserError(
@@ -177,8 +178,9 @@ def _fits(column: Column, field: Field) -> bool:
     if form.is_mask:
         return _is_mask(field)
     if form.is_typed:
-        fits = field.dtype.name in TENSOR_DTYPES and column.dtype in ("", field.dtype.name) and len(shape) in (0, len(field.shape))
-        return bool(field.shape) and fits and all(side in (None, other) for side, other in zip(shape, field.shape))
+        has_type = field.dtype.name in TENSOR_DTYPES and column.dtype in ("", field.dtype.name)
+        has_sides = len(shape) == len(field.shape) and all(side in (None, other) for side, other in zip(shape, field.shape))
+        return bool(field.shape) and has_type and (has_sides or not shape)
     if form.is_class or form.value_type in (int, str):
         return num_values == 1
     if form.is_names:

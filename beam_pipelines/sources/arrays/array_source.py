@@ -94,8 +94,9 @@ class ArraySource(Source):
         parts = []
         for container, paths in enumerate(self._containers):
             for position, images in enumerate(self._find_sets(paths)):
-                num, is_packed = images.images.records.num, any(field.records.stream.packing for field in self._pointed_at(images))
-                step = max(min(_PART_RECORDS, _PART_BYTES // images.images.records.dtype.itemsize), 1)
+                records = images.images.records
+                num, step = records.num, max(min(_PART_RECORDS, _PART_BYTES // records.dtype.itemsize), 1)
+                is_packed = any(field.records.stream.packing for field in self._pointed_at(images))
                 bounds = [(0, 0)] if is_packed else ((start, min(start + step, num)) for start in range(0, num, step))
                 parts += [f"{container}:{position}:{start}:{stop}" for start, stop in bounds]
         return parts
@@ -105,14 +106,18 @@ class ArraySource(Source):
         the set, and a mapping from streams to spools."""
         if self._spool_directory is None:
             return images, {}
-        packed = {field.records.stream: field.records.num_bytes for field in self._pointed_at(images) if field.records.stream.packing}
-        return images, {stream: unpack(self.root, stream, self._spool_directory, size)[0] for stream, size in packed.items()}
+        sizes = {field.records.stream: field.records.num_bytes for field in self._pointed_at(images)}
+        packed = [stream for stream in sizes if stream.packing]
+        return images, {stream: unpack(self.root, stream, self._spool_directory, sizes[stream])[0] for stream in packed}
 
     def _pointed_at(self, images: ImageSet) -> list[Field]:
         """Returns the fields whose locations are listed instead of their values: images and large arrays."""
-        return [*([] if images.raw is None else [images.images]), *self._open_columns(images, self._columns.part_names).values()]
+        parts = self._open_columns(images, self._columns.part_names).values()
+        return [*parts] if images.raw is None else [images.images, *parts]
 
-    def _list_images(self, images: ImageSet, spools: Mapping[Stream, int], start: int, stop: int) -> Iterator[InputRecord | DeadLetter]:
+    def _list_images(
+        self, images: ImageSet, spools: Mapping[Stream, int], start: int, stop: int
+    ) -> Iterator[InputRecord | DeadLetter]:
         """Yields the examples from `start` to `stop`, with the values of all columns. The memory use is constant."""
         fields = self._open_columns(images, self._columns.names)
         parts = self._open_columns(images, self._columns.part_names)
@@ -138,7 +143,8 @@ class ArraySource(Source):
         for name in names:
             if name not in images.columns:
                 raise UserError(
-                    f"{printable(images.name)}: has no {printable(name)!r}, unlike the first images. Add it, or exclude the file with --ignore."
+                    f"{printable(images.name)}: has no {printable(name)!r}, unlike the first images. Add it, or exclude the "
+                    "file with --ignore."
                 )
             fields[name] = field = images.columns[name]()
             self._columns.check(name, field)
@@ -181,7 +187,9 @@ class ArraySource(Source):
         yield from self._list_images(*self._unpack(images), start, stop)
 
 
-def divide_records(stream: Stream, dtype: np.dtype, num_bytes: int, advice: str, header_bytes: int = 0, footer_bytes: int = 0) -> Records:
+def divide_records(
+    stream: Stream, dtype: np.dtype, num_bytes: int, advice: str, header_bytes: int = 0, footer_bytes: int = 0
+) -> Records:
     """Returns the fixed-length records in a stream of a known size, in bytes. Raises `UserError` with advice if the size
     does not fit the record."""
     num, remainder = divmod(num_bytes - header_bytes - footer_bytes, dtype.itemsize)

@@ -130,7 +130,8 @@ def make_field(
         raise UserError(f"{name}: states {expected} bytes, but {num_packed} compressed bytes contain at most {most}. {AGAIN}")
     if num_bytes not in (None, expected):
         raise UserError(f"{name}: has {num_bytes} bytes, but its header states {expected}. {AGAIN}")
-    return Field(Records(stream, np.dtype([("value", dtype, shape[1:])]), shape[0], start + header_bytes, start + expected), "value")
+    record = np.dtype([("value", dtype, shape[1:])])
+    return Field(Records(stream, record, shape[0], start + header_bytes, start + expected), "value")
 
 
 @contextlib.contextmanager
@@ -177,8 +178,7 @@ def read_rows(root: str, fields: Mapping[str, Field], bounds: range) -> Iterator
                 file.seek(records.offset + bounds.start * records.dtype.itemsize)
         for first in range(bounds.start, bounds.stop, num_rows):
             count = min(num_rows, bounds.stop - first)
-            data = {records: read_exactly(file, records.stream, count * records.dtype.itemsize) for records, file in files.items()}
-            chunks = {records: np.frombuffer(some, records.dtype) for records, some in data.items()}
+            chunks = {records: _read_records(file, records, count) for records, file in files.items()}
             columns = [to_python(chunks[field.records][field.name]) for field in fields.values()]
             yield from (dict(zip(fields, row)) for row in (zip(*columns) if columns else [()] * count))
         for records, file in files.items():
@@ -186,6 +186,10 @@ def read_rows(root: str, fields: Mapping[str, Field], bounds: range) -> Iterator
                 read_exactly(file, records.stream, records.num_bytes - records.offset - records.num * records.dtype.itemsize)
                 if _read_some(file, records.stream, 1):  # gzip and zip check the checksum when a read reaches the end
                     raise _too_long(records.stream, records.num_bytes)
+
+
+def _read_records(file: BinaryIO, records: Records, count: int) -> np.ndarray:
+    return np.frombuffer(read_exactly(file, records.stream, count * records.dtype.itemsize), records.dtype)
 
 
 def to_python(values: np.ndarray) -> list:

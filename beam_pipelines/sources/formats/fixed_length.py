@@ -64,11 +64,13 @@ class FixedLength(ArraySource):
         path = self._check_inside(paths[0])
         stream = Stream(path, "gzip" if path.lower().endswith(".gz") else "")
         # The number of records in a compressed file is known after it has been decompressed.
-        records = Records(stream, self._dtype, 0, 0, 0) if stream.packing else self._divide(stream, input_size(f"{self.root}/{path}"))
+        unknown = Records(stream, self._dtype, 0, 0, 0)
+        records = unknown if stream.packing else self._divide(stream, input_size(f"{self.root}/{path}"))
         return [record_set(path, self._choose_split(path, split_of_file(path)), records, self._image)]
 
     def _divide(self, stream: Stream, num_bytes: int) -> Records:
-        source, advice = self._config.source, "Correct --record_layout, --header_bytes or --footer_bytes, or exclude the file with --ignore."
+        advice = "Correct --record_layout, --header_bytes or --footer_bytes, or exclude the file with --ignore."
+        source = self._config.source
         return divide_records(stream, self._dtype, num_bytes, advice, source.header_bytes, source.footer_bytes)
 
     def _unpack(self, images: ImageSet) -> tuple[ImageSet, Mapping[Stream, int]]:

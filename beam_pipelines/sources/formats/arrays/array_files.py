@@ -43,16 +43,18 @@ class Arrays(ArraySource):
         self.unused_fields = UnusedFields()
         self._containers = _find_containers(self._paths, self._only)
         if not self._containers:
-            raise UserError(f"--input={config.input}: contains no arrays: {_explain_missing([self._only] if self._only else self._paths)}")
+            names = [self._only] if self._only else self._paths
+            raise UserError(f"--input={config.input}: contains no arrays: {_explain_missing(names)}")
         self.has_images: bool | None = None if config.source.has_images else False  # None until the first set is known
         first, default_features, names = self._find_sets(self._containers[0])[0], (), {}
         self.has_images = first.raw is not None  # either all sets have images, or no set
         if cifar.is_cifar(first.name):
             default_features = cifar.coarse_column(first)
-            names = {column: cifar.read_names(self.root, self._check_inside(path)) for column, path in cifar.name_files(first).items()}
+            for column, path in cifar.name_files(first).items():
+                if found := cifar.read_names(self.root, self._check_inside(path)):
+                    names[column] = found
         default = find_name(first.columns, LABEL_NAMES)
-        known = {column: result for column, result in names.items() if result}
-        self._columns = ArrayColumns(self._config.source, first.columns, default, default_features, known)
+        self._columns = ArrayColumns(self._config.source, first.columns, default, default_features, names)
         self.features, self.targets = self._columns.mapper.features, self._columns.mapper.targets
 
     @classmethod
@@ -64,12 +66,15 @@ class Arrays(ArraySource):
 
     def _find_sets(self, paths: Sequence[str]) -> Sequence[ImageSet]:
         paths = [self._check_inside(path) for path in paths]
-        sets, arrays, source = [cifar.cifar_set(self.root, path) for path in paths if cifar.is_cifar(path)], self._find_arrays(paths), self._config.source
+        sets = [cifar.cifar_set(self.root, path) for path in paths if cifar.is_cifar(path)]
+        arrays, source = self._find_arrays(paths), self._config.source
         image_column = source.image_column
         if self._only.endswith(".npy") and self.has_images is not False:
             image_column = os.path.basename(self._only).removesuffix(".npy")
         if sets and image_column not in (None, "image"):
-            raise UserError(f"--image_column={image_column}: the images in CIFAR's records are called image. Omit --image_column.")
+            raise UserError(
+                f"--image_column={image_column}: the images in CIFAR's records are called image. Omit --image_column."
+            )
         if self.has_images is not False:
             taken = [name for column in (*source.features, *(source.labels or ())) for name in column.names]
             sets += make_sets(arrays, lambda group: find_image(group, image_column, taken), True)

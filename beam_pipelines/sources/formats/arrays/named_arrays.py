@@ -32,7 +32,9 @@ class NamedArray(NamedTuple):
     open: Callable[[], Field]
 
 
-def make_sets(arrays: Sequence[NamedArray], find_lead: Callable[[Mapping[str, NamedArray]], str | None], has_images: bool) -> list[ImageSet]:
+def make_sets(
+    arrays: Sequence[NamedArray], find_lead: Callable[[Mapping[str, NamedArray]], str | None], has_images: bool
+) -> list[ImageSet]:
     """Groups arrays in the same location and split, such as images and their labels, into sets.
 
     Args:

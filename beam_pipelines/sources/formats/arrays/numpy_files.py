@@ -25,7 +25,8 @@ _LOCAL_HEADER_BYTES = 30  # The last four bytes are the lengths of the name and 
 def npy_array(root: str, path: str) -> NamedArray:
     """Returns the array of a `.npy` file."""
     split, name = take_split(os.path.basename(path).removesuffix(".npy"))
-    return NamedArray(os.path.dirname(path), split or split_of_file(path), name, path, functools.partial(_open_npy, root, path))
+    opened = functools.partial(_open_npy, root, path)
+    return NamedArray(os.path.dirname(path), split or split_of_file(path), name, path, opened)
 
 
 def npz_arrays(root: str, path: str) -> list[NamedArray]:
@@ -82,7 +83,8 @@ def _open_member(root: str, path: str, member: str) -> Field:
             return _make_field(header, packed, info.file_size, packed.name, num_packed=num_packed)
         file.seek(info.header_offset + _LOCAL_HEADER_BYTES - 4)
         start = info.header_offset + _LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", file.read(4)))
-        return _make_field(header, Stream(path), min(info.file_size, num_packed, num_file_bytes - start), packed.name, start=start)
+        num_bytes = min(info.file_size, num_packed, num_file_bytes - start)
+        return _make_field(header, Stream(path), num_bytes, packed.name, start=start)
 
 
 def _make_field(header: bytes, stream: Stream, num_bytes: int, name: str, **options: int) -> Field:

@@ -69,7 +69,8 @@ class TfRecord(RecordFiles):
         source = dataclasses.replace(config.source, defaults={**layout.defaults, **config.source.defaults})
         if source.weight_column is None:
             source = dataclasses.replace(source, weight_column=layout.weight)
-        found_names, resolve = (first.features for first in self._first_examples()), functools.partial(resolve_by_record, example)
+        found_names = (first.features for first in self._first_examples())
+        resolve = functools.partial(resolve_by_record, example)
         self._mapper = map_fields(source, labels, features, found_names, resolve, "records", self._objects, layout.class_names)
         self._key = layout.key if config.source.key_column is None else ""
         self.has_images, self.features = bool(layout.image), self._mapper.features

@@ -148,7 +148,8 @@ class SampleReader:
         if extension in sample.parts:
             sample.reject("bad_sample", f"two members are called .{shown}")
             return
-        part, is_text, is_start = FilePart(self._name, member.offset, member.num_bytes), extension in self._texts, extension in self._starts
+        part = FilePart(self._name, member.offset, member.num_bytes)
+        is_text, is_start = extension in self._texts, extension in self._starts
         is_spooled = self._spool and extension in self._parts and member.num_bytes <= MAX_FILE_BYTES
         if is_text and member.num_bytes > MAX_TEXT_BYTES:
             sample.reject("bad_value", f".{shown} has {member.num_bytes} bytes; the limit is {MAX_TEXT_BYTES}")

@@ -90,11 +90,13 @@ class WebDataset(ContainerSource):
     def _take_objects(self, labels: tuple[Column, ...], first: TarSample) -> tuple[tuple[Column, ...], ObjectsColumn | None]:
         """Returns the labels without the field of objects, and the reader of the objects."""
         self.unused_fields, self.boxes = UnusedFields(), BoxForms()
-        others = tuple(column for column in labels if not form_of(column).is_class or column.names != (OBJECTS,) or not _object_fields(first))
+        has_objects = bool(_fields_of(first.fields().get(OBJECTS)))
+        others = tuple(label for label in labels if not has_objects or label.names != (OBJECTS,) or not form_of(label).is_class)
         if others == labels:
             return labels, None
         cells = [sample.fields().get(OBJECTS) for sample in itertools.islice(self._first_samples(), _NUM_FIRST)]
-        objects = ObjectsColumn({field for cell in cells for field in _fields_of(cell)}, self._config.source, {}, lambda: cells)
+        fields = {field for cell in cells for field in _fields_of(cell)}
+        objects = ObjectsColumn(fields, self._config.source, {}, lambda: cells)
         self.unused_fields, self.boxes = objects.unused_fields, objects.boxes
         return others, objects
 
@@ -126,7 +128,7 @@ class WebDataset(ContainerSource):
     def _default_labels(self, first: TarSample) -> tuple[Column, ...]:
         fields = first.fields()
         name = "cls" if "cls" in first.parts else next((name for name in _LABELS if name in fields), "")
-        if name or _object_fields(first):
+        if name or _fields_of(fields.get(OBJECTS)):
             return (Column(LABEL, (name,)) if name else Column(OBJECTS, (OBJECTS,)),)
         message = f"The first sample has no label, but {describe_names({*first.parts, *fields})}."
         if "/" in first.key and first.parts.keys() <= set(_IMAGES):
@@ -155,7 +157,8 @@ class WebDataset(ContainerSource):
             tar, is_compressed = stack.enter_context(self._open(name))
             spool = stack.enter_context(open_spool(self._spool_directory)) if is_compressed and self._spool_directory else None
             starts = {extension for extension in self._images if extension.endswith(_ARRAY)}
-            samples = SampleReader(tar, name, self._texts, {*self._images, *self._mapper.part_names}, starts, spool, self._config.ignore)
+            parts = {*self._images, *self._mapper.part_names}
+            samples = SampleReader(tar, name, self._texts, parts, starts, spool, self._config.ignore)
             for sample in samples:
                 yield sample if isinstance(sample, DeadLetter) else self._list_sample(name, sample)
             self.num_ignored += samples.num_ignored
@@ -169,7 +172,8 @@ class WebDataset(ContainerSource):
             try:
                 yield TarReader(inflate(file) if is_compressed else file, not is_compressed), is_compressed
             except NoTarError as error:
-                raise UserError(f"{printable(f'{self.root}/{self._files.root.relative(name)}')}: {error} (--ignore={printable(name)!r} leaves it out)") from None
+                path = printable(f"{self.root}/{self._files.root.relative(name)}")
+                raise UserError(f"{path}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
     def _list_sample(self, part: str, sample: TarSample) -> InputRecord | DeadLetter:
         try:
@@ -218,10 +222,7 @@ def _resolve(sample: TarSample, column: Column) -> Column:
     raise InvalidInput("bad_array", "this member is missing")
 
 
-def _object_fields(first: TarSample) -> set[str]:
-    """Returns the names of the fields that describe the objects in a sample. Empty if the sample has no objects."""
-    return _fields_of(first.fields().get(OBJECTS))
-
-
 def _fields_of(objects: Any) -> set[str]:
-    return {field for item in (objects if isinstance(objects, list) else [objects]) if isinstance(item, dict) for field in item}
+    """Returns the names of the fields that describe objects. Empty if there are no objects."""
+    items = objects if isinstance(objects, list) else [objects]
+    return {field for item in items if isinstance(item, dict) for field in item}
