@@ -9,7 +9,6 @@ import pytest
 
 import made_sources
 from beam_pipelines.__main__ import main
-from beam_pipelines.repair import rebuild
 from beam_pipelines.sources.listing import list_images
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from engines import digest
@@ -140,14 +139,8 @@ def test_file_changed_during_repair_fails_the_repair(name, tmp_path, monkeypatch
     source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
     assert main(prepare_command(source, tmp_path / "out", name)) == 0
     min((tmp_path / "out").glob("*.tfrecord-*")).unlink()
-    changed, list_wanted = packed_file(tmp_path / "in", name), rebuild.list_wanted
-
-    def list_and_change(*arguments):
-        wanted = list_wanted(*arguments)
-        touch(changed)
-        return wanted
-
-    monkeypatch.setattr(rebuild, "list_wanted", list_and_change)
+    changed = packed_file(tmp_path / "in", name)
+    call_after_listing(monkeypatch, lambda: touch(changed))
     assert main(["repair", str(tmp_path / "out")]) == 2
     reported = capfd.readouterr().err
     assert changed.name in reported and "Traceback" not in reported
