@@ -138,8 +138,12 @@ class PairedFiles(AnnotationSource):
         splits = self._name_splits(folders)
         if not {*folders} <= {*image_folders}:
             return [group._replace(annotations=annotations, images=images, splits=splits)], []
-        groups = [PairedFolders(*(files.take_folder(join(folder, name)) for folder in (annotations, images)), splits[name]) for name in folders]
-        return groups, [join(images, name) for name in image_folders if name not in folders and not _is_below(annotations, images)]
+        groups = []
+        for name, split in splits.items():
+            places = (files.take_folder(join(folder, name)) for folder in (annotations, images))
+            groups.append(PairedFolders(*places, split))
+        left_out = [] if _is_below(annotations, images) else [name for name in image_folders if name not in folders]
+        return groups, [join(images, name) for name in left_out]
 
     def _level(self, files: FileListing, folder: str) -> tuple[list[str], bool]:
         folders, found = files.top_level(folder)
@@ -179,7 +183,9 @@ class PairedFiles(AnnotationSource):
             UserError: A folder or a split list cannot be read.
         """
         num_ignored = files.num_ignored
-        sets = None if group.lists is None else read_image_sets(self._root, files, group.lists, self.lists, has_test=group.split is None)
+        has_test, sets = group.split is None, None
+        if group.lists is not None:
+            sets = read_image_sets(self._root, files, group.lists, self.lists, has_test)
         matched = Matched(group, [], [], [], [*(sets.dead_letters if sets else ())], 0)
         annotations: dict[str, tuple[ListedFile | DeadLetter, str | None]] = {}
         images: dict[str, list[tuple[str, int, str | None]]] = {}

@@ -31,7 +31,11 @@ from tf_input.dataset_format import LABEL, OBJECTS
 _MAX_DEPTH = 6  # entry, regions, region, shape_attributes, points
 _WITHOUT_AREA = ("point", "polyline")
 _OBJECTS = Column(OBJECTS, (OBJECTS,))
-_JSON_CELLS = {"file_attributes": "file_attributes", "region_shape_attributes": "shape_attributes", "region_attributes": "region_attributes"}
+_JSON_CELLS = {  # CSV column -> field in a JSON export
+    "file_attributes": "file_attributes",
+    "region_shape_attributes": "shape_attributes",
+    "region_attributes": "region_attributes",
+}
 
 
 class Via(ListedSource):

@@ -172,7 +172,8 @@ class Coco(FilesSource):
             problem = "is a panoptic file ('segments_info'). Pass --masks to read its masks."
         elif self._num_objects:
             if self._are_relative:
-                problem = "all coordinates of boxes are between 0 and 1, but COCO uses pixels. Multiply them by the width and height of their image."
+                advice = "Multiply them by the width and height of their image."
+                problem = f"all coordinates of boxes are between 0 and 1, but COCO uses pixels. {advice}"
         elif "caption" in unused:
             problem = "has captions instead of objects. Pass --label captions."
         elif self._num_classes and "segmentation" not in unused:

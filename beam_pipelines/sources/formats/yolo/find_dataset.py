@@ -6,6 +6,7 @@ from typing import Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.annotations.annotation_source import absolute
 from beam_pipelines.sources.annotations.image_places import is_folder, portable
 from beam_pipelines.sources.files.file_listing import FileListing, join
 from beam_pipelines.sources.files.label_files import read_head
@@ -44,7 +45,7 @@ def find_dataset(config: PrepareConfig) -> Dataset:
     Raises:
         UserError: The dataset file is invalid, or refers to images that do not exist.
     """
-    path, image_root = _absolute(config.input), config.source.image_root
+    path, image_root = absolute(config.input.rstrip("/")), config.source.image_root
     is_file = path.lower().endswith(DATASET_ENDS)
     if image_root and not is_file:
         raise UserError(
@@ -188,7 +189,8 @@ def find_names_file(dataset: Dataset, label_folders: Iterable[str]) -> str:
     if stated := dataset.file.names_file:
         place = find_path(root, stated, dataset.folder, may_shorten=True)
         if place is None:
-            raise UserError(f"{printable(dataset.file.name)}: names is {printable(stated)!r}, which does not exist below {printable(root.path)}.")
+            problem = f"names is {printable(stated)!r}, which does not exist below {printable(root.path)}"
+            raise UserError(f"{printable(dataset.file.name)}: {problem}.")
         return place
     folders = [""]
     for labels in label_folders:
@@ -212,7 +214,3 @@ def _exists(root: Root, path: str) -> bool:
         return files_at(root.path).exists(f"{root.path}/{root.relative(path)}")
     except OutsideError as error:
         raise UserError(f"--input={root.path}: {error}.") from None
-
-
-def _absolute(path: str) -> str:
-    return path.rstrip("/") if is_remote(path) else os.path.abspath(path)

@@ -81,8 +81,9 @@ def _check_count(num_values: int) -> None:
         expected = "the sixth column is probably the confidence of a prediction. Labels have 5 columns"
         raise InvalidInput("bad_annotation", f"has 6 columns; {expected}")
     if num_values != 4 and (num_values < 6 or num_values % 2):
-        expected = "5 (class, x, y, width, height), or 7, 9, 11, … (class, and x and y of each point). Keypoints need kpt_shape in data.yaml"
-        raise InvalidInput("bad_annotation", f"has {num_values + 1} columns; it must have {expected}")
+        expected = "5 (class, x, y, width, height), or 7, 9, 11, … (class, and x and y of each point)"
+        message = f"has {num_values + 1} columns; it must have {expected}. Keypoints need kpt_shape in data.yaml"
+        raise InvalidInput("bad_annotation", message)
 
 
 def _check_range(values: Sequence[float], outline: Outline, points: Points, is_clipped: bool) -> None:
