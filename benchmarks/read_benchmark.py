@@ -24,6 +24,7 @@ import dataclasses
 import functools
 import gc
 import importlib.util
+import itertools
 import logging
 import os
 import pathlib
@@ -76,6 +77,18 @@ def read_ours(dataset: str, **options: Any) -> Reads:
         import tf_input
 
         return iter(tf_input.open(directory).batches("train", batch_size=batch_size, seed=0, **options).repeat())
+
+    return lambda inputs, batch_size: functools.partial(read, getattr(inputs, dataset), batch_size)
+
+
+def read_loader(dataset: str, **options: Any) -> Reads:
+    """Returns an infinite iterator over the batches that a dataset's loader reads without TensorFlow."""
+
+    def read(directory: str, batch_size: int) -> Batches:
+        import tf_input
+
+        loader = tf_input.open(directory).loader("train", batch_size=batch_size, seed=0, drop_remainder=True, **options)
+        return ((batch["image"], batch["label"]) for _ in itertools.count() for batch in loader)
 
     return lambda inputs, batch_size: functools.partial(read, getattr(inputs, dataset), batch_size)
 
@@ -173,6 +186,15 @@ RACES = {
     "grain": Race(
         PHOTOS, _READ_PHOTOS, read_rival("grain", "array_records", "python_rivals"), ("tf_input", "Grain"), 1, needs=_GRAIN
     ),
+    "loader": Race(
+        PHOTOS,
+        read_loader("photo_set", **_VIEWS),
+        read_rival("grain", "array_records", "python_rivals"),
+        ("loader, no TensorFlow", "Grain"),
+        1.3,
+        needs=_GRAIN,
+    ),
+    "loader-batches": Race(PHOTOS, read_loader("photo_set", **_VIEWS), _READ_PHOTOS, ("loader, no TensorFlow", "tf_input, batches"), None),
     "webdataset": Race(
         PHOTOS,
         _READ_PHOTOS,
