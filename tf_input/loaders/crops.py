@@ -110,8 +110,14 @@ def resize(
         The pixels, [*image_size, channels], with the dtype of `pixels`.
     """
     top, left, height, width = crop.box
-    edges = left * scale[1], top * scale[0], (left + width) * scale[1], (top + height) * scale[0]
-    image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    edges = np.array([top * scale[0], left * scale[1], (top + height) * scale[0], (left + width) * scale[1]])
+    first = np.floor(edges[:2]).astype(int)
+    stop = np.ceil(edges[2:]).astype(int)
+    part = pixels[first[0] : stop[0], first[1] : stop[1]]  # Pillow copies the pixels that it gets.
+    image = Image.fromarray(part[..., 0] if part.shape[-1] == 1 else part)
     method = Image.Resampling.NEAREST if nearest else Image.Resampling.BILINEAR
-    resized = np.asarray(image.resize(image_size[::-1], method, edges)).reshape(*image_size, -1)
-    return resized[:, ::-1] if crop.is_flipped else resized
+    box = edges - np.tile(first, 2)
+    resized = image.resize(image_size[::-1], method, (box[1], box[0], min(box[3], image.width), min(box[2], image.height)))
+    if crop.is_flipped:
+        resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.asarray(resized).reshape(*image_size, -1)
