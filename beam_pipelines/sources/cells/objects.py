@@ -1,5 +1,6 @@
 """Reads the objects in an image: boxes, their classes, flags and keypoints."""
 
+import abc
 import contextlib
 from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
@@ -23,7 +24,7 @@ _FLAGS = {"0": 0, "1": 1, "-1": -1, "false": 0, "true": 1}
 ONLY_CLASS = "object"  # the class of all boxes if no column has classes
 
 
-class _ObjectReader:
+class ObjectReader(abc.ABC):
     """The base class of readers of objects.
 
     Attributes:
@@ -40,6 +41,10 @@ class _ObjectReader:
         self.features: tuple[Feature, ...] = object_features(dict.fromkeys(flags, "integer"))
         self.unused_fields, self.boxes = UnusedFields(), BoxForms()
 
+    @abc.abstractmethod
+    def read(self, row: Mapping[str, Any]) -> Objects:
+        """Reads the objects of a row. Raises `InvalidInput` if they are invalid."""
+
     def _sides(self, box: Sequence[float]) -> Box:
         """Converts a box to (ymin, xmin, ymax, xmax), and counts it. Raises `InvalidInput` for huge numbers and NaN."""
         if not all(-1e9 < number < 1e9 for number in box):
@@ -52,7 +57,7 @@ class _ObjectReader:
         return read_one_class(name, name_integers(cell, self.class_names) if self.class_names else cell, self._allowed)
 
 
-class ObjectsColumn(_ObjectReader):
+class ObjectsColumn(ObjectReader):
     """Reads the objects of each image from the cells of the column `objects`, as Hugging Face's libraries write them:
     `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list of dictionaries with one box each.
 
@@ -76,7 +81,6 @@ class ObjectsColumn(_ObjectReader):
         self.features += tuple(Feature(f"{OBJECTS}/{name}", name, (None, *shape)) for name, shape in self._shapes.items())
 
     def read(self, row: Mapping[str, Any]) -> Objects:
-        """Reads the objects of a row. Raises `InvalidInput` if the cell with the objects is invalid."""
         return in_column(OBJECTS, self._read, row.get(OBJECTS))
 
     def _read(self, cell: Any) -> Objects:
@@ -102,7 +106,7 @@ class ObjectsColumn(_ObjectReader):
         return self._sides(box)
 
 
-class RowBoxes(_ObjectReader):
+class RowBoxes(ObjectReader):
     """Reads the objects of an image from the rows that name the image, in a table in which each row is a box.
 
     Args:
@@ -117,8 +121,7 @@ class RowBoxes(_ObjectReader):
         self._only_class = self._allowed[0] if len(self._allowed) == 1 else ONLY_CLASS
 
     def read(self, row: Mapping[str, Any]) -> Objects:
-        """Reads the boxes of an image from the numbered table rows in `row["objects"]`. Skips table rows whose box cells
-        are all empty. Raises `InvalidInput` if a cell is invalid."""
+        """Reads the boxes from the numbered table rows in `row["objects"]`. Skips rows whose box cells are all empty."""
         columns, objects = self._columns, []
         for number, box_row in row[OBJECTS]:
             try:

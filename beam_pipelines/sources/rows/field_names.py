@@ -9,7 +9,8 @@ from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.sources.cells.array_cells import find_array_shapes
-from beam_pipelines.sources.rows.row_mapper import ObjectsOfRow, RowMapper, RowRoles, check_defaults
+from beam_pipelines.sources.cells.objects import ObjectReader
+from beam_pipelines.sources.rows.row_mapper import RowMapper, RowRoles, check_defaults
 
 _ROLES = ("key", "split", "group", "weight")
 
@@ -30,7 +31,7 @@ def map_fields(
     found_names: Iterable[Collection[str]],
     resolve: Callable[[Column], Column],
     items: str,
-    objects: ObjectsOfRow | None = None,
+    objects: ObjectReader | None = None,
     class_names: Mapping[str, tuple[str, ...]] = {},
 ) -> RowMapper:
     """Maps the fields of records or samples to inputs.

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any, Callable, Collection, Mapping, NamedTuple, Protocol
+from typing import Any, Callable, Collection, Mapping, NamedTuple
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_config import NAME_PATTERN, OBJECT_LABEL, SourceConfig
@@ -10,7 +10,6 @@ from beam_pipelines.elements.dead_letters import NO_GROUP, NO_SPLIT
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.columns.forms import feature_of, form_of
-from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.cells import cells
 from beam_pipelines.sources.cells.array_cells import read_part
 from beam_pipelines.sources.cells.cells import bad_cell, in_column, is_empty, is_missing, plain, read_list, read_name, read_numbers
@@ -24,6 +23,7 @@ from beam_pipelines.sources.cells.class_cells import (
     read_one_hot,
     read_only_flag,
 )
+from beam_pipelines.sources.cells.objects import ObjectReader
 from beam_pipelines.sources.cells.run_lengths import run_length_reader
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
@@ -33,21 +33,6 @@ _SCALARS = {float: cells.read_float, int: cells.read_integer, str: cells.read_te
 _KEY_SEPARATOR = "|"
 
 _Reader = Callable[[Mapping[str, Any]], Any]
-
-
-class ObjectsOfRow(Protocol):
-    """Reads the objects of a row.
-
-    Attributes:
-        features: The features of the objects.
-        class_names: The class names of the objects, in order; empty if the source does not state them.
-    """
-
-    features: tuple[Feature, ...]
-    class_names: tuple[str, ...]
-
-    def read(self, row: Mapping[str, Any]) -> Objects:
-        """Reads the objects of a row. Raises `InvalidInput` if they are invalid."""
 
 
 class RowRoles(NamedTuple):
@@ -150,7 +135,7 @@ class RowMapper:
         root: Root | None = None,
         *,
         roles: RowRoles = RowRoles(),
-        objects: ObjectsOfRow | None = None,
+        objects: ObjectReader | None = None,
         class_names: Mapping[str, tuple[str, ...]] = {},
     ) -> None:
         self.columns = columns = (*labels, *features)

@@ -126,7 +126,7 @@ class Chooser:
         if not has_images:
             raise self._error("--image=none leaves examples without features", f"A{keep[1:]}")
         for name, cell in self._first_row(self._head.columns).items():
-            if isinstance(cell, str) and (pair := _PAIR.fullmatch(cell)):
+            if isinstance(cell, str) and (pair := _PAIR.fullmatch(cell[:1000])):
                 problem = f"column {printable(name)!r} joins the name of an image and a label, as in {printable(cell[:80])!r}"
                 raise self._error(problem, f"Split it into two columns, such as image ({printable(pair[1][:80])}) and label")
         advice = f"Name the column of images with --image_column. For examples without images, {keep}"
