@@ -4,8 +4,8 @@ import os
 import pathlib
 from typing import Any, Mapping
 
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.sources.open_source import open_source

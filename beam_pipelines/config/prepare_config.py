@@ -9,19 +9,10 @@ from typing import Mapping
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.key_pattern import KeyPattern
 from beam_pipelines.config.option import Options, option
-from beam_pipelines.config.source_config import (  # noqa: F401  Some modules import these names from here.
-    COLUMN_PATTERN,
-    OBJECT_LABEL,
-    REST,
-    VERBATIM,
-    SourceConfig,
-    check_reserved_names,
-)
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.shared_options import MAX_DUPLICATE_DISTANCE, duplicate_distance, follow_links, path, yes_or_no
 from beam_pipelines.config.values import (
-    MAX_NAME_LENGTH,
     NAME,
-    NAME_PATTERN,
     check_name,
     default_name,
     parse_about,

@@ -6,7 +6,7 @@ from typing import Collection, Iterable, Mapping, Sequence
 
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.elements.label_lists import looks_like_list
-from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
+from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from tf_input.dataset_format import LABEL
 

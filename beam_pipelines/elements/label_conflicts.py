@@ -5,7 +5,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import OBJECT_LABEL
+from beam_pipelines.config.source_config import OBJECT_LABEL
 from beam_pipelines.elements.listed_values import decode_values
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.spool import SpoolReader

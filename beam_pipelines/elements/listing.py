@@ -4,7 +4,8 @@ import dataclasses
 from fractions import Fraction
 from typing import Iterable, Mapping
 
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.division import Division
 from beam_pipelines.elements.near_duplicates import NearDuplicates

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_paths import RunPaths
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.coordinate_facts import CoordinateFacts
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Protocol, Seque
 import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import ENTIRE_FILE, ArrayPart, FilePart
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.errors import InvalidInput

@@ -19,7 +19,7 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.features.feature_kind import EncodedExample, Encoder, EncoderOptions, FeatureKind, Mark, ObjectEncoder, ToPixels

@@ -3,8 +3,8 @@
 import json
 from typing import Mapping, NamedTuple
 
-from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements import plain_json
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, is_remote

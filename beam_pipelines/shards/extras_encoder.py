@@ -9,7 +9,7 @@ from typing import Any, Iterator, Mapping, Sequence
 import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.coordinate_facts import CoordinateFacts
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.input_record import ArrayPart, FilePart

@@ -7,7 +7,8 @@ from typing import Iterable, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_key

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS

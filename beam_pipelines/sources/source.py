@@ -19,7 +19,8 @@ An input without an image is a row of values. Its `offset` is `NO_IMAGE`, and it
 import abc
 from typing import TYPE_CHECKING, Callable, ClassVar, Collection, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.dead_letters import DeadLetter

@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements.binary_column import BinaryColumn, digests
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.storage.files import files_at

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_paths import RunPaths
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.division import Division, Excess

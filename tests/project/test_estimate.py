@@ -7,8 +7,8 @@ import pathlib
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.estimate import Estimate, describe_estimate, make_estimate
 from beam_pipelines.sources.registry import find_kind

@@ -19,8 +19,8 @@ import tensorflow as tf
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.sources.formats.text_lines import TextLines
 from beam_pipelines.sources.registry import find_kind

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.input_record import FilePart
 from beam_pipelines.errors import InvalidInput

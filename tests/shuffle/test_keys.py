@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, find_user_facing
 from beam_pipelines.runners import local

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.formats.image_folder.class_folders import label_of, read_class_folders
 from beam_pipelines.sources.formats.image_folder.image_folder import ImageFolder

@@ -6,7 +6,8 @@ import pathlib
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.columns.forms import parse_labels
 from beam_pipelines.sources.listing.listing_warnings import class_warnings
 from beam_pipelines.sources.registry import find_kind

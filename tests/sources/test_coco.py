@@ -22,8 +22,8 @@ import tf_input
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotations.json_stream import open_json, read_entries

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.columns.forms import feature_of, parse_column, parse_labels
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.sources.cells.cells import read_name, read_weight

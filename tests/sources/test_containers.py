@@ -7,8 +7,8 @@ from test_array_record import write_array_record
 from test_tfrecord import JPEG, detection_example, example, write
 from test_webdataset import make_tar
 
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.files.patterns import MAX_NAMES, expand_braces
 from beam_pipelines.sources.registry import find_kind

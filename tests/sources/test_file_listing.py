@@ -11,8 +11,8 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.file_listing import LINK_OUT, FileListing, ListedFile

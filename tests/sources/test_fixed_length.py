@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beam_pipelines.columns.forms import parse_column, parse_labels
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays import array_source
 from beam_pipelines.sources.formats.fixed_length import FixedLength, parse_record_type

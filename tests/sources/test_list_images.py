@@ -9,8 +9,8 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.reference_runs import SpoolRange, read_references, read_range
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import buckets, merge_counts

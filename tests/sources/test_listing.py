@@ -7,8 +7,8 @@ from typing import Any, Iterator
 import pytest
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listing import Listing

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.columns.forms import feature_of, parse_column
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.shards.input_reader import InputReader, ReadImage

@@ -13,8 +13,8 @@ import listed
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.files.mask_classes import read_mask_classes

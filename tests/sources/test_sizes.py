@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.sources.files.sizes import find_sizes

@@ -16,8 +16,8 @@ import made_images
 import made_records
 from beam_pipelines.__main__ import main
 from beam_pipelines.columns.forms import parse_column, parse_labels
-from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.division import Division
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.reference_runs import read_references, write_run

@@ -6,7 +6,8 @@ import shlex
 from typing import Any, Callable, ClassVar, Iterable, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import OBJECT_LABEL
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import feature_of, form_of
 from beam_pipelines.images.annotations import Objects, Regions

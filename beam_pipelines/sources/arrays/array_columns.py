@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Iterator
 
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.merging import Mergeable
 from beam_pipelines.errors import UserError
 

@@ -4,7 +4,7 @@ import abc
 import contextlib
 from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
-from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
+from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.columns.forms import POINT_FORMS
 from beam_pipelines.columns.keypoints import to_points

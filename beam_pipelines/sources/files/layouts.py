@@ -4,8 +4,10 @@ from typing import Iterable, Sequence
 
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.config.option import Option
-from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
+from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements.listing import order_splits
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS

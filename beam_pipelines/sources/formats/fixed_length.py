@@ -9,7 +9,8 @@ from typing import Mapping, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import COLUMN_PATTERN, PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import COLUMN_PATTERN
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns

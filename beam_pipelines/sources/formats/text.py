@@ -7,7 +7,8 @@ import shlex
 from typing import Iterator, Mapping
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import form_of

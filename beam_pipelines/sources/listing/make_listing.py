@@ -1,6 +1,7 @@
 """Creates the `Listing` of a run from the facts about all parts of the source, and rejects invalid datasets."""
 
-from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import OBJECT_LABEL
 from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, sufficient_fraction
 from beam_pipelines.elements.division import Division, largest_groups
 from beam_pipelines.elements.listing import Listing, spanning_groups

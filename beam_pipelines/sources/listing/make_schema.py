@@ -5,7 +5,8 @@ from typing import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.images.image_headers import identify

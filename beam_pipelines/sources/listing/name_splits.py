@@ -1,6 +1,7 @@
 """Determines the names of a dataset's splits from its inputs and the options."""
 
-from beam_pipelines.config.prepare_config import PrepareConfig, REST
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import REST
 from beam_pipelines.elements.listing import order_splits
 from beam_pipelines.errors import UserError, did_you_mean
 from beam_pipelines.sources.files.layouts import given_already

@@ -15,7 +15,8 @@ import contextlib
 import re
 from typing import BinaryIO, Callable, Collection, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, printable

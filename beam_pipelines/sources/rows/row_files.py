@@ -10,7 +10,8 @@ import re
 from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable

@@ -5,7 +5,8 @@ import math
 from typing import Any, Callable, Collection, Mapping, NamedTuple
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import NAME_PATTERN, OBJECT_LABEL, SourceConfig
+from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
+from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements.dead_letters import NO_GROUP, NO_SPLIT
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable

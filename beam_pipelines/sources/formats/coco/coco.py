@@ -21,7 +21,7 @@ import posixpath
 from typing import Any, Iterator, Sequence
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import OBJECT_LABEL
+from beam_pipelines.config.source_config import OBJECT_LABEL
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord

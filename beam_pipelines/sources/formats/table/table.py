@@ -7,7 +7,8 @@ import dataclasses
 import posixpath
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord

@@ -6,7 +6,7 @@ import re
 from typing import Any, Mapping, Sequence
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import REST, SourceConfig
+from beam_pipelines.config.source_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.images import IMAGE_EXTENSIONS

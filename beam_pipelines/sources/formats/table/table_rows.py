@@ -14,7 +14,7 @@ import csv
 import itertools
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.cells.unused_fields import UnusedFields

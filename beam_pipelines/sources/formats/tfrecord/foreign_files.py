@@ -6,7 +6,8 @@ from typing import Iterator
 
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines import log
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.label_feature import LabelFeature
 from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.columns.forms import form_of

@@ -16,7 +16,7 @@ import re
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import NAME_PATTERN
+from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.formats.tfrecord.record_fields import stored_dtype

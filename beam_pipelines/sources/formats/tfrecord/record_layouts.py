@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any, Callable, Collection, Iterable, Mapping, NamedTuple
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.raw_image import RawImage

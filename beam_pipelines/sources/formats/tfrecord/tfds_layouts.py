@@ -3,7 +3,7 @@
 from typing import Any, Iterator, Mapping
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import NAME_PATTERN
+from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.errors import UserError, reject_repeated_names
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.storage.files import files_at

@@ -6,7 +6,8 @@ import dataclasses
 import functools
 from typing import Iterator, TypeVar
 
-from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
