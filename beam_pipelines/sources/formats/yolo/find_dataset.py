@@ -209,8 +209,12 @@ def find_names_file(dataset: Dataset, label_folders: Iterable[str]) -> str:
 
 
 def _exists(root: Root, path: str) -> bool:
-    """Returns whether a file exists. Raises `UserError` if its path is a link that is not followed."""
+    """Returns whether a file exists. Raises `UserError` if its path is a link that is not followed, or not a file."""
     try:
-        return files_at(root.path).exists(f"{root.path}/{root.relative(path)}")
+        full = f"{root.path}/{root.relative(path)}"
     except OutsideError as error:
         raise UserError(f"--input={root.path}: {error}.") from None
+    exists = files_at(root.path).exists(full)
+    if not exists and not is_remote(full) and os.path.lexists(full):
+        raise UserError(f"--input={root.path}: {printable(path)!r} is not a file, or a broken link. Replace or remove it.")
+    return exists
