@@ -54,7 +54,10 @@ class Forked:
 
     def _wait(self, options: int) -> int | None:
         if self._code is None:
-            process_id, status = os.waitpid(self.pid, options)
+            try:
+                process_id, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # Another thread has just waited. `subprocess.Popen` also returns 0 in this case.
+                process_id, status = self.pid, 0
             self._code = os.waitstatus_to_exitcode(status) if process_id else None
         return self._code
 
