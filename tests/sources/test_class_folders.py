@@ -155,7 +155,7 @@ def test_chosen_depth_is_printed_and_recorded_in_run_json(tmp_path, capsys, path
     assert prepare(tmp_path, paths, *options) == 0
     assert (tmp_path / "out/label.labels.txt").read_text().split() == names
     printed = capsys.readouterr().err
-    assert (reported in printed) if reported else ("--class_folder_depth" not in printed)
+    assert (reported in printed) if reported else ("--class_folder_depth=" not in printed)
     recorded = json.loads((tmp_path / "out/run.json").read_text())["options"]["class_folder_depth"]
     assert recorded == (reported or options[-1]).rpartition("=")[2]
 
