@@ -1,8 +1,9 @@
 """Defines feature kinds, one module per kind.
 
-    feature_kind   the protocol through which other packages use a kind
+    feature_kind   the base class through which other packages use a kind
     kinds          the registry: name of a kind -> kind
-    keypoints      points in an image, such as the joints of a person
+    objects        encodes all features of the objects in an image
+    NAME           the kind NAME, such as `mask`
 
-Kinds that are not in the registry, such as `class_label`, are still handled where they are used.
+`tf_input.stored_kinds` declares the properties of kinds that writer and reader share.
 """

@@ -12,7 +12,7 @@ from tf_input.decoding import targets
 from tf_input.decoding.coordinates import describe_unmoved
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.crop_geometry import CropGeometry, move_boxes, value_rows
-from tf_input.features.kinds import KINDS
+from tf_input.features.kinds import kind_of
 from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 from tf_input.storage.record_reader import RecordReader
@@ -51,13 +51,13 @@ def _describe_flips(decoder: ExampleDecoder) -> list[str]:
     if augmentation is None or not augmentation.flip:
         return []
     features = [decoder.features[name] for name in decoder.feature_names]
-    return [KINDS[feature.kind].describe_flips(feature, decoder.config) for feature in features if feature.kind in KINDS]
+    return [kind_of(feature).describe_flips(feature, decoder.config) for feature in features]
 
 
 def _describe_lost_positions(decoder: ExampleDecoder, name: str, column: tf.Tensor | tf.RaggedTensor, crops: CropGeometry) -> str:
     feature, is_of_objects = decoder.features[name], isinstance(column, tf.RaggedTensor)
     before, images = (column.values, value_rows(column)) if is_of_objects else (column, None)
-    kind = KINDS[feature.kind]
+    kind = kind_of(feature)
     return kind.describe_lost(before.numpy(), kind.move(before, crops, feature, decoder.config, images).numpy())
 
 
@@ -89,7 +89,7 @@ def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:
         if column is not None:
             seen = move_boxes(column, crops)[1].values.numpy()
             lost += [f"{(~seen).sum()} of {len(seen)} objects"] * (not seen.all())
-        for name in (item for item in parsed if item in decoder.features and decoder.features[item].kind in KINDS):
+        for name in (item for item in parsed if item in decoder.features and decoder.features[item].has_positions):
             lost += filter(None, [_describe_lost_positions(decoder, name, parsed[name], crops)])
         if any(not decoder.features[name].has_positions for name in decoder.wanted() if decoder.is_spatial_target(name)):
             hidden = 1 - float(tf.reduce_mean(areas))

@@ -11,7 +11,7 @@ import numpy as np
 
 from tf_input.dataset_format import IMAGE, KEY, OBJECTS, WEIGHT, Feature
 from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, uncropped_images
-from tf_input.features.kinds import KINDS
+from tf_input.features.kinds import KINDS, kind_of
 from tf_input.decoding.schema import (
     NUM_DENSE_DIMENSIONS,
     is_dense_target,
@@ -93,8 +93,8 @@ class ExampleDecoder:
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
         lists.check_lists(self.config, self.targets, self.features, bool(self._framed))
         read = [self.features[name] for name in self.feature_names]
-        for kind, of_kind in KINDS.items():
-            of_kind.check_options(self.config, {feature.name: feature for feature in read if feature.kind == kind})
+        for kind in KINDS.values():
+            kind.check_options(self.config, {feature.name: feature for feature in read if kind_of(feature) is kind})
         if any(map(self.changes_geometry, self.image_names)) or self.config.augmentation is not None:
             feature_checks.check_image(self.config, self.feature_names, self.features)
             for name in self.image_names:
@@ -467,7 +467,7 @@ class ExampleDecoder:
         if name == OBJECTS:
             names = targets.object_features(self.features)
             columns = {short: parsed[full] for short, full in names.items()}
-            moves = {short: functools.partial(self._move, full, crops) for short, full in names.items() if self.features[full].kind in KINDS}
+            moves = {short: functools.partial(self._move, full, crops) for short, full in names.items() if self.features[full].has_positions}
             return targets.pad_objects(columns, crops, self.config.max_objects, moves)
         feature, value = self.features[name], parsed[name]
         if lists.is_list(feature):
@@ -490,14 +490,14 @@ class ExampleDecoder:
             return value
         if is_dense_target(feature):
             return crop_pixels(value, crops) if name == IMAGE else crop_dense_targets(value, crops)
-        if feature.kind in KINDS:
+        if feature.has_positions:
             return self._move(name, crops, value)
         return crop_masks(value, crops) if self._is_classes(feature) else value
 
     def _move(self, name: str, crops: CropGeometry, values: tf.Tensor, images: tf.Tensor | None = None) -> tf.Tensor:
-        """Converts the values of a kind in `KINDS` to the coordinates of the crops."""
+        """Converts positions to the coordinates of the crops."""
         feature = self.features[name]
-        return KINDS[feature.kind].move(values, crops, feature, self.config, images)
+        return kind_of(feature).move(values, crops, feature, self.config, images)
 
     def _tensor(self, name: str, parsed: Mapping[str, Any], crops: CropGeometry | None) -> Any:
         """Returns the values of tensors. Image tensors and dense targets are cropped to the visible part."""

@@ -1,12 +1,7 @@
-"""Defines the protocol of feature kinds whose values are positions in the image.
-
-The other packages look up a kind by its name in `kinds.KINDS` and call these methods. They never compare the name of
-the kind.
-"""
+"""Defines the base class of feature kinds, whose methods other packages call instead of comparing names of kinds."""
 
 from __future__ import annotations
 
-import abc
 from typing import Any, Collection, Mapping, Protocol
 
 import numpy as np
@@ -30,10 +25,10 @@ class Crops(Protocol):
         fractions of the image, float32 [batch, 4]."""
 
 
-class PositionKind(abc.ABC):
-    """A kind of features whose values are positions in the image and follow its crops and flips."""
+class FeatureKind:
+    """A kind of features. The defaults fit values that do not follow the crops and flips of the image, and boxes and
+    masks, which `decoding` crops. `tf_input.stored_kinds` declares further properties."""
 
-    @abc.abstractmethod
     def check_options(self, config: ReadConfig, features: Mapping[str, Feature]) -> None:
         """Checks the options for features of this kind.
 
@@ -45,7 +40,6 @@ class PositionKind(abc.ABC):
             ValueError: An option does not fit the features.
         """
 
-    @abc.abstractmethod
     def move(
         self, values: tf.Tensor, crops: Crops, feature: Feature, config: ReadConfig, images: tf.Tensor | None = None
     ) -> tf.Tensor:
@@ -58,20 +52,20 @@ class PositionKind(abc.ABC):
             config: The options of reading.
             images: The index of the image of each value, int [n]. None if each image has one value.
         """
+        return values
 
-    @abc.abstractmethod
     def describe_lost(self, before: tf.Tensor, after: tf.Tensor) -> str:
         """Describes the positions that a crop removes, such as `3 of 20 keypoints`; "" if it removes none.
 
         Args:
             before, after: The values before and after `move`.
         """
+        return ""
 
-    @abc.abstractmethod
     def describe_flips(self, feature: Feature, config: ReadConfig) -> str:
         """Returns a warning if flipped values may be wrong; "" otherwise. Called only if images are flipped."""
+        return ""
 
-    @abc.abstractmethod
     def draw(self, draw: Any, sides: np.ndarray, feature: Feature, values: np.ndarray, colors: Collection[str]) -> None:
         """Draws the values of one example. Invalid values are skipped.
 

@@ -15,7 +15,7 @@ from typing import Any, Collection, Mapping, Sequence
 import numpy as np
 
 from tf_input.dataset_format import Feature
-from tf_input.features.feature_kind import Crops, PositionKind
+from tf_input.features.feature_kind import Crops, FeatureKind
 from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
@@ -24,7 +24,7 @@ _OPPOSITE = {"left": "right", "right": "left", "l": "r", "r": "l"}
 _RADIUS, _LINE = 1 / 120, 1 / 240  # of the longer side of a drawing
 
 
-class Keypoints(PositionKind):
+class Keypoints(FeatureKind):
     """The feature kind `keypoints`."""
 
     def check_options(self, config: ReadConfig, features: Mapping[str, Feature]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from tf_input.dataset_format import Feature
-from tf_input.features.kinds import KINDS
+from tf_input.features.kinds import kind_of
 from tf_input.overview import printable
 
 _SHOWN_SIDE = 512  # images with a smaller side in pixels are enlarged, so that names are readable
@@ -29,7 +29,7 @@ def draw_annotations(
         objects: The objects: `bbox`, float32 [num_objects, 4], ymin, xmin, ymax, xmax in 0..1, and optionally `label`,
             int64 [num_objects]. None draws no objects.
         names: The class names of the objects.
-        positions: Features of a kind in `features.kinds`, with their values.
+        positions: Features with positions, with their values.
 
     Returns:
         The image, uint8 [height', width', 3]. Small images are enlarged by an integer factor.
@@ -42,7 +42,7 @@ def draw_annotations(
     if objects:
         _draw_boxes(ImageDraw.Draw(image), np.array([image.height, image.width] * 2), objects, names)
     for feature, values in positions:
-        KINDS[feature.kind].draw(ImageDraw.Draw(image), np.array([image.height, image.width]), feature, values, _COLORS)
+        kind_of(feature).draw(ImageDraw.Draw(image), np.array([image.height, image.width]), feature, values, _COLORS)
     return np.asarray(image)
 
 

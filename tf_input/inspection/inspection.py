@@ -89,13 +89,12 @@ def _print_example(directory: str, wanted: str, as_json: bool) -> None:
 
 def _drawn(dataset: "PreparedDataset", example: Mapping[str, Any]) -> "np.ndarray":
     """Returns the image of an example with its boxes, masks and keypoints."""
-    from tf_input.features.kinds import KINDS
     from tf_input.inspection.pictures import to_rgb
 
     features = dataset.features
     masks = [example[name] for name, feature in features.items() if feature.is_mask]
     objects = example[OBJECTS] if f"{OBJECTS}/bbox" in features else None
-    positions = [(feature, _value_of(example, name)) for name, feature in features.items() if feature.kind in KINDS]
+    positions = [(feature, _value_of(example, name)) for name, feature in features.items() if feature.has_positions]
     if not masks and objects is None and not positions:
         return example[IMAGE]
     from tf_input.inspection.drawings import draw_annotations
