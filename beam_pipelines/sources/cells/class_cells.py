@@ -104,7 +104,8 @@ def _fitting_kinds(cell: Any) -> list[str]:
     if not all(isinstance(value, (int, float)) for value in values):
         return []
     are_flags, num = set(values) <= {0, 1}, len(values)
-    kinds = [f"float[{num}]", *([f"multi_hot[{num}]"] if are_flags else []), *([f"one_hot[{num}]"] if are_flags and sum(values) == 1 else [])]
+    kinds = [f"float[{num}]", f"multi_hot[{num}]", f"one_hot[{num}]"]
+    kinds = kinds[: 1 + are_flags + (are_flags and sum(values) == 1)]
     are_numbers = all(type(value) is int for value in values) and not is_one_flag_each(values, 0)
     return [*kinds, "multi_label"] if are_numbers else kinds
 

@@ -12,7 +12,8 @@ from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.cells.box_columns import BoxColumns
 from beam_pipelines.sources.cells.box_forms import NUMBERS, Box, BoxForms, box_sides
-from beam_pipelines.sources.cells.cells import bad_cell, in_column, is_empty, is_missing, read_float, read_integer, read_list, read_numbers, shown
+from beam_pipelines.sources.cells.cells import bad_cell, in_column, is_empty, is_missing, shown
+from beam_pipelines.sources.cells.cells import read_float, read_integer, read_list, read_numbers
 from beam_pipelines.sources.cells.class_cells import name_integers, read_one_class
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from tf_input.dataset_format import OBJECTS, Feature

@@ -50,7 +50,7 @@ class TextList(RowFiles):
                 raise UserError(f"--label or --feature {printable(column.name)}: the number of fields is unknown. {advice}.")
         self._fields = _Fields((*labels, *config.source.features), config.source.separator)
         if self._fields.num > 1:
-            _reject_tables(next(iter(self._files.values())), config.source)
+            _reject_tables(self._first, config.source)
         self._open_columns(labels, config.source.features)
 
     @classmethod
@@ -91,7 +91,8 @@ def _reject_tables(file: TableFile, source: SourceConfig) -> None:
         line = next((line.strip() for _, line in lines if isinstance(line, str)), "")
     for pattern, description, options in _TABLES:
         if re.fullmatch(pattern, line, re.IGNORECASE):
-            raise UserError(f"{printable(file.name)}: the line {printable(line[:80])!r} {description}. Pass --source table --delimiter {options}.")
+            advice = f"Pass --source table --delimiter {options}"
+            raise UserError(f"{printable(file.name)}: the line {printable(line[:80])!r} {description}. {advice}.")
 
 
 def _num_fields(column: Column) -> int:

@@ -31,7 +31,6 @@ from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.source import Source, other_images
 from beam_pipelines.storage.files import files_at, is_remote
 
-METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _SHARD = re.compile(r"-\d+(?:-of-\d+)?$")  # the end of a name such as train-00000-of-00002
 _SUFFIXES = tuple(suffix for suffix in IMAGE_EXTENSIONS if suffix != ".npy")
 
@@ -76,14 +75,13 @@ class RowFiles(Source):
         self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...] = (), with_sizes: bool = False
     ) -> None:
         super().__init__(config)
+        self._config, self._source, self._with_sizes = config, config.source, with_sizes
         folder, files = _find_files(config, formats, metadata)
-        source = config.source
-        self.root = Root(source.image_root or folder).path
-        self._searched_root = None
-        if source.search_images or source.image_folders:
-            self._searched_root = SearchedRoot(self.root, config.follow_links, source.image_folders, config.ignore, source.search_images)
-        self._config, self._source, self._with_sizes = config, source, with_sizes
-        self._files = {file.name: file for file in files}
+        self._files, self._first = {file.name: file for file in files}, files[0]
+        self.root, self._searched_root = Root(config.source.image_root or folder).path, None
+        folders, is_deep = config.source.image_folders, config.source.search_images
+        if is_deep or folders:
+            self._searched_root = SearchedRoot(self.root, config.follow_links, folders, config.ignore, is_deep)
 
     @abc.abstractmethod
     def _rows(self, file: TableFile) -> Iterator[Row]:
@@ -91,24 +89,24 @@ class RowFiles(Source):
 
     def _first_row(self, columns: tuple[str, ...]) -> Mapping[str, Any]:
         """Returns the given columns of the first valid row, or an empty row if there is none."""
-        with contextlib.closing(self._rows(next(iter(self._files.values())))) as rows:
+        with contextlib.closing(self._rows(self._first)) as rows:
             return next((row for _, row in rows if not isinstance(row, InvalidInput)), {})
 
-    def _open_columns(self, labels: tuple[Column, ...], features: tuple[Column, ...], first: TableFile | None = None, **options: Any) -> None:
+    def _open_columns(self, labels: tuple[Column, ...], features: tuple[Column, ...], **options: Any) -> None:
         """Completes the shapes of columns from the first row, and sets the features of the source.
 
         Args:
             labels: The columns that a model predicts.
             features: The other columns to keep.
-            first: The file with the first row.
             options: Further arguments of `RowMapper`.
         """
-        root = self._root_of(first or next(iter(self._files.values())))
+        root = self._root_of(self._first)
         resolve: Callable[[Column], Column] = lambda column: resolve_by_cell(self._first_row(column.names), root, column)
         resolved = [find_array_shapes(columns, resolve) for columns in (labels, features)]
         if self._image is not None and not self._source.image_suffix and (suffix := self._find_suffix(self._image, root)):
             self.resolved = self._source = dataclasses.replace(self._source, image_suffix=suffix)
-            message = f"the names in {printable(self._image)!r} have no extension, and the first image is a file with {suffix} (--image_suffix={suffix})"
+            message = f"the names in {printable(self._image)!r} have no extension, and the first image is a file with {suffix}"
+            message += f" (--image_suffix={suffix})"
             self.detected = f"{self.detected} {message}." if self.detected else message
         self._make_mapper = functools.partial(RowMapper, *resolved, self._source, **options)
         self._mapper = self._make_mapper(root)
@@ -154,7 +152,9 @@ class RowFiles(Source):
             else:
                 yield image
 
-    def _read_row(self, file: TableFile, root: Root, mapper: RowMapper, number: int, row: Mapping[str, Any]) -> InputRecord | Embedded:
+    def _read_row(
+        self, file: TableFile, root: Root, mapper: RowMapper, number: int, row: Mapping[str, Any]
+    ) -> InputRecord | Embedded:
         """Converts a row to an input. Raises `InvalidInput` if a cell is invalid for its column. The other cells of an
         ignored image are not read."""
         if self._image is None:
@@ -165,8 +165,7 @@ class RowFiles(Source):
 
     def _is_ignored(self, image: InputRecord) -> bool:
         """Returns whether the path of an image matches `--ignore`."""
-        ignore = self._config.ignore
-        return bool(ignore) and image.offset != NO_IMAGE and matches(image.path, ignore)
+        return bool(self._config.ignore) and image.offset != NO_IMAGE and matches(image.path, self._config.ignore)
 
     def _root_of(self, file: TableFile) -> Root:
         if self._searched_root is not None:
@@ -203,7 +202,8 @@ def _find_files(config: PrepareConfig, formats: Mapping[str, str], metadata: tup
     if files_at(path).exists(path):
         folder, _, name = path.rpartition("/")
         if not (kind := format_of(name, formats) or other):
-            raise UserError(f"--input={config.input}: is not a table. Name a file that ends in {extensions}, or a folder of such files.")
+            advice = f"Name a file that ends in {extensions}, or a folder of such files"
+            raise UserError(f"--input={config.input}: is not a table. {advice}.")
         if config.split_folders:
             raise no_split_folders(config.input, "is one table")
         return folder or ("/" if path.startswith("/") else "."), [TableFile(path, name, kind, "", None)]
@@ -236,7 +236,8 @@ def _find_files(config: PrepareConfig, formats: Mapping[str, str], metadata: tup
             root.relative(name)
         except OutsideError as error:
             raise UserError(f"--input={config.input}: {error}") from None
-        files.append(TableFile(f"{path}/{name}", name, format_of(name, formats) or other, f"{name.rpartition('/')[0]}/".lstrip("/"), split))
+        folder = f"{name.rpartition('/')[0]}/".lstrip("/")
+        files.append(TableFile(f"{path}/{name}", name, format_of(name, formats) or other, folder, split))
     return path, files
 
 

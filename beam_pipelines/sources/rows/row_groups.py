@@ -68,7 +68,8 @@ def _open_database(directory: str | None) -> sqlite3.Connection:
         # This setting is process-wide, but all runs of a process can share a folder for temporary files.
         database.execute(f"PRAGMA temp_store_directory = '{directory.replace(chr(39), chr(39) * 2)}'")
     database.executescript(
-        f"PRAGMA journal_mode = OFF; PRAGMA cache_size = -{_CACHE_KIB}; BEGIN; CREATE TABLE rows (key TEXT, number INTEGER, cells BLOB)"
+        f"PRAGMA journal_mode = OFF; PRAGMA cache_size = -{_CACHE_KIB}; BEGIN;"
+        "CREATE TABLE rows (key TEXT, number INTEGER, cells BLOB)"
     )
     return database
 
@@ -87,4 +88,5 @@ def _read_group(
             numbered.append((number, dict(zip(columns, pickle.loads(cells)))))
     if num_bytes <= max_bytes:
         return first, numbered
-    return first, InvalidInput("too_large", f"the rows of one image take more than {max_bytes:,} bytes of memory. Remove some of the rows")
+    problem = f"the rows of one image take more than {max_bytes:,} bytes of memory. Remove some of the rows"
+    return first, InvalidInput("too_large", problem)

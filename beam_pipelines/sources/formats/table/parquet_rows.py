@@ -46,7 +46,8 @@ def _open_parquet(path: str, name: str) -> Iterator[pa.parquet.ParquetFile]:
 
 
 def read_head(file: TableFile) -> dict[str, Any]:
-    """Returns the columns of a file, as the attributes of a `TableHead`. Raises `UserError` if the file cannot be read, or is not a Parquet file."""
+    """Returns the columns of a file, as the attributes of a `TableHead`. Raises `UserError` if the file cannot be read, or
+    is not a Parquet file."""
     with _open_parquet(file.path, file.name) as parquet:
         schema = parquet.schema_arrow
     objects = [_item_type(field.type) for field in schema if field.name == OBJECTS]

@@ -29,7 +29,7 @@ from beam_pipelines.sources.formats.table.image_rows import combine_rows
 from beam_pipelines.sources.formats.table.table_columns import Chooser
 from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, read_first_rows, read_head, read_rows, show_columns
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
-from beam_pipelines.sources.rows.row_files import METADATA, Row, RowFiles, TableFile
+from beam_pipelines.sources.rows.row_files import Row, RowFiles, TableFile
 from beam_pipelines.sources.rows.row_groups import GROUPING_BYTES
 from beam_pipelines.sources.rows.row_mapper import RowMapper, check_defaults
 from tf_input.dataset_format import IMAGE, OBJECTS
@@ -41,6 +41,7 @@ _TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
 Listed = InputRecord | DeadLetter
 
 _TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.ndjson", "*.parquet", "*.csv.gz", "*.tsv.gz", "*.jsonl.gz", "*.ndjson.gz")
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _ROBOFLOW = "_annotations.csv"
 _MARKERS = ("metadata.csv", "metadata.jsonl", _ROBOFLOW, "*.parquet")
 _IMAGE_FOLDERS = ("images", "jpegimages", "img", "imgs")
@@ -63,7 +64,7 @@ class Table(RowFiles):
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         is_text = config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS)
-        super().__init__(config, {**FORMATS, **({"": "csv"} if is_text else {})}, METADATA, with_sizes)
+        super().__init__(config, {**FORMATS, **({"": "csv"} if is_text else {})}, _METADATA, with_sizes)
         self._spool_directory = spool_directory
         files, source = [*self._files.values()], config.source
         heads = ((file, read_head(file, source)) for file in files)
@@ -88,7 +89,8 @@ class Table(RowFiles):
         if source.has_images and not self.has_images:
             _check_no_images(self._first_row(head.columns), {name for column in kept for name in column.names}, self._first)
         if columns.are_grouped and columns.image in head.has_bytes:
-            raise UserError(f"{printable(self._first.name)}: --rows={columns.rows}: rows can be grouped only by the paths of images, not by bytes.")
+            problem = f"--rows={columns.rows}: rows can be grouped only by the paths of images, not by bytes"
+            raise UserError(f"{printable(self._first.name)}: {problem}.")
         self._table_heads = {self._first.name: head}
         self._file_columns = {columns.image, *(column.names[0] for column in kept if form_of(column).is_image_file)}
         objects = self._open_objects(head)
@@ -99,7 +101,7 @@ class Table(RowFiles):
                 problem = f"--{option}: no boxes are read, neither from a column {OBJECTS!r} nor from rows of boxes"
                 raise UserError(f"{printable(self._first.name)}: {problem}. Omit --{option}, or pass --label {OBJECTS}.")
         names = self._name_classes(head)
-        self._open_columns(columns.labels, source.features, self._first, roles=columns.roles, objects=objects, class_names=names)
+        self._open_columns(columns.labels, source.features, roles=columns.roles, objects=objects, class_names=names)
         self._other_files = tuple(feature.name for feature in self.features if feature.is_file)
         self._needed = tuple(dict.fromkeys((*columns.names, *self._mapper.value_names, *self._mapper.part_names)))
         check_defaults(source.defaults, self._needed)
@@ -112,7 +114,8 @@ class Table(RowFiles):
         unnamed = [label for label in columns.labels if not source.names_of(label.name)]
         # If two features read a column, both get the integers.
         unnamed += [feature for feature in source.features if names.count(feature.names[0]) == 1]
-        named = [column for column in unnamed if len(column.names) == 1 and (form_of(column).is_names or form_of(column).value_type is str)]
+        unnamed = [column for column in unnamed if len(column.names) == 1]
+        named = [column for column in unnamed if form_of(column).is_names or form_of(column).value_type is str]
         classes = [column.names[0] for column in named]
         if not source.names_of(OBJECT_LABEL):
             classes += [f"{OBJECTS}/{field}" for field in head.object_fields] if columns.objects else []
@@ -123,7 +126,8 @@ class Table(RowFiles):
     def _open_objects(self, head: TableHead) -> ObjectsColumn | RowBoxes | None:
         columns, source = self._columns, self._source
         if columns.objects:
-            names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
+            prefix = f"{OBJECTS}/"
+            names = {name.removeprefix(prefix): known for name, known in head.class_names.items() if name.startswith(prefix)}
             first_cells = lambda: (row.get(OBJECTS) for row in read_first_rows(self._first, source, (OBJECTS,)))
             return ObjectsColumn(head.object_fields, source, names, first_cells)
         return RowBoxes(columns.boxes, source, head.class_names.get(columns.boxes.label or "", ())) if columns.boxes else None
@@ -193,7 +197,9 @@ class Table(RowFiles):
     def memory_bytes(self, part: str) -> int:
         return GROUPING_BYTES if self._columns.are_grouped else 0
 
-    def _read_row(self, file: TableFile, root: Root, mapper: RowMapper, number: int, row: Mapping[str, Any]) -> InputRecord | Embedded:
+    def _read_row(
+        self, file: TableFile, root: Root, mapper: RowMapper, number: int, row: Mapping[str, Any]
+    ) -> InputRecord | Embedded:
         cell, embedded = row.get(self._image), {}
         if self._columns.pixels:
             embedded[IMAGE], raw = self._columns.pixels.read(row)

@@ -84,7 +84,8 @@ class Chooser:
         config = self._config
         image = self._find("--image_column", config.image_column, _IMAGE_COLUMNS) if config.has_images else None
         files = {name for column in self._kept if form_of(column).is_image_file for name in column.names}
-        other = image or (self._find("", None, [name for name in _OTHER_IMAGE_COLUMNS if name not in files]) if config.has_images else None)
+        others = [name for name in _OTHER_IMAGE_COLUMNS if name not in files and config.has_images]
+        other = image or self._find("", None, others)
         rows, pixels = config.rows or self._find_rows(other), None
         if rows != "images":
             image = other
@@ -100,10 +101,12 @@ class Chooser:
             labels = tuple(column for column in labels if not _names_objects(column) and column.names != (boxes.label,))
         for name in (name for column in (*labels, *config.features) for name in column.names):
             self._find("--label or --feature", name, ())
-        objects = [column for column in labels if self._head.object_fields and form_of(column).is_class and column.names == (OBJECTS,)]
+        objects = [column for column in labels if form_of(column).is_class and column.names == (OBJECTS,)]
+        objects = objects if self._head.object_fields else []
         if misnamed := [column for column in labels if column.name == OBJECTS and column not in objects]:
             name = printable(misnamed[0].names[0])
-            raise self._error(f"--label {OBJECTS}={name}: no columns are named like the sides of a box", f"Rename them to {BOX_COLUMNS}")
+            problem = f"--label {OBJECTS}={name}: no columns are named like the sides of a box"
+            raise self._error(problem, f"Rename them to {BOX_COLUMNS}")
         return TableColumns(
             image=image,
             roles=self._roles(("split", "usage") if pixels else ("split",)),
@@ -273,7 +276,8 @@ class Chooser:
         columns = self._head.columns
         if given is not None:
             if given and given not in columns:
-                raise self._error(f"has no column {printable(given)!r} ({option}){did_you_mean(given, columns)}", "Choose one of them")
+                problem = f"has no column {printable(given)!r} ({option}){did_you_mean(given, columns)}"
+                raise self._error(problem, "Choose one of them")
             return given or None
         by_name = {name.lower(): name for name in reversed(columns)}
         return next((name if name in columns else by_name[name] for name in usual if name in by_name), None)

@@ -114,8 +114,9 @@ def read_rows(
 def _check_class_names(file: TableFile, names: Mapping[str, tuple[str, ...]], expected: Mapping[str, tuple[str, ...]]) -> None:
     for name, first in expected.items():
         if (found := names.get(name, ())) != first:
-            problem = f"integers in {printable(name)!r} stand for {show_columns(found)}, but for {show_columns(first)} in the first table"
-            raise UserError(f"{printable(file.name)}: {problem}. Make the tables agree, or use --label_names if the column is a label.")
+            stand = f"stand for {show_columns(found)}, but for {show_columns(first)} in the first table"
+            advice = "Make the tables agree, or use --label_names if the column is a label"
+            raise UserError(f"{printable(file.name)}: integers in {printable(name)!r} {stand}. {advice}.")
 
 
 def _open_csv(file: TableFile, config: SourceConfig, columns: Sequence[str] = ()) -> tuple[list[str], Iterator[Row]]:
