@@ -38,12 +38,14 @@ class PairedSource(PairedFiles):
         file_kind: The name of the kind of annotation file in messages, such as `XML file`.
         max_bytes: The maximum size of an annotation file, in bytes.
         image_name_field: The field of an annotation with the name of the image file. Empty if there is no such field.
+        may_be_elsewhere: Whether to ignore names of images outside the root, which are usually from another computer.
         may_embed: Whether an annotation file may contain the image itself.
     """
 
     file_kind: ClassVar[str]
     max_bytes: ClassVar[int] = 4 << 20  # enough for tens of thousands of objects
     image_name_field: ClassVar[str] = ""
+    may_be_elsewhere: ClassVar[bool] = False
     may_embed: ClassVar[bool] = False
 
     @classmethod
@@ -204,19 +206,23 @@ class PairedSource(PairedFiles):
         return InvalidInput("missing", f"no image has the same name{called}")
 
     def _stated_paths(self, annotation: Annotation, path: str, folders: Sequence[str]) -> Sequence[str]:
-        """Returns the possible paths of the image that an annotation names, relative to the root. Paths outside the root
-        are ignored, because they are usually from another computer.
+        """Returns the possible paths of the image that an annotation names, relative to the root.
 
         Args:
             annotation: The annotation.
             path: The path of the annotation file. The image may be relative to its folder.
             folders: The folders in which the image is expected.
+
+        Raises:
+            InvalidInput: All paths are outside the root.
         """
         name = annotation.file_name.replace("\\", "/").lstrip("/")
         paths = []
         for folder in (posixpath.dirname(path), *folders) if name else ():
             with contextlib.suppress(OutsideError):
                 paths.append(nfc(self._root.relative(posixpath.join(folder, name))))
+        if name and not paths and not self.may_be_elsewhere:
+            raise InvalidInput("outside", f"its {self.image_name_field} is {printable(name[:200])!r}, which is not a path below {self.root}")
         return paths
 
     def _stated_others(self, annotation: Annotation, pair: Pair) -> Sequence[str]:

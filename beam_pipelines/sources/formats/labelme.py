@@ -42,7 +42,7 @@ class LabelMe(PairedSource):
     extensions, folders = (".json",), ("annotations", "annotation", "json", "jsons", "labels", "labelme")
     max_bytes = 64 << 20
     image_name_field = "imagePath"
-    may_embed = True
+    may_be_elsewhere, may_embed = True, True
     class_fields = (_FLAGS,)
 
     def parse(self, data: bytes) -> Annotation:
