@@ -6,6 +6,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.plan import Plan
 from beam_pipelines.elements.plan_files import read_plan
 from beam_pipelines.errors import RunError
@@ -56,23 +57,23 @@ def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]
 
 def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
     """Adds the steps of a resumed run to a Beam pipeline. They write the missing shards and the metadata."""
-    plan = root | "Start" >> beam.Impulse() | "ReadPlan" >> beam.FlatMap(read_plan_again, config)
+    plan = root | "Start" >> beam.Impulse() | "ReadPlan" >> beam.FlatMap(read_plan_again, config.run)
     listing = AsSingleton(plan | "Listing" >> beam.Map(lambda plan: plan.listing))
     planned = plan | "Planned" >> beam.FlatMap(lambda plan: [(str(shard.address), shard) for shard in plan.shards()])
     written = planned | "WriteShards" >> WriteShards(config, listing)
     return written | "WriteMetadata" >> WriteMetadata(config, run_info, find_written_leaks)
 
 
-def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
+def read_plan_again(unused: bytes, run: RunPaths) -> Iterator[Plan]:
     """Yields the plan of the run, and counts its inputs, unless an earlier attempt of the job has published the dataset.
 
     Raises:
         RunError: There is neither a plan nor a published dataset.
     """
-    plan = read_plan(config.run)
+    plan = read_plan(run)
     if plan is not None:
         num_planned = sum(split.num_inputs for split in plan.splits.values())
-        progress.count(config.run.progress_directory, listed=num_planned, listing_done=1)
+        progress.count(run.progress_directory, listed=num_planned, listing_done=1)
         yield plan
-    elif not is_published(config.run):
+    elif not is_published(run):
         raise RunError("the plan of the run is missing. Run the same command again.")

@@ -118,5 +118,5 @@ def plan_without_beam(
                 collisions.append(output.value)
             else:
                 shards[output[0]].append(output[1])
-    planned = [join_shard((address, change_shard(address, chunks)), plan, config) for address, chunks in shards.items()]
+    planned = [join_shard((address, change_shard(address, chunks)), plan, config.run) for address, chunks in shards.items()]
     return sorted(planned), Collisions.merge(collisions), plan

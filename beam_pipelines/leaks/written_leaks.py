@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.reference_runs import read_range
 from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.errors import RunError
@@ -17,7 +17,7 @@ from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import Manifest
 
 
-def find_written_leaks(config: PrepareJob, manifest: Manifest, near_duplicates: NearDuplicates) -> dict[str, Any]:
+def find_written_leaks(run: RunPaths, manifest: Manifest, near_duplicates: NearDuplicates) -> dict[str, Any]:
     """Finds leaks between the splits of a dataset that `recordmill prepare --duplicates` has written.
 
     The pairs of similar hashes are read from a temporary file of the run.
@@ -25,10 +25,10 @@ def find_written_leaks(config: PrepareJob, manifest: Manifest, near_duplicates: 
     Raises:
         RunError: The catalogs or the temporary files are incomplete.
     """
-    table = read_table(config.run.working_directory, manifest)
+    table = read_table(run.working_directory, manifest)
     if table is None:
         raise RunError("a catalog lacks the hashes of images. Rerun with --restart to start over.")
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(run.spool_directory)) as spool:
         near, edges = (np.frombuffer(read_range(item, spool), "<u8") for item in (near_duplicates.visual_hashes, near_duplicates.edges))
     rows = np.zeros(len(near) // HASH_WORDS, HASH_ROW)
     rows["visual_hash"], rows["has_visual_hash"] = near.reshape(-1, HASH_WORDS), True

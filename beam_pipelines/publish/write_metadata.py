@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 import apache_beam as beam
 
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.dead_letters import DeadLetterCount, merge_json_lines, read_lines, to_json_lines
 from beam_pipelines.elements.plan import Plan, ShardAddress, WrittenShard
 from beam_pipelines.elements.plan_files import dead_letters_path, read_done, read_plan
@@ -28,7 +29,7 @@ from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, NEAR_DUPLICATES, Manifest, ShardInfo
 
 # A function from the job, the manifest and the near-duplicates to the duplicates across splits, for `leaks.json`.
-FindLeaks = Callable[[PrepareJob, Manifest, NearDuplicates], Mapping[str, Any]]
+FindLeaks = Callable[[RunPaths, Manifest, NearDuplicates], Mapping[str, Any]]
 
 # The size of all read buffers for merging sorted dead letters, in bytes.
 _MERGE_BYTES = 64 << 20
@@ -86,7 +87,7 @@ def write_metadata(
     qualities = {split: ShuffleQualities() for split in plan.splits}
     images = ImageStatistics()
     with_dead_letters = []
-    for shard in _read_all(config, shards):
+    for shard in _read_all(config.run, shards):
         infos[shard.address.split].append(shard.info)
         qualities[shard.address.split].add(shard.labels)
         images.merge(shard.statistics)
@@ -103,9 +104,9 @@ def write_metadata(
         files[DEAD_LETTER_THUMBNAILS] = to_json_lines(dead_letters.seen, with_thumbnails=True)
     near_duplicates = plan.listing.near_duplicates
     if near_duplicates and not is_published(config.run):  # If the dataset is published, no file is written.
-        files[LEAKS] = encode_leaks(near_duplicates, find_leaks(config, manifest, near_duplicates), manifest.schema, statistics)
+        files[LEAKS] = encode_leaks(near_duplicates, find_leaks(config.run, manifest, near_duplicates), manifest.schema, statistics)
     with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
-        lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool))}
+        lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config.run, plan, with_dead_letters, spool))}
         if near_duplicates:
             lines[NEAR_DUPLICATES] = _read_range(near_duplicates.lines, spool)
         publish_files(config.run, manifest, files, lines, has_report=config.has_report)
@@ -113,16 +114,16 @@ def write_metadata(
     return config.name
 
 
-def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
+def _read_all(run: RunPaths, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
     """Yields the `done` file of each shard, in the order of the shards."""
 
     def read(address: ShardAddress) -> WrittenShard:
-        done = read_done(config.run, address)
+        done = read_done(run, address)
         if done is None:
             raise RunError(f"the record of the completed shard {address} is missing. Rerun with --resume.")
         return done
 
-    if not is_remote(config.run.done_directory):
+    if not is_remote(run.done_directory):
         return map(read, shards)
     return read_ahead(read, ((address, 1 << 20) for address in shards))
 
@@ -132,12 +133,12 @@ def _read_range(spool_range: SpoolRange, spool: SpoolReader, block_bytes: int = 
     return read_lines(lambda offset, num: spool.read(spool_range.spool, spool_range.offset + offset, num), spool_range.num_bytes, block_bytes)
 
 
-def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
+def _dead_letters(run: RunPaths, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
     """Returns sorted iterators over the dead letters of the listing and of each shard."""
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
     runs = [_read_range(spool_range, spool, block_bytes) for spool_range in plan.dead_letters]
     for address in shards:
-        path = dead_letters_path(config.run, address)
+        path = dead_letters_path(run, address)
         files = files_at(path)
         runs.append(read_lines(lambda offset, num, path=path: files.read_range(path, offset, num), files.size(path), block_bytes))
     return runs

@@ -51,7 +51,7 @@ class HashImages(beam.PTransform):
         return (
             {"runs": by_spool, "parts": parts}
             | "GroupByRun" >> beam.CoGroupByKey()
-            | "JoinHashes" >> beam.FlatMap(join_hashes, self.config).with_outputs("dead_letters", main="runs")
+            | "JoinHashes" >> beam.FlatMap(join_hashes, self.config.run.spool_directory).with_outputs("dead_letters", main="runs")
         )
 
 
@@ -92,7 +92,7 @@ class _Hash(ParallelMap):
         yield _name(result.spool), result
 
 
-def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJob) -> Iterator[Any]:
+def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], spool_directory: str) -> Iterator[Any]:
     """Adds image hashes to sorted references and removes references to rejected images.
 
     Raises:
@@ -108,17 +108,17 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJo
         )
     rows = np.frombuffer(b"".join(part.rows for part in parts), HASH_ROW)
     rejected = [letter for part in parts for letter in part.dead_letters]
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
     if rejected:
         references = references.take(
             np.setdiff1d(np.arange(len(references)), [part.first + index for part in parts for index in part.rejected])
         )
     references = dataclasses.replace(references, hashes=pack_hashes(rows))
-    with open_spool(config.run.spool_directory) as writer:
+    with open_spool(spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     count = DeadLetterCount()
     count.add(rejected)
-    yield HashedRun(write_run([references], config.run.spool_directory), spool_range, count)
+    yield HashedRun(write_run([references], spool_directory), spool_range, count)
     if rejected:
-        yield TaggedOutput("dead_letters", write_dead_letters(rejected, config.run.spool_directory))
+        yield TaggedOutput("dead_letters", write_dead_letters(rejected, spool_directory))

@@ -15,6 +15,7 @@ from apache_beam.pvalue import AsIter, AsSingleton
 from apache_beam.typehints.decorators import no_annotations
 
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, SplitShards, recordmill_version
@@ -64,7 +65,7 @@ class GlobalShuffle(beam.PTransform):
         planned = (
             cut.chunks  # ((split, shard index), (block, number of references, Stretch))
             | "GroupByShard" >> beam.GroupByKey()
-            | "WritePlan" >> beam.Map(join_shard, plan, config)
+            | "WritePlan" >> beam.Map(join_shard, plan, config.run)
         )
         rejected = AsIter(cut.collisions), AsIter(self.listed.dead_letters)
         # Record the version of Recordmill that starts the run. Workers may have another version.
@@ -112,7 +113,7 @@ def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, con
     stopwatch = Stopwatch("plan")
     spool = SpoolReader(config.run.spool_directory)
     try:
-        references = References.concatenate(_read_all(list(chunks), spool, config))
+        references = References.concatenate(_read_all(list(chunks), spool, config.run.spool_directory))
     finally:
         spool.close()
     first, stop = plan.block_bounds[block : block + 2].tolist()
@@ -140,14 +141,14 @@ def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, con
         yield address, (block, stop - start, spool_range)
 
 
-def _read_all(chunks: list[SpoolRange], spool: SpoolReader, config: PrepareJob) -> list[References]:
-    if not is_remote(config.run.spool_directory):
+def _read_all(chunks: list[SpoolRange], spool: SpoolReader, spool_directory: str) -> list[References]:
+    if not is_remote(spool_directory):
         return [read_references(spool_range, spool) for spool_range in chunks]
     return list(read_ahead(lambda spool_range: read_references(spool_range, spool), ((spool_range, spool_range.num_bytes) for spool_range in chunks)))
 
 
 def join_shard(
-    element: tuple[tuple[str, int], Iterable[tuple[int, int, SpoolRange]]], plan: ShufflePlan, config: PrepareJob
+    element: tuple[tuple[str, int], Iterable[tuple[int, int, SpoolRange]]], plan: ShufflePlan, run: RunPaths
 ) -> PlannedShard:
     """Joins the sorted references of a shard and writes these references to one file of the plan.
 
@@ -164,12 +165,12 @@ def join_shard(
             f"shard {address}: {actual} of {expected} references arrived. The runner lost or repeated some. Run the "
             "same command again."
         )
-    spool = SpoolReader(config.run.spool_directory)
+    spool = SpoolReader(run.spool_directory)
     try:
         data = b"".join(read_range(spool_range, spool) for _, _, spool_range in chunks)
     finally:
         spool.close()
-    return write_planned_shard(config.run, PlannedShard(address, expected), data)
+    return write_planned_shard(run, PlannedShard(address, expected), data)
 
 
 def finish(

@@ -75,7 +75,7 @@ class AssignSplits(beam.PTransform):
             # The key is a string because Beam's integers are signed 64-bit numbers.
             | "KeySplits" >> beam.Map(lambda of_run: (f"{of_run.run.spool:016x}", of_run))
             | "SpreadSplits" >> beam.GroupByKey()
-            | "AssignRuns" >> beam.FlatMap(assign, config).with_outputs("counts", main="runs")
+            | "AssignRuns" >> beam.FlatMap(assign, config.run.spool_directory).with_outputs("counts", main="runs")
         )
         divided = self.listed.listing | "AddDivision" >> beam.Map(add_division, AsSingleton(resolved.division))
         return Assigned(assigned.runs, assigned.counts, divided)
@@ -118,17 +118,17 @@ def resolve(unused: bytes, runs: Iterable[RunFacts], listing: Listing, config: P
     count_in_beam(stopwatch.lap())
 
 
-def assign(element: tuple[str, Iterable[RunSplits]], config: PrepareJob) -> Iterator[Any]:
+def assign(element: tuple[str, Iterable[RunSplits]], spool_directory: str) -> Iterator[Any]:
     """Yields sorted references with their final splits, and the histogram of their shuffle keys."""
     _, ((run, spool_range, names),) = element
     stopwatch = Stopwatch("split")
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
         references.rows["split"] = np.frombuffer(read_range(spool_range, spool), np.uint8)
     references = dataclasses.replace(references, splits=names, strata=no_texts(len(references)))
     counts = KeyCounts()
     counts.add_references([references])
-    yield write_run([references], config.run.spool_directory)
+    yield write_run([references], spool_directory)
     yield TaggedOutput("counts", counts.pack())
     count_in_beam(stopwatch.lap())
 

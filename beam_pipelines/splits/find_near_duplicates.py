@@ -84,7 +84,7 @@ class FindNearDuplicates(beam.PTransform):
     @no_annotations  # Beam does not support a tuple of PCollections as an output type.
     def expand(self, runs: beam.PCollection) -> Listed:
         config, root = self.config, runs.pipeline
-        visual_hashes = root | "AfterHashing" >> beam.Impulse() | "FindLooks" >> beam.Map(write_hashes, AsIter(runs), config)
+        visual_hashes = root | "AfterHashing" >> beam.Impulse() | "FindLooks" >> beam.Map(write_hashes, AsIter(runs), config.run.spool_directory)
         edges = (
             visual_hashes
             | "CutSearch" >> beam.FlatMap(cut_search)  # ((band, part), (SearchPart, WrittenHashes))
@@ -104,7 +104,7 @@ class FindNearDuplicates(beam.PTransform):
             # The key is a string because Beam's integers are signed 64-bit numbers.
             | "KeyChanges" >> beam.Map(lambda changed: (f"{changed.run.spool:016x}", changed))
             | "SpreadChanges" >> beam.GroupByKey()
-            | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(resolved.renames), config).with_outputs("counts", main="runs")
+            | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(resolved.renames), config.run.spool_directory).with_outputs("counts", main="runs")
         )
         listing = self.listed.listing | "TakeNearDuplicates" >> beam.Map(take_near_duplicates, AsSingleton(resolved.near_duplicates))
         dead_letters = (self.listed.dead_letters, self.dead_letters) | "JoinDeadLetters" >> beam.Flatten()
@@ -116,13 +116,13 @@ def _read_rows(runs: Sequence[HashedRun], spool: SpoolReader) -> np.ndarray:
     return np.frombuffer(b"".join(read_range(run.rows, spool) for run in runs), HASH_ROW)
 
 
-def write_hashes(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -> WrittenHashes:
+def write_hashes(unused: bytes, runs: Iterable[HashedRun], spool_directory: str) -> WrittenHashes:
     """Writes all distinct image hashes to a temporary file."""
     stopwatch = Stopwatch("near_duplicates")
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(spool_directory)) as spool:
         visual_hashes = group_by_hash(_read_rows(list(runs), spool))
     data = visual_hashes.hashes.tobytes()
-    with open_spool(config.run.spool_directory) as writer:
+    with open_spool(spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(data), len(data))
     count_in_beam(stopwatch.lap())
     return WrittenHashes(spool_range, len(visual_hashes.hashes))
@@ -220,10 +220,10 @@ def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: in
     )
 
 
-def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
+def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], spool_directory: str) -> Iterator[Any]:
     """Applies changes to references. Yields the changed references, and the histogram of their shuffle keys."""
     _, (changed,) = element
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)
     changes = changed.changes
     is_changed = bool(len(changes.dropped) or len(changes.grouped) or renames)
@@ -232,7 +232,7 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
     counts = KeyCounts()
     counts.add_references([references])
     if len(references):
-        yield write_run([references], config.run.spool_directory) if is_changed else changed.run
+        yield write_run([references], spool_directory) if is_changed else changed.run
     yield TaggedOutput("counts", counts.pack())
 
 

@@ -60,7 +60,7 @@ def resolve(
         *resolved, division = resolve_splits(b"", facts[::-1], listing, config)
         actual = {}
         for of_run in resolved:
-            written, _ = assign(("", [of_run]), config)
+            written, _ = assign(("", [of_run]), config.run.spool_directory)
             with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
                 references = read_references(written.smallest(written.num_references), spool)
             actual |= {key.decode(): references.splits[split] for key, split in zip(references.keys, references.rows["split"].tolist())}
