@@ -17,7 +17,7 @@ from beam_pipelines.sources.formats.image_folder.image_folder import ImageFolder
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.listing.part_listing import list_side_by_side
-from beam_pipelines.storage.object_stores import object_store
+from beam_pipelines.storage.object_stores import object_listing
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from made_images import write_files
 from made_references import list_parts, make_config
@@ -78,7 +78,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_object_store_lists_the_same_as_a_local_folder(server, tmp_path, monkeypatch, layout):
-    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 3)
+    monkeypatch.setattr(object_listing, "PAGE_OBJECTS", 3)
     paths, options, message = LAYOUTS[layout]
     files = dict.fromkeys(paths, b"x")
     in_store, on_disk = (list_folder(str(root), options) for root in (upload_files(server, files), write_files(tmp_path, files)))
@@ -93,7 +93,7 @@ def test_listing_includes_file_sizes(server):
 
 
 def test_listing_requests_pages_only_when_needed(server, monkeypatch):
-    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
+    monkeypatch.setattr(object_listing, "PAGE_OBJECTS", 10)
     root = upload_files(server, {f"rose/{index:03d}.jpg": b"x" for index in range(95)})
     store, pages = type(open_object_store(root)), []
     ask = store._page
@@ -107,7 +107,7 @@ def test_listing_requests_pages_only_when_needed(server, monkeypatch):
 
 
 def test_parts_are_name_ranges_with_at_most_one_extra_page_each(server, monkeypatch):
-    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
+    monkeypatch.setattr(object_listing, "PAGE_OBJECTS", 10)
     names = [f"c{label:02d}/{index}.jpg" for label in range(30) for index in range(3)]
     names += ["c05-/1.jpg", "c05.x/1.jpg", "c05/sub/1.jpg", "a-b/1.jpg", "a/b/1.jpg", "c07//1.jpg", "README", "\u00e9/1.jpg"]
     source = ImageFolder(make_job(upload_files(server, dict.fromkeys(names, b"x"))))
@@ -124,7 +124,7 @@ def test_parts_are_name_ranges_with_at_most_one_extra_page_each(server, monkeypa
         assert len(parts) == num_parts and num_asked == 4 + (num_parts > 1), "pages of top-level folders and a sample of names"
         assert len(pages) - num_asked <= -(-len(names) // 10) + num_parts
         inputs.append((sorted(map(repr, actual)), merged))
-    monkeypatch.setattr(object_store, "PAGE_OBJECTS", len(names))
+    monkeypatch.setattr(object_listing, "PAGE_OBJECTS", len(names))
     pages.clear()
     with monkeypatch.context() as patch:
         patch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
@@ -135,7 +135,7 @@ def test_parts_are_name_ranges_with_at_most_one_extra_page_each(server, monkeypa
 
 
 def test_parts_are_listed_in_parallel_with_the_same_requests(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
+    monkeypatch.setattr(object_listing, "PAGE_OBJECTS", 10)
     names = [f"c{label:02d}/{index}.jpg" for label in range(16) for index in range(4)]
     root = upload_files(server, dict.fromkeys([*names, "c03//1.jpg"], b"x"))
     store, pages, barrier = type(open_object_store(root)), [], threading.Barrier(3, timeout=60)
@@ -164,7 +164,7 @@ def test_error_in_one_part_stops_the_others(server, tmp_path, monkeypatch):
     names = [f"c{label}/{index}.jpg" for label in range(4) for index in range(4)]
     job = make_config(tmp_path, input=upload_files(server, dict.fromkeys(names, b"x")), lists_in_threads=True)
     store, has_begun = type(open_object_store(job.input)), threading.Event()
-    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 4)
+    monkeypatch.setattr(object_listing, "PAGE_OBJECTS", 4)
     parts = ImageFolder(job).parts()
     assert len(parts) > 1
     objects = [(f"{job.input.partition('://')[2].partition('/')[2]}/c0/{index}.jpg", 1) for index in range(1000)]
@@ -172,7 +172,7 @@ def test_error_in_one_part_stops_the_others(server, tmp_path, monkeypatch):
     def page(self, bucket, prefix, delimiter, token, first):
         if not first:  # this part never ends
             has_begun.set()
-            return object_store.Page(objects, [], "and so on")
+            return object_listing.Page(objects, [], "and so on")
         assert has_begun.wait(60)
         raise PermissionError(errno.EACCES, "no more of it")
 

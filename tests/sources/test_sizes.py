@@ -16,7 +16,7 @@ from beam_pipelines.publish.summary import format_size
 from beam_pipelines.sources.files.sizes import find_sizes
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.registry import find_kind
-from beam_pipelines.storage.object_stores import object_store
+from beam_pipelines.storage.object_stores import object_listing
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from made_images import encode, jpeg
 from object_stores import Faults, StoreServer, connected_to, fault_proxy, shared_server
@@ -156,7 +156,7 @@ REQUESTED = {
 @pytest.mark.parametrize("case", REQUESTED)
 def test_finds_sizes_with_few_requests(many_objects, monkeypatch, case, num_at_once):
     root, faults = many_objects
-    monkeypatch.setattr(object_store, "PAGE_OBJECTS", num_at_once)
+    monkeypatch.setattr(object_listing, "PAGE_OBJECTS", num_at_once)
     names, start = REQUESTED[case], len(faults.seen)
     assert find_sizes(root, [*reversed(names), *names[:2]]) == {name: SIZES[name] for name in names if name in SIZES}
     num_pages = -(-len(SIZES) // num_at_once)
@@ -165,7 +165,7 @@ def test_finds_sizes_with_few_requests(many_objects, monkeypatch, case, num_at_o
 
 def test_few_names_need_no_full_listing(many_objects, monkeypatch):
     root, faults = many_objects
-    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 4)
+    monkeypatch.setattr(object_listing, "PAGE_OBJECTS", 4)
     start = len(faults.seen)
     assert len(find_sizes(root, [NAMES[10], NAMES[40], NAMES[90]])) == 3
     assert len(faults.seen) - start == 3, "a full listing has 26 pages"

@@ -5,7 +5,7 @@ import contextlib
 import errno
 import os
 import urllib.parse
-from typing import Any, Iterator
+from typing import Any, BinaryIO, Iterator
 
 import google.auth
 import google_crc32c
@@ -19,8 +19,10 @@ from google.auth.transport.requests import AuthorizedSession
 from obstore.auth.google import GoogleCredentialProvider
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.storage.object_stores import object_store
-from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, ObjectStore, Page, Upload
+from beam_pipelines.storage.object_stores import object_listing, upload
+from beam_pipelines.storage.object_stores.clients import NUM_THREADS
+from beam_pipelines.storage.object_stores.object_listing import Page
+from beam_pipelines.storage.object_stores.object_store import ObjectStore
 from beam_pipelines.storage.object_stores.retries import (
     ABANDON_SECONDS,
     CHECK_SECONDS,
@@ -106,7 +108,7 @@ class GcsStore(ObjectStore):
             "delimiter": delimiter or None,
             "pageToken": token,
             "startOffset": prefix + first if first else None,
-            "maxResults": object_store.PAGE_OBJECTS,
+            "maxResults": object_listing.PAGE_OBJECTS,
             "fields": "kind,items(name,size),prefixes,nextPageToken",
         }
         answer = self._ask("GET", "/storage/v1" + _name_path(bucket), query)
@@ -126,14 +128,14 @@ class GcsStore(ObjectStore):
             token = self.call(target, copy, token)
 
     @contextlib.contextmanager
-    def create(self, path: str) -> Iterator[Upload]:
-        upload = _GcsUpload(self, path)
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        created = _GcsUpload(self, path)
         try:
-            yield upload
-            upload.finish()
+            yield created
+            created.finish()
         except BaseException:
             with contextlib.suppress(OSError):  # The store deletes old uploads itself.
-                upload.abandon()
+                created.abandon()
             raise
 
     def send(self, method: str, url: str, seconds: float = RESPONSE_SECONDS, **request: Any) -> requests.Response:
@@ -185,10 +187,10 @@ class _GcsUpload:
 
     def write(self, data: bytes) -> int:
         view = memoryview(data)
-        for start in range(0, len(view), object_store.CHUNK_BYTES):
-            self._buffer += view[start : start + object_store.CHUNK_BYTES]
-            if len(self._buffer) > object_store.CHUNK_BYTES:  # Keeps at least a byte for the last chunk.
-                chunk = bytes(self._buffer[: object_store.CHUNK_BYTES])
+        for start in range(0, len(view), upload.CHUNK_BYTES):
+            self._buffer += view[start : start + upload.CHUNK_BYTES]
+            if len(self._buffer) > upload.CHUNK_BYTES:  # Keeps at least a byte for the last chunk.
+                chunk = bytes(self._buffer[: upload.CHUNK_BYTES])
                 self._send(chunk, is_last=False)
                 del self._buffer[: len(chunk)]
         return len(view)

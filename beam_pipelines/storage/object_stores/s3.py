@@ -18,8 +18,10 @@ from botocore.config import Config
 from obstore.auth.boto3 import Boto3CredentialProvider
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.storage.object_stores import object_store
-from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, ObjectStore, Page
+from beam_pipelines.storage.object_stores import object_listing
+from beam_pipelines.storage.object_stores.clients import NUM_THREADS
+from beam_pipelines.storage.object_stores.object_listing import Page
+from beam_pipelines.storage.object_stores.object_store import ObjectStore
 from beam_pipelines.storage.object_stores.retries import (
     CHECK_SECONDS,
     CONNECT_SECONDS,
@@ -126,7 +128,7 @@ class S3Store(ObjectStore):
         return self._numbered_pages(folder, delimiter, first)
 
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
-        request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter, "MaxKeys": object_store.PAGE_OBJECTS}
+        request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter, "MaxKeys": object_listing.PAGE_OBJECTS}
         if token:
             request["ContinuationToken"] = token
         elif first:

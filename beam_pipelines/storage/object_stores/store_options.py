@@ -16,8 +16,8 @@ _S3_OPTIONS = {
     "s3_api_version": "api_version",
     "s3_verify": "verify",
 }
-# The environment variables that select a server. Stores are opened again if they change.
-_SERVERS = ("STORAGE_EMULATOR_HOST", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT")
+# The environment variables with credentials and servers.
+_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST")
 
 
 class StoreOptions(NamedTuple):
@@ -28,7 +28,7 @@ class StoreOptions(NamedTuple):
         s3: The (name, value) pairs of boto3's parameters that are set.
         is_anonymous: Whether requests to Google Cloud Storage are not signed.
         impersonated: The value of `--impersonate_service_account`, or "".
-        servers: The values of the environment variables that select a server.
+        environment: The (name, value) pairs of the environment variables with credentials and servers.
         number: A number that differs between commands of one process, which find their credentials anew.
     """
 
@@ -36,7 +36,7 @@ class StoreOptions(NamedTuple):
     s3: tuple[tuple[str, Any], ...] = ()
     is_anonymous: bool = False
     impersonated: str = ""
-    servers: tuple[str | None, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
     number: int = 0
 
 
@@ -47,20 +47,24 @@ _last: tuple[Any, StoreOptions] = None, _task_options  # Beam's options, which a
 def current_options() -> StoreOptions:
     """Returns the options of this process: those of Beam's file systems or, in a worker process, those of the task."""
     global _last
-    servers = tuple(map(os.environ.get, _SERVERS))
+    environment = tuple((name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES))
     beam = sys.modules.get("apache_beam.io.filesystems")
     pipeline_options = getattr(beam, "FileSystems", None) and beam.FileSystems._pipeline_options
     if pipeline_options is None:
-        return _task_options._replace(servers=servers)
+        return _task_options._replace(environment=environment)
     if _last[0] is not pipeline_options:
         _last = pipeline_options, _read(pipeline_options)._replace(number=_last[1].number + 1)
-    return _last[1]._replace(servers=servers)
+    return _last[1]._replace(environment=environment)
 
 
 def call_with_options(options: StoreOptions, function: Callable[..., Any], *args: Any) -> Any:
     """Calls a function in a worker process, in which it uses the given options."""
     global _task_options
-    _task_options = options
+    if options != _task_options:
+        _task_options = options
+        for name in [name for name in os.environ if name.startswith(_VARIABLES)]:
+            del os.environ[name]
+        os.environ.update(options.environment)
     return function(*args)
 
 
