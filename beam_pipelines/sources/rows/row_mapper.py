@@ -174,8 +174,9 @@ class RowMapper:
 
     def fill(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Replaces missing cells in a row by the default values of the columns."""
-        missing = {name: value for name, value in self._defaults.items() if is_missing(row.get(name))}
-        return {**row, **missing} if missing else row
+        if not self._defaults:
+            return row
+        return {**row, **{name: value for name, value in self._defaults.items() if is_missing(row.get(name))}}
 
     def read(self, row: Mapping[str, Any], record: InputRecord) -> InputRecord:
         """Adds the values and roles in a row to an input. Images and masks in cells are added as bytes. Raises
