@@ -133,15 +133,11 @@ def _dtype_of(feature: Feature) -> np.dtype:
 
 def _describe(feature: Feature) -> dict[str, Any]:
     """Returns a feature in the format of https://huggingface.co/docs/datasets/about_dataset_features."""
-    match feature.kind:
-        case "image" | "mask":
-            return {"_type": "Image"}
-        case "class_label":
-            described: dict[str, Any] = {"names": list(feature.label_names), "_type": "ClassLabel"}
-        case "text":
-            described = {"dtype": "string", "_type": "Value"}
-        case _:
-            described = {"dtype": _dtype_of(feature).name, "_type": "Value"}
+    if feature.is_file:
+        return {"_type": "Image"}
+    described: dict[str, Any] = {"dtype": "string" if feature.is_text else _dtype_of(feature).name, "_type": "Value"}
+    if feature.is_categorical:
+        described = {"names": list(feature.label_names), "_type": "ClassLabel"}
     for side in reversed(feature.shape):
         described = {"feature": described, **({} if side is None else {"length": side}), "_type": "Sequence"}
     return described

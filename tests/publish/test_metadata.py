@@ -59,14 +59,6 @@ def test_dataset_info_has_only_known_keys_and_text_shard_lengths(manifest):
     assert set(info) <= {"name", "version", "fileFormat", "splits", "supervisedKeys"}
 
 
-def test_every_feature_kind_has_a_tensorflow_datasets_class():
-    from tf_input.dataset_format import FEATURE_KINDS
-
-    for kind in FEATURE_KINDS:
-        manifest = Manifest("x", 0, (Feature("f", kind, dtype="float64" if kind == "tensor" else ""),), {}, 0, 0)
-        assert "pythonClassName" in metadata.features(manifest)["featuresDict"]["features"]["f"], kind
-
-
 def test_missing_shards_or_plan_prevent_manifest(tmp_path):
     planned = PlannedInput(tmp_path, {"ant/0.png": png(0), "ant/1.png": png(1)}, num_shards=2)
 
