@@ -15,8 +15,8 @@ def num_cores() -> int:
 def quotas(root: pathlib.Path = pathlib.Path("/")) -> Iterator[float]:
     """Yields the CPU quotas of this process's cgroups and of all parent cgroups, in cores.
 
-    The formats are documented in https://docs.kernel.org/admin-guide/cgroup-v2.html and, for version 1, in
-    scheduler/sched-bwc.
+    The formats are documented in https://docs.kernel.org/admin-guide/cgroup-v2.html (version 2) and
+    https://docs.kernel.org/scheduler/sched-bwc.html (version 1).
 
     Args:
         root: The root of the file system. Default: "/".

@@ -181,22 +181,22 @@ class Feature:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the value is stored as one string, whatever its shape: a file or the bytes of numbers."""
+        """Whether the value is stored as a single byte string: an image file, or the raw bytes of an array."""
         return self.is_file or FEATURE_KINDS[self.kind].is_raw
 
     @property
     def is_image(self) -> bool:
-        """Whether the value is an image with colors, stored as a file or as pixels."""
+        """Whether the value is an image, stored as a file or as pixels. A mask is not an image."""
         return FEATURE_KINDS[self.kind].is_image
 
     @property
     def is_image_file(self) -> bool:
-        """Whether the value is the contents of an image file with colors."""
+        """Whether the value is the contents of an image file that is not a mask."""
         return self.is_image and self.is_file
 
     @property
     def may_be_image(self) -> bool:
-        """Whether the feature `image` can have this kind: an image, or a tensor."""
+        """Whether the feature `image` may have this kind. Images and tensors are allowed."""
         return self.is_packed and not self.is_spatial
 
     @property
@@ -206,12 +206,12 @@ class Feature:
 
     @property
     def is_mask(self) -> bool:
-        """Whether the value is an image file with the class of each pixel of `image`."""
+        """Whether the value is an image file that contains the class of each pixel of `image`."""
         return self.is_file and self.is_spatial
 
     @property
     def is_tensor(self) -> bool:
-        """Whether the value is stored as the bytes of numbers of any dtype and shape."""
+        """Whether the value is an array that is stored as raw bytes, but not an image."""
         return FEATURE_KINDS[self.kind].is_raw and not self.is_image
 
     @property
@@ -231,7 +231,7 @@ class Feature:
 
     @property
     def is_plain(self) -> bool:
-        """Whether values are numbers or strings without a relation to classes or images, stored as a list."""
+        """Whether values are numbers or strings, stored as a list, but not class indices or positions."""
         return not (self.is_packed or self.is_categorical or self.is_spatial)
 
     @property
@@ -241,7 +241,7 @@ class Feature:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether values are numbers without a relation to classes or positions."""
+        """Whether values are numbers, but not pixels, class indices or positions."""
         return self.is_tensor or (self.is_plain and self.storage != "bytes")
 
     @property
@@ -300,7 +300,7 @@ class Feature:
 
 
 def _check_points(feature: Feature) -> None:
-    """Checks the names and the skeleton of a feature against its shape.
+    """Checks that a feature has one name per keypoint, and that its skeleton refers to existing keypoints.
 
     Raises:
         ValueError: The number of names differs from the number of points, or the skeleton has an invalid pair.
@@ -486,7 +486,7 @@ class Manifest:
 
     @property
     def main_split(self) -> str:
-        """The split that code examples read; see `main_split`."""
+        """The split for code examples in summaries and reports; see the function `main_split`."""
         return main_split({split: self.num_examples(split) for split in self.splits})
 
     def check_file(self, name: str, data: bytes) -> None:
@@ -671,8 +671,8 @@ def training_split(splits: Collection[str]) -> str:
 
 
 def main_split(num_examples: Mapping[str, int]) -> str:
-    """Returns the split that code examples read, which is the training split, or the largest split whose name does not
-    indicate validation or testing.
+    """Returns the split for code examples in summaries and reports: the training split, or else the largest split whose
+    name does not indicate validation or testing.
 
     Args:
         num_examples: The number of examples of each split. For equal numbers, the first split is chosen.

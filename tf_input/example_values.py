@@ -121,7 +121,7 @@ def _read_texts(example: SerializedExample, feature: Feature) -> list[str]:
 
 
 def _read_packed(example: SerializedExample, feature: Feature) -> np.ndarray:
-    """Reads pixels or a tensor, which are stored as the bytes of their numbers."""
+    """Reads pixels or a tensor, which are stored as raw bytes."""
     shape, name = feature.shape, feature.name
     if shape.count(None) > 1:
         shape, name = tuple(example.values(f"{feature.name}/shape")), f"{feature.name}/value"

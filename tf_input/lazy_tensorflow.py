@@ -1,7 +1,7 @@
-"""Imports TensorFlow on first use, so that functions that do not need it work without it.
+"""Imports TensorFlow on first use, so that functions that do not need TensorFlow work without it.
 
-Modules import `tf` from here instead of `import tensorflow as tf`. They must not use `tf` while they are imported. They
-postpone the evaluation of annotations by `from __future__ import annotations`.
+Modules import `tf` from this module instead of `import tensorflow as tf`. A module must not use `tf` while it is
+imported. If it uses `tf` in annotations, it needs `from __future__ import annotations`.
 """
 
 import importlib

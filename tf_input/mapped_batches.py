@@ -1,4 +1,4 @@
-"""Detects whether `map` changed the inputs of batches, and therefore the inputs on which a model was trained."""
+"""Detects whether `map` changed the inputs of the batches on which a model was trained."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MappedBatches(NamedTuple):
     source: weakref.ref[tf.data.Dataset]
 
     def difference(self, dataset: Any) -> "Difference | None":
-        """Returns the difference between the mapped inputs and the original inputs of new batches; see `compare`."""
+        """Reads a batch with and without the user function, and compares the inputs; see `compare`."""
         seeded = dataclasses.replace(self.config, seed=self.config.seed or 0)
         before = dataset.batches(self.split, dataclasses.replace(seeded, map_example=None, map_batch=None))
         if self.name != "map":
@@ -56,13 +56,13 @@ def note_function(name: str, function: Callable[..., Any], batches: tf.data.Data
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The difference between mapped inputs and the original inputs of batches.
+    """The difference between the original inputs of a batch and the inputs that a user function returned.
 
     Attributes:
-        actual: A description of the mapped values, such as "float32 values from 0 to 1".
+        actual: A description of the returned values, such as "float32 values from 0 to 1".
         expected: A description of the original values.
-        values: The mapped values.
-        is_other_scale: Whether the mapped values are on another scale; see `is_other_scale`.
+        values: The returned values.
+        is_other_scale: Whether the returned values are on another scale; see `is_other_scale`.
         layer: The equivalent Keras layer as Python code; "" if there is none.
     """
 
@@ -74,7 +74,7 @@ class Difference:
 
 
 def source_of(data: Any) -> tf.data.Dataset | None:
-    """Returns the batches from which `map`, `prefetch` or a similar method created a dataset; None if unknown."""
+    """Returns the original batches of a dataset that `map`, `prefetch` or a similar method created; None if unknown."""
     while isinstance(data, tf.data.Dataset) and not hasattr(data, "reading"):
         inputs = data._inputs()
         data = inputs[0] if len(inputs) == 1 else None
@@ -82,7 +82,7 @@ def source_of(data: Any) -> tf.data.Dataset | None:
 
 
 def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | None:
-    """Returns the difference between the inputs of two datasets' first batches; None if all values are equal.
+    """Compares the inputs in the first batches of two datasets. Returns None if all values are equal.
 
     Reading the first batch does not advance the epoch.
     """
@@ -106,7 +106,7 @@ def is_other_scale(array: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _is_centered(values: np.ndarray) -> bool:
-    """Returns whether values are centered at 0, which changes of brightness or contrast can't cause."""
+    """Returns whether values are centered at 0. Augmentation of brightness or contrast does not center values."""
     return values.min() < 0 and abs(values.mean(dtype=np.float64)) < values.std(dtype=np.float64)
 
 

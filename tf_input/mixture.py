@@ -103,9 +103,9 @@ def mix(
 class Mixture:
     """A mixture of several datasets, or of splits of one dataset, which is read like a single dataset.
 
-    Proportions are exact, not only expected values. With two components, the number of examples from a component always
-    equals the exact value for its proportion, rounded to an integer. With three or four components, the number differs
-    from the exact value by at most one. The examples of a component are spread over the slots of a batch. Therefore the
+    Proportions are exact, not only on average. With two components, the number of examples from a component always
+    equals its share of the examples so far, rounded to an integer. With three or four components, the number differs
+    from this share by at most one. The examples of a component are spread over the slots of a batch. Therefore the
     proportions of the components in a full batch are the same on each host, and nearly the same on each replica.
 
     All epochs have the same number of batches. Each component has its own epochs, in which every example occurs once,
@@ -325,7 +325,7 @@ class Mixture:
         return MixedPlan(config, seed, order, share, tuple(component_plans), decoder)
 
     def _share(self, config: ReadConfig, sizes: Sequence[int], has_targets: bool = True) -> Share:
-        """Returns the batch slots that this host reads, given the number of examples in each component."""
+        """Returns the part of each batch that this host reads, given the number of examples in each component."""
         length = config.batch_size * self._stop if self._has_full_batches else epoch_length(self._weights, sizes, self._stop)
         return make_share(_NAME, length, config, has_targets)
 
@@ -528,7 +528,8 @@ def _have_equal_options(decoders: Sequence[ExampleDecoder]) -> bool:
 
 
 def _renamed(features: Mapping[str, Feature], united: Mapping[str, Feature]) -> dict[str, Feature]:
-    """Returns a component's features with the mixture's class names, without object features that it lacks."""
+    """Returns a component's features with the mixture's class names. Object features that the mixture lacks are
+    omitted."""
     return {
         name: dataclasses.replace(feature, label_names=united[name].label_names) if name in united else feature
         for name, feature in features.items()

@@ -1,4 +1,4 @@
-"""Implements `PreparedDataset.predict`, which returns the predictions of a model with the keys of the examples."""
+"""Implements `PreparedDataset.predict`, which returns a model's predictions together with the keys of the examples."""
 
 from __future__ import annotations
 

@@ -391,7 +391,7 @@ class ReadConfig:
 
     @property
     def selects(self) -> bool:
-        """Whether options select or repeat examples. If not, an epoch contains each example of the split once."""
+        """Whether options select or repeat examples. Otherwise, an epoch contains each example once."""
         return any(getattr(self, name) is not None for name in SELECTING)
 
     @property
@@ -401,7 +401,7 @@ class ReadConfig:
 
     @property
     def calls_each(self) -> bool:
-        """Whether a user function is called with each record or example."""
+        """Whether a user function is called separately for each record or example."""
         return self.parse is not None or self.map_example is not None
 
     @property
@@ -411,11 +411,11 @@ class ReadConfig:
 
     @property
     def _flip_names(self) -> tuple[str, ...]:
-        """The names of the features in `flip_pairs`; empty if it is not a mapping."""
+        """The names of the features for which `flip_pairs` sets pairs; empty if `flip_pairs` is not a mapping."""
         return tuple(self.flip_pairs) if isinstance(self.flip_pairs, Mapping) else ()
 
     def flip_pairs_of(self, name: str) -> Sequence[tuple[int, int]] | None:
-        """Returns the `flip_pairs` of a feature; None if the names of its points determine them."""
+        """Returns the `flip_pairs` of a feature. None means that the names of the keypoints determine the pairs."""
         return self.flip_pairs.get(name) if isinstance(self.flip_pairs, Mapping) else self.flip_pairs
 
     def length_of(self, name: str) -> int | tuple[int, ...] | None:

@@ -124,7 +124,7 @@ class Layout:
 
     @property
     def box_names(self) -> tuple[str, ...]:
-        """The names of the features that store boxes: none, one for boxes, or one for each of the four sides."""
+        """The names of the features that store boxes: none, one feature, or one feature for each of the four sides."""
         keys = (BBOX,) if BBOX in self.items else tuple(side for side in SIDES if side in self.items)
         return tuple(self.items[name].name for name in keys)
 

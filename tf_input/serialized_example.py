@@ -31,7 +31,7 @@ class BadExampleError(ValueError):
 
 
 class FeatureLists(NamedTuple):
-    """The byte ranges with the values of a feature in a serialized example.
+    """The byte ranges that contain the values of a feature in a serialized example.
 
     Attributes:
         storage: The type of the values, `bytes`, `float` or `int64`. An empty string if there is no list.
@@ -163,7 +163,7 @@ class SerializedExample:
 
 
 def read_example(data: bytes, schema: Sequence[Feature]) -> SerializedExample:
-    """Reads a record of a dataset. Without a schema, records may have any contents, and the example has no features."""
+    """Reads a record of a dataset. If the schema is empty, the record is not parsed, and the result has no features."""
     return SerializedExample(data if schema else b"")
 
 

@@ -77,7 +77,7 @@ def table(stages: list[Stage]) -> str:
 
 
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
-    """Yields each stage name with an endless input pipeline that ends with this stage, in the order of the stages."""
+    """Yields (name of a stage, endless input pipeline up to and including this stage), in the order of the stages."""
     from tf_input.epochs.iterator_state import IteratorState
     from tf_input.pipeline import input_pipeline
 

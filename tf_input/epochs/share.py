@@ -10,8 +10,8 @@ PADDING = -1  # the batch slot of padding
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """The batch slots that a host reads in an epoch. The contents of global batches do not depend on the number of
-    hosts.
+    """The part of each global batch that a host reads. The index of an example in its global batch is called its batch
+    slot. The contents of global batches do not depend on the number of hosts.
 
     Attributes:
         split: The name of the split, for messages.

@@ -373,7 +373,7 @@ def _find_compression(path: str, compression: str | None) -> str | None:
 
 
 def _check_compression(paths: Sequence[str], compression: str) -> None:
-    """Checks that all files have one compression. Reads a file only if its first bytes suggest another one."""
+    """Checks that all files have the given compression. A record is read only if the first bytes suggest otherwise."""
 
     def check(path: str) -> None:
         with tf.io.gfile.GFile(path, "rb") as file:

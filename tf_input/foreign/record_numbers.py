@@ -69,10 +69,8 @@ class NumberReader:
         return Column(feature, parts, lambda data, *others: {name: data, f"{name}/shape": stated.shapes(data, *others)})
 
     def _stated(self, item: Item, num_sides: int) -> tuple[tuple[int | str, ...], tuple[Feature, ...]]:
-        """Returns a number or a dtype for each dimension of the array, and the features to parse.
-
-        A known dimension is a number. An unknown dimension is represented by the integer dtype of the stored feature
-        that contains the dimension.
+        """Returns the sizes of the dimensions of an array, and the stored features that contain unknown sizes. For an
+        unknown size, the dtype of the stored integers is returned instead.
         """
         if item.shape:
             return item.shape, ()
@@ -96,8 +94,8 @@ class _Stated:
         name: The name of the feature with the bytes.
         dtype: The dtype of the values.
         shape: The common shape of all records, with None for sides that differ.
-        num_stated: The number of leading sides that records define.
-        numbers, parts: A number or a dtype for each side, and the features to parse; see `NumberReader._stated`.
+        num_stated: The number of leading dimensions whose sizes the records contain.
+        numbers, parts: The sizes of the dimensions, and the stored features with sizes; see `NumberReader._stated`.
     """
 
     name: str

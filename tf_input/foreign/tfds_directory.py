@@ -1,9 +1,9 @@
 """Reads directories of TensorFlow Datasets from `dataset_info.json` and `features.json`, without importing the library.
 
 Images, masks, class labels, strings, boxes and tensors are supported. Sequences are supported except sequences of
-images or masks. Features of unsupported types are omitted, such as videos, float images, nested sequences and
-compressed tensors. An image is read as a mask if it has labels or a color map, or if it has one channel and another
-image has several channels. The feature `image` is read as a mask only if `image` has labels.
+images or masks. Unsupported features, such as videos, float images, nested sequences and compressed tensors, are
+omitted. An image is read as a mask if it has labels or a color map, or if it has one channel and another image has
+several channels. The feature `image` is read as a mask only if `image` has labels.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from tf_input.pipeline.inputs import Inputs
 from tf_input.pipeline.packing import pack, take_apart
 from tf_input.pipeline.plan import Plan
 
-# A function from a note, the index of a component and a batch slot to the index of the example in its split.
+# Returns the index of an example in its split, given the note of a batch, a component and a batch slot.
 FindNumber = Callable[[Sequence[int], int, int], int]
 
 
 def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, component: int, slot: int) -> int:
-    """Returns the index in its split of the example in a batch slot."""
+    """Returns the index in the split of an example, given its batch slot."""
     with make_inputs() as inputs:
         numbers_and_slots = inputs.numbers(epoch, step)
     numbers, slots = numbers_and_slots if isinstance(numbers_and_slots, tuple) else numbers_and_slots[component]
@@ -91,7 +91,7 @@ def check_not_empty(num_examples: int) -> None:
 
 
 class PackedErrors(DecodeErrors):
-    """Finds the undecodable examples of packed batches.
+    """Finds the undecodable examples of batches from `packing.pack`.
 
     Args:
         components: The plans of the components of the batch.
@@ -105,7 +105,7 @@ class PackedErrors(DecodeErrors):
         self._find_number = find_number
 
     def filter(self, inputs: Sequence[tf.Tensor], decodes_each: bool) -> Sequence[tf.Tensor]:
-        """Returns the packed batch of the decodable examples; see `DecodeErrors.filter`."""
+        """Removes undecodable examples from a packed batch; see `DecodeErrors.filter`."""
         packed = inputs[0].numpy()
         if not packed[-1]:
             raise ValueError(packed[0].decode())

@@ -74,7 +74,7 @@ def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, p
 def service_batches(
     split: str, config: ReadConfig, counts: Sequence[int], read_shards: Callable[[ReadConfig, Sequence[int]], tf.data.Dataset]
 ) -> tf.data.Dataset:
-    """Returns the batches of `PreparedDataset.batches` with a `service`, whose workers read, decode and augment.
+    """Implements `PreparedDataset.batches` with a `service`. The workers of the service read, decode and augment.
 
     Each iteration contains every example exactly once, unless a worker dies. Each worker gets one shard at a time, so
     the split should have many more shards than workers. If a worker dies, the iteration waits until a worker runs at

@@ -18,8 +18,8 @@ def sharding_policy(num_hosts: int) -> tf.data.experimental.AutoShardPolicy:
     """Returns the policy by which `experimental_distribute_dataset` divides batches among the workers of a strategy.
 
     With a single host, each worker reads whole batches and keeps its part of every batch. With several hosts,
-    TensorFlow must reject the batches, because the batches are already divided among hosts. The policy FILE, which
-    divides only files, fails with an error that contains the name of the dataset; see `source_name`.
+    TensorFlow must reject the batches, because the batches are already divided among hosts. The policy FILE rejects
+    datasets that do not read files. The error message contains the name of the dataset; see `source_name`.
     """
     policies = tf.data.experimental.AutoShardPolicy
     return policies.FILE if num_hosts > 1 else policies.DATA
@@ -34,7 +34,7 @@ def source_name(hosts: tuple[int, int]) -> str | None:
 
 
 def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
-    """Marks a dataset as divided among hosts. Its method `shard`, and that of derived datasets, raises an error."""
+    """Marks a dataset as divided among hosts. Calling `shard` on it or on a derived dataset raises an error."""
     data.__class__ = _divided_type(type(data))
     data.hosts = hosts
     return data

@@ -17,7 +17,7 @@ from tf_input.lazy_tensorflow import tf
 
 @functools.cache
 def close_iterators_at_exit() -> None:
-    """Registers the release of all tf.data iterators at exit. Call it before creating iterators that call Python."""
+    """Makes Python release all tf.data iterators at exit. Call it before creating iterators that call Python."""
     atexit.register(_close_iterators)
 
 

@@ -1,4 +1,4 @@
-"""Reports or skips undecodable records of files without an index, by file and record number."""
+"""Reports or skips undecodable records of files without an index. Messages name the file and the record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORDS_PER_FILE = 1 << _RECORD_BITS
 
 
 class FileErrors(DecodeErrors):
-    """Finds the undecodable records of files. The inputs of a batch are records, positions, the seed and batch slots.
+    """Finds the undecodable records of files. A batch has records, their positions, the seed and batch slots.
 
     Args:
         paths: The paths of the files.

@@ -102,7 +102,7 @@ def read_records(
     times: Sequence[np.ndarray] | None = None,
     with_positions: bool = False,
 ) -> tf.data.Dataset:
-    """Returns the records in files, one by one.
+    """Returns a dataset of the records in files.
 
     Args:
         paths, config, split, shuffle_buffer: The files and the options of reading, as in `read_files`.

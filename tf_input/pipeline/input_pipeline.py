@@ -52,7 +52,7 @@ def read_batches(
         return find_number(make_inputs, epochs[note[0]], note[1], component, slot)
 
     def generate() -> Iterator[np.ndarray]:
-        """Yields packed batches, each with the random key of its epoch and with its step."""
+        """Yields batches from `pack`, with the key of the epoch and the step as the note of each batch."""
         keep_freed_memory()
         current = iterator_state.take(share.num_batches)
         with make_inputs() as inputs:
@@ -121,8 +121,8 @@ def _bytes_of_one(spec: Any) -> int:
 def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, share: Share, count: int, num_iterations: int | None) -> tf.data.Dataset:
     """Returns a dataset that updates the iterator state when the second batch of an iteration is requested.
 
-    Call this function after all prefetching in this module. Python is called only once per iteration, because each call
-    takes as long as reading fifty tiny records.
+    Call this function after all prefetching, because prefetching requests the second batch early. Python is called only
+    once per iteration, because each call takes as long as reading fifty tiny records.
 
     Args:
         data: The dataset, with consecutive epochs.
@@ -135,8 +135,7 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
     counting = min(1, count - 1)
 
     def begin() -> np.ndarray:
-        """Returns the iteration that the generator is about to start. The number of batches is 0 if reading must not
-        update the iterator state."""
+        """Returns the `Iteration` that begins now, with a count of 0 if reading must not update the iterator state."""
         first = iterator_state.take(num_batches)
         return np.array(first._replace(count=0) if _is_keras_build() else first, np.int64)
 
@@ -145,7 +144,7 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
         return number
 
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
-        """Returns a dataset with one number per batch. Reading this dataset updates the iterator state."""
+        """Returns a dataset with one unused number per batch. Reading the second number updates the iterator state."""
         counts = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
         counts = counts.map(without_autograph(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
         return tf.data.Dataset.range(counting).concatenate(counts).concatenate(tf.data.Dataset.range(count - 1 - counting))

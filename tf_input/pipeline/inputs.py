@@ -69,7 +69,7 @@ class SplitInputs(Inputs, Protocol):
             epoch, step: The epoch, and the index of the batch in it.
 
         Returns:
-            The indices of the examples in the whole split, int64 [n], and their batch slots, as in `batch`.
+            The indices of the examples in the whole split, int64 [n], and their batch slots; see `Share`.
         """
 
 
@@ -103,11 +103,11 @@ class CachedInputs:
         return np.searchsorted(self._cached, self.numbers_at(epoch, indices))
 
     def fill(self, count: int) -> np.ndarray:
-        """Returns padding examples: the index of the first cached example, 0, repeated as int64 [count]."""
+        """Returns `count` padding examples, int64 [count]. Each is 0, the index of the first cached example."""
         return np.zeros(count, np.int64)
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the indices and the slots of the examples in a batch; see `SplitInputs.numbers`."""
+        """Returns the examples of a batch; see `SplitInputs.numbers`."""
         slots, indices = self._share.slots(step)
         return _pad_numbers(self.numbers_at(epoch, indices), slots, int(self._cached[0])), slots
 
@@ -191,7 +191,7 @@ class RecordInputs:
         return self._reader.read(numbers) if keys is None else add_keys(self._reader.read(numbers), keys[numbers])
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the indices and the slots of the examples in a batch; see `SplitInputs.numbers`."""
+        """Returns the examples of a batch; see `SplitInputs.numbers`."""
         slots, indices = self._share.slots(step)
         return _pad_numbers(self.numbers_at(epoch, indices), slots, self._reader.first), slots
 
@@ -236,7 +236,7 @@ class MixedInputs:
             part.__exit__()
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """Returns the inputs of each component, possibly without examples. The first component provides the padding."""
+        """Returns the inputs of each component, which may be empty. The first component also provides the padding."""
         follows, self._next = not step or self._next in (None, (epoch, step)), (epoch, step + 1)
         wanted = self._order.slots(step, self._hosts)
         padding = -(-self._order.size(step) // self._hosts[0]) - sum(len(slots) for slots, _ in wanted)
@@ -259,7 +259,7 @@ class MixedInputs:
         return batches
 
     def numbers(self, epoch: int, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns each component's examples in a batch: their indices in the split, int64 [n], and batch slots."""
+        """Returns the examples of a batch for each component; see `SplitInputs.numbers`."""
         numbers_and_slots = []
         for component, (inputs, (slots, numbers)) in enumerate(zip(self._components, self._order.slots(step, self._hosts))):
             component_epochs, indices = self._order.component_indices(component, epoch, numbers)
@@ -281,7 +281,7 @@ def _without_corrupt(values: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray,
 
 
 def _pad_numbers(numbers: np.ndarray, slots: np.ndarray, number: int) -> np.ndarray:
-    """Appends `number` to the indices once for each padding slot."""
+    """Appends `number` for each padding slot, so that every slot has an index."""
     return np.concatenate([numbers, np.full(len(slots) - len(numbers), number)])
 
 

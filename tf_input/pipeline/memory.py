@@ -48,7 +48,7 @@ class CachedExamples:
         return len(self.numbers) if self.selection is None else self.selection.num_examples
 
     def select(self, selection: Selection | None) -> "CachedExamples":
-        """Returns the same examples with a selection, without selected examples that are missing from the cache."""
+        """Returns a copy with another selection. Selected examples that are missing from the cache are left out."""
         if selection is None:
             return self
         is_there = np.isin(selection.numbers, self.numbers)

@@ -31,7 +31,7 @@ class MemoryCache:
         return sum(entry.num_bytes for entry in self._entries.values())
 
     def get(self, key: Hashable, num_bytes: int, budget: int, load: Callable[[], Any]) -> CachedExamples:
-        """Returns the entry of a key and loads it if necessary. Concurrent calls load an entry only once.
+        """Returns the entry for a key, which is loaded if necessary. Concurrent calls load an entry only once.
 
         Args:
             key: The key of the entry: the split, and the options that affect decoded examples.

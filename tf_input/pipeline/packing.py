@@ -16,13 +16,11 @@ _ALIGNED = 8  # TensorFlow copies rows of strings unless the length of a row is 
 
 
 def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
-    """Packs the inputs of a batch into one array. If the inputs are records, all numbers of the batch are appended to
-    the records as bytes. Without records, the array is int64.
-
-    An array that contains records is padded to a multiple of 8 bytes.
+    """Packs the note and the inputs of a batch into one array. Without records, the array is int64. With records, the
+    array contains the records, padding, and all numbers as one byte string. Its length is a multiple of 8.
 
     Args:
-        note: The note of the batch, which consists of `NUM_NOTED` numbers.
+        note: The key of the epoch, and the step of the batch in the epoch.
         batch: The inputs of the batch.
     """
     records = [values for values, _ in batch if values.dtype == object]
@@ -36,7 +34,7 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
 
 
 def take_apart(packed: np.ndarray, are_cached: Sequence[bool]) -> tuple[list[int], Batch]:
-    """Unpacks the note and the batch. At least one component must have records instead of cached examples."""
+    """Unpacks the note and the batch. At least one component must not be cached."""
     numbers, num_components = np.frombuffer(packed[-1], np.int64), len(are_cached)
     sizes = numbers[NUM_NOTED : NUM_NOTED + num_components].tolist()
     rest, batch = iter(np.split(numbers[NUM_NOTED + num_components :], np.cumsum([*sizes, *itertools.compress(sizes, are_cached)]))), []
@@ -49,7 +47,7 @@ def take_apart(packed: np.ndarray, are_cached: Sequence[bool]) -> tuple[list[int
 
 
 def pack_error(error: Exception) -> np.ndarray:
-    """Packs an error message instead of a batch. TensorFlow would print a Python exception with a traceback."""
+    """Packs the message of an error in place of a batch. For an exception, TensorFlow would print the traceback."""
     return np.array([str(error).encode(), b""], object)
 
 

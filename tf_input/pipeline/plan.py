@@ -56,7 +56,7 @@ class Plan:
         reader: RecordReader | None = None,
         cached: memory.CachedExamples | None = None,
     ) -> "Plan":
-        """Returns the plan for a reader, or for cached examples.
+        """Creates the plan of a split, which is read with `reader`, or is cached in memory if `reader` is None.
 
         Raises:
             ValueError: There is no batch, or `start_step` is too large, or the batch size is not a multiple of the
@@ -89,7 +89,7 @@ class Plan:
 
     @property
     def has_all_slots(self) -> bool:
-        """Whether each batch contains all of its examples, in the order of their batch slots."""
+        """Whether this host receives every example of each global batch, in order."""
         return self.share.hosts[0] == 1 and self.config.on_error == "raise"
 
     @property
@@ -108,14 +108,14 @@ class Plan:
 
     @property
     def make_inputs(self) -> Callable[[], SplitInputs]:
-        """A function that opens the inputs. It does not refer to the plan, because TensorFlow never frees it."""
+        """A function that opens the inputs. TensorFlow never frees the function, so it does not refer to the plan."""
         if self.reader is None:
             return functools.partial(CachedInputs, self.share, self.seed, self.kind in ("window", "exact"), self.cached.numbers, self.cached.selection)
         read_buffer = self.config.read_buffer
         return functools.partial(RecordInputs, self.share, self.seed, self.kind, self.reader, read_buffer, virtual_shards=self.virtual_shards)
 
     def look_up(self, inputs: tf.Tensor) -> tf.Tensor | dict[str, Any]:
-        """Returns the features of cached examples, given as indices, int64 [batch]. Records are returned unchanged."""
+        """Converts indices of cached examples, int64 [batch], to their features. Records are returned unchanged."""
         return inputs if self.cached is None else self.cached.gather(inputs)
 
     def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, slots: Sequence[tf.Tensor] | None) -> Any:
@@ -134,7 +134,8 @@ def draw_seed() -> int:
 
 
 def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: bool) -> Share:
-    """Returns the batch slots that this host reads. Logs a warning if padding can't be marked by a weight of 0.
+    """Returns the part of each batch that this host reads. Logs a warning if a batch has padding but no targets,
+    because only the example weights of targets can mark padding.
 
     Raises:
         ValueError: As in `Plan.of`.

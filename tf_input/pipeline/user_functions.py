@@ -54,7 +54,7 @@ def apply_functions(outputs: Any, seed: tf.Tensor, slots: tf.Tensor, config: Rea
 
 
 def allow_state(data: tf.data.Dataset) -> tf.data.Dataset:
-    """Allows user functions with state in a dataset, such as lookup tables, variables and Keras layers.
+    """Allows user functions in a dataset to have state, such as lookup tables, variables and Keras layers.
 
     By default, TensorFlow fuses `map` and `batch`, and the fused operation fails if the function has state.
     """

@@ -21,7 +21,8 @@ class BinaryColumn:
     names: Sequence[str] | None = None
 
     def look_up(self, function: Callable[[str], Any], missing: Any) -> np.ndarray:
-        """Returns the result of a function for the string of each example, [n]. Missing strings give `missing`."""
+        """Calls a function with each example's string and returns the results, [n]. A missing string gives
+        `missing`."""
         return np.array([*map(function, self.values), missing])[self.codes]
 
     def map(self, function: Callable[[str], str]) -> "BinaryColumn":
@@ -29,7 +30,7 @@ class BinaryColumn:
         return BinaryColumn(self.codes, [*map(function, self.values)])
 
     def to_numpy(self) -> np.ndarray:
-        """Returns str or None as an object array [n]."""
+        """Converts the column to an object array [n] of str, with None for missing strings."""
         values = np.empty(len(self.values) + 1, object)
         values[:-1] = self.values
         return values[self.codes]

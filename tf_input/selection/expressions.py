@@ -191,7 +191,7 @@ class _Evaluator:
         return left.look_up(lambda item: item in values, None in wanted)
 
     def _constants(self, node: ast.expr) -> list[Any]:
-        """Returns the values of a tuple, or a single value as a list."""
+        """Returns a list with the constants of a tuple, list or set, or with a single constant."""
         nodes = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else [node]
         constants = []
         for node in nodes:

@@ -95,8 +95,8 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     """Writes a SavedModel that maps raw images to class names and scores. Serving the exported model requires only
     TensorFlow.
 
-    Requests are preprocessed as in `train`, with or without a transform, but without augmentation. If the model was
-    trained elsewhere, pass its dataset and the options of the training run instead:
+    Requests are preprocessed like `train`, including its transform if it has one, but are not augmented. If the model
+    was trained elsewhere, pass its dataset and the options of the training run instead:
 
         tf_input.export_serving(model, "out/flowers", "models/flowers/1", transform=False, image_size=224, fit="crop")
         tf_input.export_serving(model, "out/flowers", "models/flowers/1", transform=True)
@@ -114,9 +114,9 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
       named `TARGET/label`, `TARGET/scores` and `TARGET/value`.
     - `preprocess` takes `image`, and returns the inputs of the model by name.
 
-    If the model's inputs depend on additional raw features, the signatures take these features under their names.
-    Additional images are passed as file contents. A variable-length list is passed as a padded tensor NAME, [batch, n],
-    together with the lengths of the lists, NAME_length, int64 [batch]. Lists of classes contain class indices. The
+    If the model's inputs depend on additional raw features, the signatures have an argument with the name of each
+    feature. Additional images are passed as file contents. Variable-length lists are passed as two tensors: the padded
+    lists NAME, [batch, n], and their lengths NAME_length, int64 [batch]. Lists of classes contain class indices. The
     class names are also stored as assets of the SavedModel, one per line.
 
     The SavedModel does not repeat the image processing of `recordmill prepare`. TensorFlow ignores the EXIF
@@ -124,11 +124,11 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     `--image_size`, clients should send images of that size, because `recordmill prepare` downscales more smoothly.
 
     The SavedModel is loaded again and compared with `batches` without augmentation, on examples of the dataset. The
-    preprocessed images must be bit-identical to the images from `batches`. Pixel values from 0 to 255 may differ by 1
-    if all stored images have the same size and are either cached before resizing or not larger than 96 x 96 pixels.
-    Predictions may have rounding differences of up to 1e-4 of the largest prediction, if the model computes in float32.
-    Models that obviously were not trained on these inputs are rejected, for example if the inputs have the wrong shape
-    or range, or are normalized although the model normalizes its inputs.
+    preprocessed images must be bit-identical to the images from `batches`. There is one exception: pixel values from 0
+    to 255 may differ by 1 if all stored images have the same size, and are at most 96 x 96 pixels or cached before
+    resizing. Predictions may have rounding differences of up to 1e-4 of the largest prediction, if the model computes
+    in float32. Models that were obviously not trained on these inputs are rejected. Examples are inputs with the wrong
+    shape or range, and normalized inputs for a model that normalizes its inputs itself.
 
     Examples:
         ```python

@@ -13,7 +13,7 @@ _TOLERANCES = {"float32": 1e-4, "float64": 1e-4, "float16": 2e-2, "bfloat16": 5e
 
 
 def check_fed(model: keras.Model, x: Any) -> None:
-    """Checks that a model may have been trained on the given inputs.
+    """Checks that a model could have been trained on the given inputs.
 
     Args:
         model: The model. A model that is not built passes the check.

@@ -20,7 +20,7 @@ _LENGTH_SUFFIX = "_length"  # suffix of the feature with the lengths of lists
 
 
 class ServingInputs:
-    """A function that converts raw features to the inputs of a model, without records and targets.
+    """A function that converts raw features, such as encoded images, to the inputs of a model.
 
     Args:
         origin: The training data, as returned by `serving_origin.find_origin`.
@@ -89,7 +89,7 @@ class ServingInputs:
         return None if self._transform is None else self._transform.graph.model
 
     def __call__(self, raw: Mapping[str, tf.Tensor]) -> Any:
-        """Converts raw features, as described by `specs`, to `x`, as returned by `batches`."""
+        """Converts raw features that match `specs` to the model inputs that `batches` returns as `x`."""
         features = self._origin.dataset.features
         parsed = {name: raw[name] for name in raw if name not in self._lists.values()}
         parsed = {name: check_pixels(item, self._max_pixels) if features[name].is_image_file else item for name, item in parsed.items()}
@@ -143,7 +143,7 @@ def _to_lists(values: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 
 
 def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:
-    """Returns the decoder without targets, for images of any size."""
+    """Returns a copy of the decoder that accepts images of any size and returns no targets."""
     alone, encoded = _without_augmentation(decoder), _encoded_inputs(decoder)
     if not encoded:
         return alone
@@ -176,7 +176,7 @@ def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
 
 
 def _without_augmentation(decoder: ExampleDecoder) -> ExampleDecoder:
-    """Returns the decoder without targets, with a fixed number of channels, because requests may contain any number."""
+    """Returns a copy of the decoder that accepts images with any number of channels and returns no targets."""
     channels = decoder.channels if any(feature.is_image for feature in decoder.features.values()) else None
     config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER, channels=channels)
     return dataclasses.replace(decoder, config=config, targets=(), class_weights={}, stored_channels=decode.NUM_CHANNELS)

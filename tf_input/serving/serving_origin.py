@@ -21,7 +21,7 @@ _FUNCTIONS = ("map_example", "map_batch")
 
 
 def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Reading:
-    """Returns the dataset, the split and the options for reading the batches of the checks, without augmentation.
+    """Returns the dataset and the split of a training run, and options for reading its batches without augmentation.
 
     Args:
         train: The return value of `PreparedDataset.batches` or `as_numpy`, a `tf_input.Sequence`, a dataset, or its
@@ -60,8 +60,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
 
 
 def _before_map(train: Any) -> Any:
-    """Returns the batches from which `map`, `prefetch` or a similar method created a dataset, if the inputs are
-    unchanged.
+    """Returns the original batches of a dataset that `map`, `prefetch` or a similar method created.
 
     Raises:
         ValueError: The inputs were changed.

@@ -26,9 +26,9 @@ class Checkpoint:
     model and the optimizer (including the random states of layers), the iterator state, and `state`. Metrics are not
     saved, and start over when a training run resumes.
 
-    TensorFlow, JAX and torch are supported. A JAX loop that keeps variables in a tuple must create the tuple after the
-    `Checkpoint` object, and must copy the values from the tuple back to the variables in `before_save`. On the torch
-    backend, the state of torch's global random generator, which Dropout uses, is not saved.
+    TensorFlow, JAX and torch are supported. If a JAX loop keeps the values of variables in a tuple, create the tuple
+    after the `Checkpoint` object. In `before_save`, copy the values back to the variables. On the torch backend, the
+    state of torch's global random generator, which Dropout uses, is not saved.
 
     If several processes train one model, each process creates a `Checkpoint` object with the same directory. Only one
     process may write, so all other processes set `writes=False`.

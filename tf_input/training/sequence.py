@@ -164,7 +164,7 @@ class Sequence(keras.utils.PyDataset):
 
 
 class _Ahead:
-    """A function that returns a batch in NumPy arrays, given the index of the batch over all epochs.
+    """A function that returns a batch in NumPy arrays. Its argument counts the batches of all epochs from 0.
 
     If batches are requested in order, the following batches are prefetched. Only the main process reads records and
     caches splits in memory. Worker processes receive records and decode them. Arguments and errors are those of
