@@ -10,7 +10,7 @@ from typing import Any, Iterator
 from tf_input.benchmark.stages import Stage, time_shares
 from tf_input.cores import num_cores
 from tf_input.dataset import PreparedDataset
-from tf_input.dataset_format import IMAGE, RUN
+from tf_input.dataset_format import IMAGE, RUN, Feature
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
 from tf_input.regular_files import read_regular
@@ -33,8 +33,7 @@ class Findings:
         is_remote: Whether the dataset is in an object store.
         split: The name of the split.
         num_examples, num_bytes, num_shards: The numbers of examples, bytes and shards of the split.
-        image_kind: "image" for encoded images, "pixels" for raw pixels, or the kind of transformed images; None without
-            images.
+        image: The feature `image`; None without images.
         formats: The number of images in each format.
         stored_side: The mean length of the shorter side in pixels; None if unknown.
         stored_size: The (height, width) of all images; None if sizes differ.
@@ -52,7 +51,7 @@ class Findings:
     num_examples: int
     num_bytes: int
     num_shards: int
-    image_kind: str | None
+    image: Feature | None
     formats: dict[str, int]
     stored_side: float | None
     stored_size: tuple[int, int] | None
@@ -78,7 +77,7 @@ class Findings:
             num_examples=dataset.num_examples(split),
             num_bytes=sum(shard.num_bytes for shard in shards),
             num_shards=len(shards),
-            image_kind=dataset.features[IMAGE].kind if IMAGE in dataset.features else None,
+            image=dataset.features.get(IMAGE),
             formats=images.get("formats") or {},
             stored_side=min(sides) if sides else None,
             stored_size=dataset.image_size,
@@ -96,7 +95,7 @@ class Findings:
         augment = "augmented" if self.config.augment else "not augmented"
         order = {None: "in the order of the shards"}.get(self.order, f'shuffle="{self.order}"')
         return (
-            f"{self.split}: {self.num_examples:,} {'images' if self.image_kind else 'examples'}, {self.num_bytes / 1e6:,.1f} MB in {self.num_shards} shards; batches of "
+            f"{self.split}: {self.num_examples:,} {'images' if self.image else 'examples'}, {self.num_bytes / 1e6:,.1f} MB in {self.num_shards} shards; batches of "
             f"{self.config.batch_size}, {pixels}{augment}, {order}; {num_cores()} cores"
         )
 
@@ -116,11 +115,11 @@ class Findings:
             yield from self._faster_reading(read)
         if not self.is_cached and (reason := self.why_not_cached()):
             yield f"{self.split} is not cached in memory: {reason}"
-        if self.image_kind == "image" and self.stored_side and self.stored_side >= _LARGE * side and not self.is_cached:
+        if self.image and self.image.is_file and self.stored_side and self.stored_side >= _LARGE * side and not self.is_cached:
             yield from self._smaller_images(side)
         if not self.is_cached and self.decoded_bytes is not None and self.stored_size is not None:
             yield from self._small_images(self.decoded_bytes, "exact={}x{}".format(*self.stored_size))
-        elif self.image_kind == "image" and self.formats.get("png", 0) * 2 > sum(self.formats.values()) and bottleneck == "decode":
+        elif self.image and self.image.is_file and self.formats.get("png", 0) * 2 > sum(self.formats.values()) and bottleneck == "decode":
             command = self._prepare("jpeg", "--image_format", "jpeg:90")
             yield f"most images are PNG, which is slower to decode than JPEG:\n  {command}"
         if bottleneck == "augment":
@@ -155,7 +154,7 @@ class Findings:
             return "memory_budget is 0"
         if self.decoded_bytes is not None and self.decoded_bytes > budget:
             return f"it takes {self.decoded_bytes / 1e6:,.0f} MB decoded, and memory_budget is {budget / 1e6:,.0f} MB"
-        if self.decoded_bytes is None and self.image_kind and self.stored_size is None:
+        if self.decoded_bytes is None and self.image and self.stored_size is None:
             return "its images differ in size"
         return ""
 
@@ -183,7 +182,7 @@ class Findings:
         if decoded_bytes <= _memory_bytes() // 2 and decoded_bytes > self.config.memory_budget:
             megabytes = decoded_bytes / 1e6
             yield f"decoded, the split takes {megabytes:,.0f} MB: memory_budget={decoded_bytes} caches it in memory"
-        if self.image_kind == "image" and decoded_bytes <= _MAX_RAW_BYTES * self.num_examples:
+        if self.image and self.image.is_file and decoded_bytes <= _MAX_RAW_BYTES * self.num_examples:
             yield (
                 f"stored as pixels, images need no decoding; {self.num_bytes / 1e6:,.0f} MB become about "
                 f"{decoded_bytes / 1e6:,.0f}:\n"

@@ -18,6 +18,7 @@ from prepared import mixed_images, prepare_images
 from tf_input.benchmark.advice import Findings
 from tf_input.benchmark.benchmark import table
 from tf_input.benchmark.stages import Stage, time_shares
+from tf_input.dataset_format import Feature
 from tf_input.read_config import ReadConfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -198,7 +199,7 @@ PHOTOGRAPHS = Findings(
     num_examples=10_000,
     num_bytes=1_100_000_000,
     num_shards=8,
-    image_kind="image",
+    image=Feature("image", "image"),
     formats={"jpeg": 10_000},
     stored_side=500,
     stored_size=None,
@@ -270,7 +271,7 @@ ADVICE = {
         ["short="],
     ),
     "raw images": (
-        {"decoded_bytes": 10_000 * 32 * 32 * 3, "stored_size": (32, 32), "image_kind": "pixels"},
+        {"decoded_bytes": 10_000 * 32 * 32 * 3, "stored_size": (32, 32), "image": Feature("image", "pixels", (32, 32, 3))},
         STAGES,
         ["memory_budget=30720000"],
         ["recordmill prepare --input"],
