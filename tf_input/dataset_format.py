@@ -226,7 +226,7 @@ class Feature:
 
     @property
     def is_categorical(self) -> bool:
-        """Whether values are classes, as indices into `label_names`."""
+        """Whether values are class indices, which refer to `label_names`."""
         return FEATURE_KINDS[self.kind].is_categorical
 
     @property
@@ -246,7 +246,7 @@ class Feature:
 
     @property
     def is_integer(self) -> bool:
-        """Whether values are integers that are stored as a list and are not classes."""
+        """Whether values are integers that are stored as a list, but not class indices."""
         return self.is_plain and self.storage == "int64"
 
     @property
@@ -261,7 +261,7 @@ class Feature:
 
     @property
     def is_only_in_objects(self) -> bool:
-        """Whether the reader returns values only as a part of `objects`, as for boxes."""
+        """Whether the reader returns the values only within `objects`, as for boxes."""
         return FEATURE_KINDS[self.kind].is_only_in_objects
 
     def to_json(self) -> dict[str, Any]:

@@ -17,12 +17,12 @@ class StoredKind(NamedTuple):
         storage: The type of the list in a `tf.train.Example`: `bytes`, `int64` or `float`.
         dtype: The dtype of the values of a feature without its own dtype; empty for values that are not numbers.
         dtypes: The possible values of `Feature.dtype`.
-        is_file: Whether the value is one string with the contents of an image file.
-        is_raw: Whether the value is one string with the bytes of numbers, little-endian, in C order.
-        is_image: Whether the value is an image with colors, which has its own height and width.
+        is_file: Whether the value is a byte string with the contents of an image file.
+        is_raw: Whether the value is a byte string with the numbers of an array, little-endian, in C order.
+        is_image: Whether the value is an image with its own height and width. A mask is not an image.
         is_spatial: Whether the value refers to pixels or positions of `image`, and follows its crops and flips.
-        is_categorical: Whether values are classes, as indices into the feature's class names.
-        is_only_in_objects: Whether the reader returns values only as a part of `objects`.
+        is_categorical: Whether values are class indices, which refer to the feature's class names.
+        is_only_in_objects: Whether the reader returns the values only within `objects`.
     """
 
     storage: str

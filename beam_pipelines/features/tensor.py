@@ -1,4 +1,4 @@
-"""Feature kind `tensor`: the bytes of numbers of any dtype and shape."""
+"""Feature kind `tensor`: an array of any dtype and shape, stored as raw bytes."""
 
 import math
 from typing import Any

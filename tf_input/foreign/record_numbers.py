@@ -18,7 +18,7 @@ _MASK_DTYPES = ("uint8", "uint16")  # the dtypes that PNG supports
 
 @dataclasses.dataclass(frozen=True)
 class NumberReader:
-    """Reads raw bytes of numbers.
+    """Reads arrays that are stored as raw bytes.
 
     Attributes:
         layout: The layout of the records.

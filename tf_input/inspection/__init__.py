@@ -1,7 +1,7 @@
 """Implements `recordmill inspect`, which shows the contents of a dataset.
 
-The input is the metadata of a dataset. If the user requests examples, the command also reads catalogs and single
-records. The outputs are tables or JSON, and an image.
+The command reads the metadata of a dataset. If the user requests examples, it also reads catalogs and single records.
+It prints tables or JSON, and can save an image.
 
     inspection    the command
     contents      all metadata

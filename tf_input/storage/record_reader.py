@@ -130,7 +130,7 @@ class RecordReader:
         return indices
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
-        """Reads records one by one.
+        """Reads single records.
 
         Args:
             numbers: The indexes of the records in the split, int64 [n].
