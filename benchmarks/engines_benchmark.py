@@ -1,9 +1,9 @@
 """Runs `recordmill prepare` on every engine and compares the output bytes, the time and the memory.
 
 Flink runs as a real cluster on this machine (deploy/flink). For Dataflow, the benchmark submits a job and executes the
-staged graph of the job on this machine, with an emulator as the object store. The output of each row of the table is
-compared with the output of the first row. The table shows the peak memory of the largest Python worker, and of the
-largest process that is not a Python worker.
+staged graph of the job on this machine, with an emulator as the object store. Each row of the table is one run. The
+output of each run is compared with the output of the first run. The table shows the peak memory of the largest Python
+worker, and of the largest process that is not a Python worker.
 
 Usage: python -m benchmarks.engines_benchmark --input PHOTOGRAPHS [--copies 16] [--prism PRISM]
 """

@@ -2,8 +2,8 @@
 
 The hashes are random. One hash in twenty is a near-duplicate: it differs from an earlier hash in three bits of the
 first word and in ten bits of the remaining words. Every second near-duplicate is flipped. The search must find all
-near-duplicates. The search uses one core. The measured time is the time from the hashes to the clusters, without
-imports.
+near-duplicates. The search uses one core. The measured time includes the search and the clustering, but
+no imports.
 
 Usage: python -m benchmarks.near_duplicates_benchmark [--hashes 60000 1000000 10000000]
 """

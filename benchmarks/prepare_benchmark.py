@@ -56,7 +56,7 @@ class Case:
     short: int = 0
 
     def scaled(self, scale: float) -> "Case":
-        """Returns a case whose numbers of images are multiplied by a factor. Each shard needs at least one image."""
+        """Returns this case with `few` and `many` multiplied by `scale`. Each shard needs at least one image."""
         few, many = (max(NUM_SHARDS, round(num * scale)) for num in (self.few, self.many))
         return dataclasses.replace(self, few=few, many=many)
 

@@ -72,7 +72,7 @@ class Racer:
 
 
 def measure(batches: Iterator[tuple[Any, Any]], seconds: float, num_batches: int) -> tuple[float, float]:
-    """Measures a reader for the given seconds and batches. Returns images per second of wall time and of CPU time."""
+    """Reads for at least the given seconds and batches. Returns images per second of wall time and of CPU time."""
     num_images, wall, cpu = 0, time.perf_counter(), time.process_time()
     while num_batches > 0 or time.perf_counter() - wall < seconds:
         num_images += int(next(batches)[0].shape[0])

@@ -11,7 +11,7 @@ benchmark prints the median, the minimum and the maximum of the speed ratios. Ea
 last line shows the lowest ratio of all runs.
 
 Ratios of CPU time are reliable on a busy machine, but favor a reader that leaves cores idle. The measured time of
-`tf_input` includes the ends and starts of epochs. The exit code is 1 if a package is not installed. The benchmark
+`tf_input` includes the transitions between epochs. The exit code is 1 if a package is not installed. The benchmark
 reports missed goals but does not fail, because a busy machine can cause a miss.
 
 Usage: python -m benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]

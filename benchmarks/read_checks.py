@@ -27,8 +27,8 @@ def verdict(reached: bool, expected: str) -> str:
 
 
 def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
-    """Compares the PSNR of evaluation images with the PSNR of plain bilinear images. The reference images are decoded
-    completely and resized with antialiasing."""
+    """Compares the PSNR of evaluation images of `tf_input` with the PSNR of images from plain `tf.image.resize`. The
+    reference images are decoded completely and resized with antialiasing."""
     import numpy as np
     import tensorflow as tf
 

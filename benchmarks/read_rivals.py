@@ -21,7 +21,7 @@ Batches = Iterator[tuple[Any, Any]]
 
 
 def hand_written(directory: str, batch_size: int) -> Batches:
-    """Reads with the usual fast tf.data pipeline, which parses and decodes each record in a separate call."""
+    """Reads with a typical tf.data pipeline, which parses and decodes one record per call."""
     data = _records(directory).map(_viewed_example, num_parallel_calls=tf.data.AUTOTUNE)
     return iter(data.batch(batch_size).prefetch(tf.data.AUTOTUNE))
 
@@ -29,7 +29,7 @@ def hand_written(directory: str, batch_size: int) -> Batches:
 def crops_alone(directory: str, batch_size: int) -> Batches:
     """Decodes only a crop of each JPEG. The measured speed is an upper bound for all readers that decode crops.
 
-    Each returned image is filled with the first value of its crop.
+    The crop is not resized: each returned image repeats the first value of its crop.
     """
 
     def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -125,7 +125,7 @@ def write_records(folder: pathlib.Path, num_records: int, num_shards: int) -> pa
 def make_readers(
     case: str, inputs: Inputs, folder: pathlib.Path, num_records: int
 ) -> Iterator[tuple[Callable[[], Iterator[Any]], Callable[[], Iterator[Any]]]]:
-    """Context manager that yields the two readers of a case."""
+    """Context manager that yields the two functions that create the readers of a benchmark case."""
     import tf_input
 
     with contextlib.ExitStack() as stack:

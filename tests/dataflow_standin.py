@@ -1,4 +1,4 @@
-"""Emulates the REST interface of Dataflow, and the metadata server that provides credentials, on localhost.
+"""Runs a local server that emulates the REST interface of Dataflow and the metadata server for credentials.
 
 The command `dataflow_standin.py gs://…/pipeline.pb` executes the pipeline of a submitted job, as Dataflow's workers do.
 """

@@ -60,7 +60,7 @@ RECORDS = ("--source=tfrecord", "--records=verbatim", "--splits=train=0.7,test=0
 
 
 def write_record_files(folder: pathlib.Path) -> pathlib.Path:
-    """Writes a TFRecord file and a compressed TFRecord file with 500 records of random bytes each, for `RECORDS`."""
+    """Writes a TFRecord file of 500 random records and a compressed copy. `RECORDS` lists options to prepare them."""
     randomness, written = random.Random(0), io.BytesIO()
     writer = RecordWriter(written)
     for _ in range(500):
@@ -83,8 +83,8 @@ def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, **h
 def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before: str = "") -> ForkedPython:
     """Starts `recordmill` as the leader of a new process session.
 
-    If the directory `gates` is given, workers pause at the lock files in this directory. The Python code `before` runs
-    before the command.
+    If the directory `gates` is given, workers wait for the lock files in this directory (see `paused_stages`). The
+    Python code `before` runs before the command.
     """
     program = "paused_stages" if gates else "beam_pipelines"
     return ForkedPython(

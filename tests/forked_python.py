@@ -42,7 +42,7 @@ _MAX_FILES = 16  # open files of a new program
 
 
 class ForkedPython:
-    """A running program with a subset of the methods of `subprocess.Popen` in text mode.
+    """A running program. The methods are those of `subprocess.Popen` that tests need. The pipes transfer text.
     Args:
         *arguments: Arguments of `python`: a script, -c and code, or -m and a module, followed by the arguments of the program.
         env: Environment of the program. The default is the environment of this process.
@@ -131,9 +131,9 @@ def run(*arguments: object, timeout: float = 240.0, **options) -> subprocess.Com
 def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, ...] = TENSORFLOW) -> pathlib.Path:
     """Writes an executable file that runs a program in a forked process. The arguments of the command follow
     `arguments`. The program inherits the open files, the working directory and the environment of the command. The
-    command returns the exit code of the program. The command works while this process lives. If other options of
-    `python` than -c and -m are given, such as -I, the command starts a new interpreter.
-    `multiprocessing.set_executable` accepts the path.
+    command returns the exit code of the program. The command works while this process lives. If `python` options
+    other than -c and -m are given, such as -I, the command starts a new interpreter. `multiprocessing.set_executable`
+    accepts the path.
     """
     path.write_text(f"#!{sys.executable} -IS\n{_code_of(arguments, preloaded)}\n")
     path.chmod(0o755)

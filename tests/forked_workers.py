@@ -1,6 +1,6 @@
 """Makes a program fork its worker processes instead of starting new interpreters, if the program imports this module.
 
-Forking saves time in programs of `forked_python`, which have already imported the modules that a worker process needs.
+Forking saves time if `forked_python` runs the program, because the modules of the workers are already imported.
 """
 
 import os

@@ -14,7 +14,7 @@ from beam_pipelines.sources.source import Source
 
 
 def open_kind(path: str | os.PathLike[str], kind: str, source: Mapping[str, Any] = {}, options: Mapping[str, Any] = {}, **opened: Any) -> Source:
-    """Opens a source. `source` and `options` are fields of `SourceConfig` and `PrepareJob`."""
+    """Opens a source. `source` has fields of `SourceConfig`, and `options` has fields of `PrepareJob`."""
     config = PrepareJob(os.fspath(path), "out", "made", source=SourceConfig(kind=find_kind(kind), **source), **options)
     return open_source(config, **opened)
 
@@ -25,8 +25,8 @@ class Listing:
     Attributes:
         images: The inputs by their keys.
         letters: The dead letters by their paths.
-        label_names: The class names of the objects that the source states.
-        noted: The warnings with their numbers.
+        label_names: The lists of class names that the source defines.
+        noted: The number of occurrences of each warning.
         unused: The names of fields that are not stored.
     """
 

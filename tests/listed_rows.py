@@ -30,7 +30,8 @@ def open_rows(
     kind: str = "table",
     **options: Any,
 ) -> Source:
-    """Opens a table or another source, given the values of `--label` and `--feature` and the fields of the options."""
+    """Opens a source. `labels` and `features` are the values of the options `--label` and `--feature`. `config` has
+    fields of `PrepareJob`, and `options` has fields of `SourceConfig`."""
     parsed = None if labels is None else parse_labels(labels)
     kept = tuple(parse_column("--feature", text, "text") for text in features)
     source = SourceConfig(kind=find_kind(kind), labels=parsed, features=kept, **options)
@@ -97,6 +98,6 @@ def write_rows(root: pathlib.Path, rows: list[Mapping[str, Any]], suffix: str, n
 
 
 def read_letters(output: pathlib.Path) -> dict[str, dict[str, str]]:
-    """Returns a mapping from path to dead letter of a prepared dataset."""
+    """Returns the dead letters of a prepared dataset by path."""
     letters = map(json.loads, (output / "dead_letters.jsonl").read_text().splitlines())
     return {letter["path"]: letter for letter in letters}

@@ -1,4 +1,4 @@
-"""Writes datasets with any schema record by record with TensorFlow, for tests of the reader."""
+"""Writes datasets with any schema for tests of the reader. TensorFlow writes the records."""
 
 import io
 import pathlib

@@ -81,7 +81,7 @@ def count_keys(batches: Iterable[References]) -> dict[str, np.ndarray]:
 
 
 def counts_of_parts(batches: Iterable[References]) -> list[dict[str, bytes]]:
-    """Returns a packed histogram of the shuffle keys of each batch."""
+    """Returns the serialized histogram of the shuffle keys in each batch."""
     parts = []
     for batch in batches:
         counts = KeyCounts()

@@ -239,7 +239,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class RangeProcess(RangeServer):
-    """Runs the server in a separate process, so that the measured program does not share its process with the server.
+    """Runs the server in a separate process, so that the server does not affect the measured program.
 
     Args:
         directory: Directory of the files.

@@ -53,7 +53,7 @@ def make_model(log: pathlib.Path) -> LoggedModel:
 
 
 def read(directory: str, order: str, host: tuple[int, int] | None) -> tf.data.Dataset:
-    """Returns the batches of the split `train`, or of one host of a mixture of two classes if `host` is given."""
+    """Returns the batches of `train`. If `host` is given, returns the batches that this host reads from a mixture."""
     dataset, options = tf_input.open(directory), {"batch_size": BATCH_SIZE, "image_size": SIZE, "augment": True, "shuffle": order, "seed": 0}
     if host is None:
         return dataset.batches("train", **options)

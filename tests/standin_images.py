@@ -115,7 +115,7 @@ def run(tag: str, *command: str, data: pathlib.Path | None = None) -> str:
 
 @contextlib.contextmanager
 def running(tag: str, *command: str, data: pathlib.Path, log: pathlib.Path) -> Iterator[None]:
-    """Context manager that runs a command in a container in the background until exit."""
+    """Context manager that runs a command in the background in a container, and kills the command at exit."""
     with container(tag) as name, open(log, "wb") as file:
         # A separate process namespace ends with its first process, including all sessions that were created in it.
         namespace = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")

@@ -52,8 +52,8 @@ class Comparison:
 def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int | None, seed: int) -> Comparison:
     """Trains on the dataset at `prepared`, and then on the same training examples in class order.
 
-    The examples that are sorted by class are written to `class_ordered`. The prepared examples are read in their order
-    on disk, because the default shuffle buffer would contain the whole dataset.
+    The examples in class order are written to `class_ordered`. The prepared examples are read in their order on disk,
+    because the default shuffle buffer would contain the whole dataset.
     """
     digits = tf_input.open(prepared)
     folder_labels = write_class_ordered(digits, class_ordered)

@@ -56,7 +56,7 @@ def _port(text: str) -> int:
 
 
 class InvalidInput(Exception):
-    """A request that cannot be answered, with an HTTP status and a reason."""
+    """Error in a request. The message gives the reason, and `status` is the HTTP status of the response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -1,12 +1,12 @@
 """Trains an image classifier of keras.applications on a dataset from `recordmill prepare`, and evaluates it.
 
-The modules:
+Other modules of the trainer do parts of the work:
 
-    options       parse the command line
-    models        create networks and optimizers
-    inputs        create the batches of each worker
-    cluster       select devices and machines
-    loop          run training and evaluation steps with any strategy
+    options       parses the command line
+    models        creates networks and optimizers
+    inputs        creates the batches of each worker
+    cluster       selects devices and machines
+    loop          runs training and evaluation steps with any strategy
 
 `tf_input.Checkpoint` saves checkpoints.
 """

@@ -67,7 +67,7 @@ def test_job_survives_the_loss_of_a_task_or_job_manager():
 
 
 def test_pod_templates_are_not_merged():
-    """The Flink operator merges containers by index, so that the worker pool would replace Flink's own container."""
+    """The Flink operator merges containers by index, so a worker pool container would replace Flink's own container."""
     assert "podTemplate" not in cluster()
 
 

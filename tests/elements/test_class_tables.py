@@ -1,4 +1,4 @@
-"""Tests that `prepare` rejects lists as class names, keeps integer labels, and limits the shards and splits."""
+"""Tests class names that look like lists, integer class names, and the limits for shards and splits."""
 
 import csv
 import pathlib

@@ -1,4 +1,4 @@
-"""Tests how class numbers are set by options, and compared with those of an earlier or a replaced dataset."""
+"""Tests options that set class numbers, and that replacing a dataset keeps class numbers or prints a warning."""
 
 import pathlib
 

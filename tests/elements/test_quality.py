@@ -23,7 +23,7 @@ def num_runs(labels: list[int]) -> int:
 
 
 def quality(shards: list[list[int]]) -> dict[str, float | None]:
-    """Returns the shuffle quality of a label feature from the labels in each shard."""
+    """Returns the shuffle quality of a label feature. Each list in `shards` contains the labels of one shard."""
     qualities = ShuffleQualities()
     for shard in shards:
         qualities.add({"label": LabelSequence.of(np.array(shard))})
@@ -181,7 +181,7 @@ def test_each_label_has_a_shuffle_quality(case, tmp_path, capsys):
 
 
 def labels_of(path, names) -> dict[str, list[int]]:
-    """Returns a mapping from each feature name to the combined label of each record in a shard."""
+    """For each feature name, returns one label per record of a shard. `one_label` combines multiple labels."""
     actual = {name: [] for name in names}
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         example = tf.train.Example.FromString(record)

@@ -1,4 +1,4 @@
-"""Tests that only user errors are found inside the exceptions of every runner."""
+"""Tests that errors for users, and no other errors, are found in the exceptions that Beam runners raise."""
 
 import contextlib
 import errno
@@ -62,7 +62,7 @@ def with_traceback(error: BaseException) -> BaseException:
 
 
 def wrap_error(error: BaseException, *, by_cause: bool) -> BaseException:
-    """Returns an exception of a runner that was raised from `error` or during the handling of `error`."""
+    """Returns an exception with `error` as its cause, or else as its context, like those of Beam runners."""
     try:
         try:
             raise error
@@ -75,19 +75,19 @@ def wrap_error(error: BaseException, *, by_cause: bool) -> BaseException:
 
 
 def as_worker_process(error: BaseException) -> RuntimeError:
-    """Returns an exception of a runner with worker processes. The exception contains the traceback only as text."""
+    """Returns an exception with the traceback of `error` as text, as a runner with worker processes raises it."""
     text = "".join(traceback.format_exception(with_traceback(error)))
     return RuntimeError(f"Pipeline job-001 failed in state FAILED: bundle inst003 {text}\n")
 
 
 def as_prefixed(error: BaseException) -> RuntimeError:
-    """Returns an exception of a runner that adds text before and after the traceback."""
+    """Returns an exception whose message has other text before and after the traceback of `error`."""
     text = "".join(traceback.format_exception(with_traceback(error)))
     return RuntimeError(f"Error received from SDK harness for instruction 5: {text}\n\tat org.apache.beam.Sdk.run(Sdk.java)")
 
 
 def with_process_note(error: BaseException) -> RuntimeError:
-    """Returns an exception with the note that `worker_processes` adds."""
+    """Returns an exception with the note that `worker_processes` adds to an error in a worker process."""
     error.add_note("in a worker process:\n" + "".join(traceback.format_exception(with_traceback(type(error)(str(error))))))
     return as_worker_process(error)
 

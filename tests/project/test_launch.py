@@ -20,7 +20,7 @@ from made_images import write_class_folders
 
 @pytest.mark.parametrize("flags", [[], ["--runner=DirectRunner"], ["--runner=FnApiRunner"]])
 def test_local_runner_is_fixed_and_passes_options_to_workers(flags):
-    """`DirectRunner` would try to download an engine. A runner by name would not pass options to workers."""
+    """`DirectRunner` would try to download an engine. A runner created by name would not pass options to workers."""
     processes = ["--direct_num_workers=3", "--direct_running_mode=multi_processing"]
     options = parse_pipeline_options([*flags, *processes, "--temp_location=scratch"])
     runner = choose_engine(options).make_runner()

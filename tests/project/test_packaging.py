@@ -43,7 +43,7 @@ class Distributions(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """A virtual environment. The method `run` runs a program of the environment in a folder outside of the checkout."""
+    """A virtual environment. The method `run` runs one of its programs in a folder outside the checkout."""
 
     root: pathlib.Path
     folder: pathlib.Path

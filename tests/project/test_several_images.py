@@ -1,4 +1,4 @@
-"""Tests the preparation, sizes, augmentation and training of examples with several images."""
+"""Tests that every step from preparation to training supports examples with several images."""
 
 import csv
 import json
@@ -200,7 +200,7 @@ def test_example_may_have_only_named_images(tmp_path):
 
 @pytest.mark.slow(2)
 def test_images_share_channels_and_can_be_combined_with_tensors(tmp_path):
-    """Grayscale images have one channel if all images are grayscale. `--keep_depth` keeps 16 bits."""
+    """If all images are grayscale, they are read with one channel. `--keep_depth` keeps 16 bits."""
     rng = np.random.default_rng(0)
     greys, depths = rng.integers(0, 256, (2, 6, 8, 9), np.uint8), rng.integers(0, 2**16, (6, 8, 9), np.uint16)
     files = {f"{side}/{i}.png": encode(pixels, "PNG") for side, images in zip("lr", greys) for i, pixels in enumerate(images)}
@@ -360,7 +360,7 @@ def test_invalid_prepare_options_are_rejected(tmp_path, capsys, options, message
 
 @pytest.mark.slow(4)
 def test_stereo_model_is_trained_and_served(tmp_path):
-    """In the class `near`, the right-hand image is shifted. Only equal crops of both images preserve the shift."""
+    """The right-hand image of class `near` is shifted. Augmentation must crop both images equally to keep the shift."""
     keras.utils.set_random_seed(1)
     files, rows = {}, []
     for index in range(48):

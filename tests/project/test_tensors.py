@@ -29,7 +29,8 @@ def numbers(seed: int, *shape: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> pathlib.Path:
-    """Returns a folder of float images with dense maps. The class of an image is the sign of its mean pixel value."""
+    """Returns a folder with float images, their heat maps, and a dataset of both. The class of an image is the sign of
+    its mean pixel value."""
     root = tmp_path_factory.mktemp("tensors")
     labels = np.arange(NUM) % 2
     images = (numbers(0, *SHAPE) / 4 + np.where(labels, 1, -1)[:, None, None, None]).astype(np.float32)

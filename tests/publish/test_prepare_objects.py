@@ -68,7 +68,7 @@ def prepared(source, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def old(source, tmp_path_factory) -> dict[str, bytes]:
-    """Returns the files of an older dataset, which the tests replace."""
+    """Returns the files of an older dataset. The tests replace this dataset."""
     output = tmp_path_factory.mktemp("old") / "out"
     assert prepare(str(source), str(output), *ONE_SHARD, "--seed=5") == 0
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
@@ -177,7 +177,7 @@ def test_overwrite_replaces_only_with_complete_dataset(server, bucket, old, prep
 
 @GS_ONLY
 def test_failed_run_leaves_no_dataset_and_can_be_resumed(server, bucket, prepared, capsys):
-    """An empty split is an error before any shard is written, and too many dead letters are an error at the end."""
+    """An empty split fails the run before shards are written. Too many dead letters fail the run at the end."""
     call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", f"--num_shards={NUM_SHARDS}", *server.flags]
     assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
     assert "split 'test' would be empty" in capsys.readouterr().err
@@ -358,7 +358,7 @@ def last_step(server, source, old, monkeypatch, replaces) -> LastStep:
 
 @pytest.fixture(scope="module")
 def prepared_one_shard(source, tmp_path_factory) -> dict[str, str]:
-    """Returns the SHA-256 digest of each file in a dataset with one shard that is written to disk."""
+    """Returns the SHA-256 digest of each file in a dataset on disk that has one shard."""
     output = tmp_path_factory.mktemp("as_one") / "out"
     assert prepare(str(source), str(output), *ONE_SHARD) == 0
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
@@ -391,7 +391,7 @@ def test_second_attempt_completes_publishing_that_failed_at_any_step(server, las
 
 
 def fail_at_step(function: Callable[..., Any], calls: Iterator[int], step: int) -> Callable[..., Any]:
-    """Returns a wrapper of `function` that raises `WorkerKilled` in call number `step`. `calls` counts the calls."""
+    """Returns a wrapper of `function` that raises `WorkerKilled` when the counter `calls` reaches `step`."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         if next(calls) == step:

@@ -327,7 +327,7 @@ def test_other_commands_read_the_dataset_or_say_why_not(prepared, tmp_path, caps
 
 
 def test_verify_finds_repeated_keys(prepared, tmp_path, capsys):
-    """Copies the first shard over the second shard, with a manifest that matches the copies."""
+    """The test replaces the second shard with a copy of the first shard, and updates the manifest."""
     output = shutil.copytree(prepared, tmp_path / "out")
     manifest = read_manifest(output)
     first, second, *others = manifest.splits["train"]

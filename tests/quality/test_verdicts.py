@@ -123,7 +123,7 @@ def test_records_in_source_order_are_not_shuffled() -> None:
 
 
 def _orders(seed: int, num: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yields several kinds of labels in the order that `prepare` writes, with the original position of each label."""
+    """Yields (kind of labels, labels as shuffled by `prepare`, index of each label before the shuffle)."""
     indices = np.argsort(shuffle_orders(seed, [b"%d" % index for index in range(num)]))
     kinds = {
         "ten classes": np.arange(num) * 10 // num,

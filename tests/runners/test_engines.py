@@ -38,7 +38,7 @@ def folder(tmp_path, monkeypatch) -> pathlib.Path:
 
 @pytest.fixture
 def flink_master() -> Iterator[str]:
-    """Yields the address of a fake Flink REST server that answers only the requests of the checks."""
+    """Yields the address of a fake Flink REST server that answers only requests for /config."""
 
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""Tests that sources with temporary spool files give the same dataset with all runners and with object stores."""
+"""Tests that a dataset does not depend on the number of workers or on whether its source is in an object store."""
 
 import hashlib
 

@@ -182,7 +182,7 @@ class Timer:
 
 
 def test_job_timeout_stops_local_runner_which_can_be_resumed(tmp_path, monkeypatch, capsys):
-    """When the timeout fires, the plan is complete but the shards are not complete."""
+    """The timeout ends the run after the plan is complete, but before the shards are complete."""
 
     def write(*unused: object) -> None:
         Timer.fire()

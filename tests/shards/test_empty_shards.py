@@ -85,7 +85,7 @@ def test_epoch_has_each_example_once(prepared, case):
 
 
 def test_augmented_epoch_has_all_images(prepared):
-    """An augmented epoch contains all examples, even if some shards are empty."""
+    """An epoch with augmentation contains all examples, even if some shards are empty."""
     data = tf_input.open(prepared).batches("train", batch_size=4, image_size=8, augment=True, memory_budget=0)
     assert sum(len(labels) for _, labels in data.take(int(data.cardinality()))) == 16
 

@@ -84,7 +84,7 @@ def recording_environment(folder: pathlib.Path) -> dict[str, str]:
 
 
 def check_records(folder: pathlib.Path, source: pathlib.Path, by_worker_processes: int) -> None:
-    """Checks that files were opened once, and that worker processes without Beam opened the given number of files."""
+    """Checks how often files were opened. Processes without Beam must have opened `by_worker_processes` files."""
     opened, actual = collections.Counter(), 0
     for path in (folder / "notes").iterdir():
         lines = path.read_text().splitlines()
@@ -103,7 +103,7 @@ def test_two_beam_workers_open_each_file_once(photographs, tmp_path):
 
 
 class Traced(NamedTuple):
-    """The number of open calls and the number of written bytes for each file name in a run."""
+    """For each file in a run, how often the file was opened and how many bytes were written to it."""
 
     opened: collections.Counter
     written: collections.Counter
@@ -121,7 +121,7 @@ def can_trace() -> bool:
 
 
 class RecordedRun(NamedTuple):
-    """The folder of a run with worker processes, and the system calls of the run if strace is available."""
+    """The folder of a run with worker processes, and the counts from strace if strace is available."""
 
     folder: pathlib.Path
     traced: Traced | None
@@ -137,7 +137,7 @@ def recorded_run(photographs, tmp_path_factory) -> RecordedRun:
 
 
 def trace(source: pathlib.Path, folder: pathlib.Path, *options: str, **environment: str) -> Traced:
-    """Runs `recordmill prepare` with strace, with a trace file per process, and returns the system calls."""
+    """Runs `recordmill prepare` with strace, and counts the opened files and the written bytes."""
     (folder / "trace").mkdir()
     command = ["strace", "-ff", "-qq", "-y", "-s", "0", "--seccomp-bpf", "-e", f"trace={_CALLS}", "-e", "signal=none"]
     # With -s 0, paths in arguments are truncated. With -y, the path follows the returned file descriptor.

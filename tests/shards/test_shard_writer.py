@@ -358,7 +358,7 @@ def test_image_changed_after_listing_is_stored_as_it_is_now(tmp_path):
 
 def test_short_writes_are_completed():
     class Trickle:
-        """A file that accepts at most 7 bytes per write, because pipes and network file systems limit writes, too."""
+        """A file that accepts at most 7 bytes per write. Pipes and network file systems also accept partial writes."""
 
         def __init__(self) -> None:
             self.data = b""

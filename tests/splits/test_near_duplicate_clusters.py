@@ -22,7 +22,8 @@ def make_rows(values: list[int], contents: list[int] | None = None, has_visual_h
 
 
 def clusters_of(rows: np.ndarray, ranks: np.ndarray | None = None, distance: int = 8) -> tuple[set[frozenset[int]], int, int, list[int]]:
-    """Clusters images. Returns the clusters, the number of pairs, the number of cut pairs and the cut images."""
+    """Clusters images. Returns (clusters, number of near-duplicate pairs, number of pairs whose images are in different
+    clusters, an image of each cluster that was divided)."""
     ranks = np.arange(len(rows)) if ranks is None else ranks
     visual_hashes = group_by_hash(rows)
     edges, _ = join_edges(find_edges(visual_hashes.hashes, distance, part) for part in search_parts(len(visual_hashes.hashes)))

@@ -1,4 +1,4 @@
-"""Tests that a permanent read error of an input is a dead letter, and that disk and store errors fail the run."""
+"""Tests that an unreadable input becomes a dead letter, and that errors of disks and object stores fail the run."""
 
 import contextlib
 import errno

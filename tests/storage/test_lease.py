@@ -115,7 +115,7 @@ SAME_HOST_NAME = {"another machine": {"boot": "another"}, "another container": {
 
 @pytest.mark.parametrize("case", SAME_HOST_NAME)
 def test_lease_of_process_in_other_namespace_is_live(case):
-    """The process ID in a lease is only valid on the machine and in the container of the command."""
+    """A process ID in a lease is meaningless on other machines and in other containers."""
     lease = dataclasses.replace(make_lease("run", "its"), process="not here", **SAME_HOST_NAME[case])
     assert lease.is_live and not dataclasses.replace(lease, renewed=time.time() - leases.LIFE_SECONDS - 1).is_live
     assert lease.is_elsewhere == (case == "another machine"), "all containers of a machine see a lock on a disk"

@@ -234,7 +234,7 @@ def preprocessing_fn(inputs):
 
 @pytest.fixture(scope="module")
 def module_datasets(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns a dataset and the result of a user-defined transform with features of every kind and shape."""
+    """Returns a dataset and a transformed copy. A user's module computes features of every kind and shape."""
     folder = tmp_path_factory.mktemp("module")
     (folder / "my.py").write_text(MODULE)
     made = prepare_images(folder, *OPTIONS, num_images={"ant": 10, "bee": 10, "cow": 10})
