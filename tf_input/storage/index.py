@@ -100,7 +100,7 @@ class ShardIndex:
         """Returns the start offsets and the end offsets of the given records in bytes, as two int64 [n].
 
         Args:
-            records: The indexes of the records in the shard, int64 [n], in ascending order without repetitions.
+            records: The indices of the records in the shard, int64 [n], in ascending order without repetitions.
         """
         edges = np.union1d(records, records + 1)
         offsets = self.offsets(edges[edges < self._num_rows])
@@ -138,7 +138,7 @@ class ShardIndex:
         Index rows that are close to each other are read with one request, including the rows between them.
 
         Args:
-            records: The indexes of the records in the shard, in ascending order.
+            records: The indices of the records in the shard, in ascending order.
         """
         offsets = []
         wanted = np.asarray(records, np.int64)

@@ -86,7 +86,7 @@ class RecordChunks:
         """Copies records and checks them.
 
         Args:
-            records: The indexes of the records, int64 [n].
+            records: The indices of the records, int64 [n].
 
         Returns:
             An object array [n] with the bytes of the serialized examples, or None for corrupt records.

@@ -126,14 +126,14 @@ class RecordReader:
         return SelectedRecords(self, numbers, cut_selection(numbers, *self._sizes, self._run_bytes))
 
     def numbers(self, indices: np.ndarray) -> np.ndarray:
-        """Converts indexes in the concatenated chunks to record indexes in the split, int64 [n]."""
+        """Converts indices in the concatenated chunks to record indices in the split, int64 [n]."""
         return indices
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
         """Reads single records.
 
         Args:
-            numbers: The indexes of the records in the split, int64 [n].
+            numbers: The indices of the records in the split, int64 [n].
 
         Returns:
             An object array [n] with the bytes of the serialized examples, or None for skipped corrupt records.
@@ -230,7 +230,7 @@ class RecordReader:
         request.
 
         Args:
-            numbers: The indexes of the records in the split, int64 [n], in any order. Repeated records are read once.
+            numbers: The indices of the records in the split, int64 [n], in any order. Repeated records are read once.
             arena: The buffer to which the records are written. Bytes that cannot be read are replaced with zeros.
 
         Raises:
@@ -381,7 +381,7 @@ class SelectedRecords:
 
     Args:
         reader: The reader of the split.
-        numbers: The indexes of the epoch's records in the split, int64 [n].
+        numbers: The indices of the epoch's records in the split, int64 [n].
         runs: The chunks of these records.
     """
 
@@ -389,7 +389,7 @@ class SelectedRecords:
         self._reader, self._numbers, self.runs = reader, numbers, runs
 
     def numbers(self, indices: np.ndarray) -> np.ndarray:
-        """Converts indexes in the concatenated chunks to record indexes in the split, int64 [n]."""
+        """Converts indices in the concatenated chunks to record indices in the split, int64 [n]."""
         return self._numbers[indices]
 
     def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordChunk:

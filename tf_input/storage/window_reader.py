@@ -19,7 +19,7 @@ _TOGETHER_BYTES = 1 << 20  # total size of the chunks that a thread reads in a t
 
 
 class WindowReader:
-    """Reads the records at the given indexes of an epoch.
+    """Reads the records at the given indices of an epoch.
 
     The windows of the latest batch stay in memory while the next windows are prefetched. `close` releases the windows
     and the threads.
@@ -53,13 +53,13 @@ class WindowReader:
             self._lock.release()
 
     def read(self, epoch: int, indices: np.ndarray) -> np.ndarray:
-        """Reads the records at the given indexes of an epoch.
+        """Reads the records at the given indices of an epoch.
 
         For fast reading, all requested records should be in one window or in a few consecutive windows.
 
         Args:
             epoch: The index of the epoch.
-            indices: The indexes in the epoch of records that this host reads, int64 [n].
+            indices: The indices in the epoch of records that this host reads, int64 [n].
 
         Returns:
             An object array [n] with the bytes of the serialized examples, or None for skipped corrupt records.
@@ -83,7 +83,7 @@ class WindowReader:
         return records
 
     def numbers(self, epoch: int, indices: np.ndarray) -> np.ndarray:
-        """Converts indexes of an epoch to the indexes of the records in the split, int64 [n].
+        """Converts indices of an epoch to the indices of the records in the split, int64 [n].
 
         No file is read.
         """
@@ -184,7 +184,7 @@ class _Loading:
         self._shifts = self._firsts - (np.cumsum(counts) - counts)  # records of other hosts before each slice
 
     def take(self, indices: np.ndarray) -> np.ndarray:
-        """Waits until the window is read, and returns the records at the given indexes, or None if they are corrupt."""
+        """Waits until the window is read, and returns the records at the given indices, or None if they are corrupt."""
         records = self._order[indices - self._start]
         return self._chunks.take(records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1])
 
