@@ -54,7 +54,7 @@ def webdataset(paths: Sequence[str], batch_size: int) -> Batches:
 
 
 def merge(sources: Sequence[Iterable[Any]]) -> Iterator[Any]:
-    """Yields the items of infinite iterators until the generator is closed. Each iterator has its own thread."""
+    """Yields the items of infinite iterables until the generator is closed. Each iterable is read in its own thread."""
     ready: queue.Queue[Any] = queue.Queue(len(sources))
     ended = threading.Event()
 

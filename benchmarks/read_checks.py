@@ -82,7 +82,7 @@ def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
 
 
 def run_memory(name: str, inputs: Inputs) -> str:
-    """Measures the peak memory of readers with several buffer sizes, relative to a reader with a minimal buffer."""
+    """Compares the peak memory of readers of several buffer sizes with the peak memory of a minimal buffer."""
     peaks = [measure([sys.executable, "-c", _READ_EPOCH, inputs.many_set, str(size)]).peak_bytes for size in _BUFFERS]
     rows = []
     for size, peak in zip(_BUFFERS[1:], peaks[1:]):

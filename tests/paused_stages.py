@@ -26,7 +26,7 @@ STAGES = (*progress.Counts._fields, "planned", "finished")
 
 
 class Gate:
-    """A locked file that pauses processes until it is unlocked. At the end of the context, `Gate` unlocks the file.
+    """Context manager that pauses processes with a locked file, and unlocks the file at exit.
     Args:
         folder: Directory of the lock files, which is in the environment of the paused processes.
         stage: One of `STAGES`, at which processes are paused.

@@ -63,7 +63,7 @@ class RangeServer:
         self.num_bytes = self.num_lists = self.most_at_once = 0
 
     def environment(self, scheme: str) -> dict[str, str]:
-        """Returns the environment variables with which a process uses this server for URLs of the given scheme."""
+        """Returns environment variables that make a process use this server for URLs of the given scheme."""
         if scheme == "gs":
             return {"STORAGE_EMULATOR_HOST": self.url}
         if scheme == "s3":

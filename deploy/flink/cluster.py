@@ -65,7 +65,7 @@ class Cluster:
 
     @property
     def options(self) -> list[str]:
-        """Returns the options with which `recordmill prepare` runs on this cluster."""
+        """Returns the options of `recordmill prepare` that select this cluster."""
         return [
             "--runner=FlinkRunner",
             f"--flink_master=localhost:{self.rest_port}",
@@ -201,23 +201,23 @@ class Cluster:
             time.sleep(0.2)
 
     def overview(self) -> dict[str, Any]:
-        """Returns the cluster overview of Flink's REST interface, or an empty dictionary without a response."""
+        """Returns the cluster overview from Flink's REST interface, or an empty dictionary if Flink does not respond."""
         try:
             return self.ask("overview")
         except OSError:
             return {}
 
     def ask(self, path: str) -> dict[str, Any]:
-        """Returns a response of the REST interface. Raises OSError if it does not respond."""
+        """Returns a response of the REST interface. Raises OSError if Flink does not respond."""
         with urllib.request.urlopen(f"http://localhost:{self.rest_port}/{path}", timeout=5) as response:
             return json.load(response)
 
     def process_ids(self) -> dict[str, int]:
-        """Returns the process ids of the JobManager and the TaskManagers that this object started, by name."""
+        """Returns the process ID of each JobManager and TaskManager that this object started, by name."""
         return {path.name: int(path.read_text()) for path in sorted((self.folder / "pids").glob("*"))}
 
     def worker_ids(self) -> list[int]:
-        """Returns the process ids of the Python workers, including workers whose TaskManager has ended."""
+        """Returns the process IDs of the Python workers, including workers whose TaskManager has ended."""
         processes = (int(path.name) for path in pathlib.Path("/proc").glob("[0-9]*"))
         return [pid for pid in processes if f"--cluster={self.folder}" in command_line(pid)]
 

@@ -53,7 +53,7 @@ class Loop:
         self._train, self._evaluate = train, evaluate
 
     def train(self, iterator: Iterator, num_steps: int, done: int = 0) -> Iterator[int]:
-        """Runs the remaining steps of an epoch, and yields the number of completed steps after each execution."""
+        """Runs the remaining steps of an epoch in groups, and yields the number of completed steps after each group."""
         self._reset()
         while done < num_steps:
             count = min(self._steps_per_execution, num_steps - done)

@@ -335,7 +335,7 @@ time.sleep(3600)
 
 
 def child_env() -> dict[str, str]:
-    """Returns environment variables with which a new Python process can import the package."""
+    """Returns environment variables that let a new Python process import the package."""
     return {**os.environ, "PYTHONPATH": str(pathlib.Path(beam_pipelines.__file__).parent.parent)}
 
 

@@ -95,7 +95,7 @@ def test_patterns_in_the_docs_match_the_shards_of_one_split(tmp_path):
 
 @pytest.mark.slow
 def test_tensorflow_datasets_reads_several_targets_as_supervised_pairs(tmp_path):
-    """As in `batches`, the targets are a dictionary of class labels, multiple labels, numbers and objects."""
+    """The targets are a dictionary, as in `batches`: a class label, several labels, a number and objects."""
     lines = []
     for index in range(12):
         row = {"weather": ["sun", "rain"][index % 2], "tags": ["wet", "dark"][: index % 3], "age": index / 4}

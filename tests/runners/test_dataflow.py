@@ -597,7 +597,7 @@ needs_gcloud = pytest.mark.skipif(not shutil.which("gcloud"), reason="the Google
 
 @pytest.fixture
 def gcloud(cloud, tmp_path) -> dict[str, str]:
-    """Returns environment variables with which gcloud needs no account and sends its requests to the fake service."""
+    """Returns environment variables that let gcloud run without an account and use the fake service."""
     return {
         **cloud.environment,
         "CLOUDSDK_CONFIG": str(tmp_path / "gcloud"),

@@ -77,7 +77,7 @@ OPTIONS = ("--num_shards=train=3,validation=1", "--max_bad_fraction=0.1")
 
 
 def recording_environment(folder: pathlib.Path) -> dict[str, str]:
-    """Returns environment variables with which Python processes log the files that they open."""
+    """Returns environment variables that make Python processes log the files that they open."""
     write_files(folder / "site", {"sitecustomize.py": SITECUSTOMIZE.encode()})
     (folder / "notes").mkdir()
     return {"PYTHONPATH": f"{folder / 'site'}{os.pathsep}{TEST_PATH}", NOTES: str(folder / "notes")}

@@ -1,4 +1,4 @@
-"""Tests that near-duplicate images are clustered, and that long chains are cut if the first and last images differ."""
+"""Tests that near-duplicates are clustered, and that a long chain of them is divided if its ends are not similar."""
 
 import numpy as np
 import pytest

@@ -325,7 +325,7 @@ def test_upload_is_complete_if_its_last_answer_is_lost(faulty_store, bucket, fau
 
 
 def every(nth: int, *faults: int | str) -> Callable[[str, str, int], int | str | None]:
-    """Returns a function that makes every n-th request fail with the next of the given faults, in a cycle."""
+    """Returns a function that makes every n-th request fail, and cycles through the given faults."""
     return lambda method, path, number: faults[number // nth % len(faults)] if number % nth == 0 else None
 
 
