@@ -201,7 +201,7 @@ class Cluster:
             time.sleep(0.2)
 
     def overview(self) -> dict[str, Any]:
-        """Returns the cluster overview from Flink's REST interface, or an empty dictionary if Flink does not respond."""
+        """Returns Flink's cluster overview, or an empty dictionary if Flink does not respond."""
         try:
             return self.ask("overview")
         except OSError:
