@@ -31,7 +31,7 @@ class Certainty(enum.IntEnum):
 
 
 class Recognition(NamedTuple):
-    """Why an input seems to be of a format.
+    """The reason why an input seems to have a certain format.
 
     Attributes:
         evidence: The names that show the format, for a message.

@@ -19,7 +19,7 @@ _BATCH = 4096
 
 
 class NameLabels:
-    """Labels that a regular expression finds in the keys of the inputs of a source.
+    """Labels that a regular expression extracts from input keys.
 
     Args:
         source_features: The features of the source, opened with the options of `without_name_labels`.

@@ -21,7 +21,7 @@ def source_classes() -> Mapping[str, type[Source]]:
 
 
 def find_kind(name: str) -> SourceKind:
-    """Returns the declaration of the format with this value of `--source`."""
+    """Returns the `SourceKind` of the format with a given value of `--source`."""
     return source_classes()[name].kind
 
 

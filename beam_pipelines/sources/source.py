@@ -92,12 +92,12 @@ class Source(abc.ABC):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Returns why the input seems to be of this format, or None if it does not."""
+        """Returns the reason why the input seems to have this format, or None if it does not."""
         return None
 
     @classmethod
     def variant(cls, source: SourceConfig) -> "type[Source]":
-        """Returns the class that lists the inputs, if an option of the format selects another class than this class."""
+        """Returns the class that lists the inputs: this class, or another class that an option selects."""
         return cls
 
     @abc.abstractmethod
@@ -110,13 +110,13 @@ class Source(abc.ABC):
         invalid input becomes a dead letter instead."""
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns the class names of each feature that the source states apart from the labels of inputs, for example in
-        a header. A tuple is ordered, and a set is not. Called after the parts have been listed."""
+        """Returns the class names that the source states for each feature, for example in a header: a tuple if they are
+        ordered, and otherwise a set. Called after the parts have been listed."""
         return {}
 
     def memory_bytes(self, part: str) -> int:
-        """Returns the approximate memory in bytes for listing a part, such as an annotation file that is read at once, or
-        0 if the memory is constant. Raises `UserError` if the part does not exist."""
+        """Returns the approximate memory in bytes that listing a part needs, or 0 if the memory does not depend on the
+        part. Raises `UserError` if the part does not exist."""
         return 0
 
 
@@ -126,7 +126,7 @@ def other_images(source: Source) -> tuple[str, ...]:
 
 
 def class_name_reader(feature: Feature) -> Callable[[InputRecord], Sequence[str]]:
-    """Returns a function that returns the class names that an input has for a feature of kind `class_label`."""
+    """Returns a function from an input to its class names, for a feature of kind `class_label`."""
     name = feature.name
     if name == OBJECT_LABEL:
         return lambda record: record.values[OBJECTS].labels

@@ -1,4 +1,4 @@
-"""Finds the files whose paths a file of annotations states, which may be paths on another machine."""
+"""Finds files by the paths in an annotation file, even if these are paths on another machine."""
 
 import os
 import unicodedata
@@ -31,7 +31,7 @@ class ImagePlace(NamedTuple):
 
 
 def find_place(root: Root, folders: Iterable[str], paths: Sequence[str], may_shorten: bool = True) -> ImagePlace | None:
-    """Returns the first place where one of the first stated paths exists, or None.
+    """Returns the first folder and prefix with which one of the first stated paths exists, or None.
 
     Args:
         root: The root of the source.

@@ -15,7 +15,7 @@ Events = Iterator[tuple[str, Any]]
 
 @contextlib.contextmanager
 def open_json(path: str, name: str) -> Iterator[Events]:
-    """Context manager that opens a JSON file, and provides the events of its parser.
+    """Context manager that opens a JSON file as an iterator of parser events, such as the start of an object.
 
     Args:
         path: The path of the file.

@@ -98,7 +98,7 @@ class FilesSource(AnnotationSource):
         return posixpath.dirname(folder) if posixpath.basename(folder).lower() in self.folders else folder
 
     def memory_bytes(self, part: str) -> int:
-        """Returns the estimated size of the image names that are in memory while a part is listed, in bytes."""
+        """Returns an estimate of the memory in bytes for the image names of a part while the part is listed."""
         return file_bytes(Part(*json.loads(part)).path) // 4
 
 

@@ -242,12 +242,12 @@ class PairedFiles(AnnotationSource):
         return None
 
     def _is_annotation(self, name: str) -> bool:
-        """Returns whether a file has the extension of an annotation file, and is none of the other usual files."""
+        """Returns whether a file has the extension of annotation files, and its name is not in `other_files`."""
         return name.lower().endswith(self.extensions) and name.lower() not in self.other_files
 
     def _stem(self, path: str, folder: str = "") -> str:
-        """Returns a path below a folder without its extension, in Unicode form NFC, which is equal for an image and its
-        annotation."""
+        """Returns a path relative to a folder, in Unicode form NFC and without the extension. An image and its
+        annotation have the same stem."""
         path = path[len(folder) + 1 :] if folder else path
         base, extension = posixpath.splitext(path)
         return nfc(base if extension.lower() in (*IMAGE_EXTENSIONS, *self.extensions) else path)

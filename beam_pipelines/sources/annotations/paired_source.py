@@ -66,7 +66,7 @@ class PairedSource(PairedFiles):
         return list(map(json.dumps, self._tasks()))
 
     def _tasks(self) -> list[dict[str, Any]]:
-        """Returns listing tasks. A task contains pairs of files, or a group in which files have no counterpart."""
+        """Returns listing tasks. A task contains pairs of files, or the folders of files that have no counterpart."""
         files = FileListing(self._root, self._config.ignore, self._with_sizes)
         groups, left_out = self._find_groups(files)
         if not self.features or self.is_optional:  # Annotations may be missing.
@@ -101,7 +101,7 @@ class PairedSource(PairedFiles):
         return [*tasks, *({"left_out": folder} for folder in left_out)]
 
     def _more_pairs(self) -> Iterable[Pair | DeadLetter]:
-        """Yields further pairs that files of the format name, and dead letters for invalid entries in these files."""
+        """Yields the pairs in list files, if the format has such files, and dead letters for invalid lines."""
         return ()
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
@@ -181,8 +181,8 @@ class PairedSource(PairedFiles):
                 yield DeadLetter(path, "list", "no_annotation", f"no {self.file_kind} has the same name{contains}")
 
     def _find_image(self, annotation: Annotation, path: str, group: PairedFolders, by_stem: Mapping[str, Sequence[str]]) -> str:
-        """Returns the path of the image of an annotation, given by a name in the annotation or by the name of the
-        annotation file. The path is empty if only the image that is embedded in the annotation exists."""
+        """Returns the path of the image that an annotation describes. The image is found by a name in the annotation,
+        or else by the name of the annotation file. The path is empty if the image is embedded in the annotation."""
         inner = path[len(group.annotations) :].lstrip("/")
         folders = [posixpath.join(group.images, posixpath.dirname(inner)), group.images]
         stated = self._stated_paths(annotation, path, folders)

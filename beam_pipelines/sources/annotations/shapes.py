@@ -117,8 +117,8 @@ def rotated(outline: Outline, degrees: float, center: Point) -> Outline:
 def ellipse(center: Point, radius_x: float, radius_y: float, degrees: float = 0) -> Outline:
     """Returns the outline of an ellipse that is rotated clockwise about its center.
 
-    The region is a polygon. Its corners are at most about one pixel apart, unless this needs more than `_MAX_CORNERS`
-    corners. Raises `InvalidInput` if a radius is negative.
+    The region is a polygon. Its corners are about one pixel apart, or further apart if it would otherwise have more
+    than `_MAX_CORNERS` corners. Raises `InvalidInput` if a radius is negative.
     """
     if radius_x < 0 or radius_y < 0:
         raise InvalidInput("bad_box", f"has the radius {min(radius_x, radius_y):g}; it must not be negative")

@@ -235,8 +235,8 @@ def _is_mask(field: Field) -> bool:
 
 
 def _comparable(field: Field) -> tuple[str, tuple[int, ...]]:
-    """Returns the dtype kind and the shape of a field. All integers are treated as equal, as are strings and bytes, and as
-    are the shape [1] and a single number."""
+    """Returns the dtype kind and the shape of a field for comparisons. Integers and booleans have the same kind, and so
+    have strings and bytes. A single number has the shape (1,)."""
     family = {"u": "i", "b": "i", "S": "U"}.get(field.dtype.kind, field.dtype.kind)
     return family, field.shape if _is_array(field) else (field.num_values,)
 

@@ -90,7 +90,7 @@ class ArraySource(Source):
         return self._num_ignored
 
     def parts(self) -> list[str]:
-        """Returns `CONTAINER:SET:START:STOP` strings. A set of compressed images is a single part, from 0 to 0."""
+        """Returns `CONTAINER:SET:START:STOP` strings. Compressed images form a single part with START and STOP 0."""
         parts = []
         for container, paths in enumerate(self._containers):
             for position, images in enumerate(self._find_sets(paths)):
@@ -103,7 +103,7 @@ class ArraySource(Source):
 
     def _unpack(self, images: ImageSet) -> tuple[ImageSet, Mapping[Stream, int]]:
         """Decompresses the images and large arrays of a set into temporary files if there is a spool directory. Returns
-        the set, and a mapping from streams to spools."""
+        the set, and a mapping from each compressed stream to the id of its temporary file."""
         if self._spool_directory is None:
             return images, {}
         sizes = {field.records.stream: field.records.num_bytes for field in self._pointed_at(images)}
@@ -202,7 +202,7 @@ def divide_records(
 
 
 def record_set(name: str, split: str | None, records: Records, image: str | None) -> ImageSet:
-    """Returns the examples in records, whose field `image` contains the images if it is not None."""
+    """Returns the examples in `records` as a set. `image` is the field with the images, or None without images."""
     columns = {field: functools.partial(Field, records, field) for field in records.dtype.names if field != image}
     lead = Field(records, image or records.dtype.names[0])
     return ImageSet(name, split, lead, raw_layout(lead) if image else None, columns)
@@ -225,7 +225,7 @@ def take_split(name: str) -> tuple[str | None, str]:
 
 
 def split_of_file(path: str) -> str | None:
-    """Returns the split that the name of a file, or else the name of a folder above it, indicates, or None."""
+    """Returns the split in the name of a file, or else in the path of its folder. Returns None if there is no split."""
     *folders, name = path.split("/")
     named = take_split(name.partition(".")[0])[0]
     return named or next((SPLIT_FOLDERS[folder.lower()] for folder in reversed(folders) if folder.lower() in SPLIT_FOLDERS), None)

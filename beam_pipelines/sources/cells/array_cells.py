@@ -53,8 +53,8 @@ def read_part(cell: Any, column: Column, root: Root | None, suffix: str) -> Any:
 
 
 def resolve_array(column: Column, start: bytes | list) -> Column:
-    """Completes the shape and dtype of a column from its first value: nested lists, or the first bytes of a file. Raises
-    `InvalidInput` if the value is not an array."""
+    """Determines the shape and dtype of a column from its first value: nested lists, or the first bytes of a file.
+    Raises `InvalidInput` if the value is not an array."""
     form = form_of(column)
     if form.is_points:
         return dataclasses.replace(column, shape=form.resolve_shape(read_numbers(start)))
@@ -67,7 +67,7 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
 
 
 def find_array_shapes(columns: Iterable[Column], resolve: Callable[[Column], Column]) -> tuple[Column, ...]:
-    """Completes columns whose shape or dtype is unknown by means of `resolve`. Raises `UserError` if `resolve` raises
+    """Determines unknown shapes and dtypes of columns by calling `resolve`. Raises `UserError` if `resolve` raises
     `InvalidInput`."""
     resolved = []
     for column in columns:
@@ -88,8 +88,8 @@ def describe_resolved(column: Column) -> str:
 
 
 def resolve_by_cell(row: Mapping[str, Any], root: Root, column: Column) -> Column:
-    """Completes the shape and dtype of a column from a row, or from the file that the row names. Raises `InvalidInput` if
-    there is no array, or the file cannot be read."""
+    """Determines the shape and dtype of a column from a row, or from the file that the row names. Raises `InvalidInput`
+    if there is no array, or the file cannot be read."""
     cell = row.get(column.names[0])
     if holds_array(cell) or isinstance(cell, bytes) or form_of(column).is_points:
         return resolve_array(column, cell)

@@ -73,8 +73,8 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
 
 
 def to_list(cell: Any, reason: str, separator: str | None = None) -> list[Any] | None:
-    """Returns the items of a list, or of a string with brackets or separators. A missing cell has no items, and any other
-    cell is the only item. Returns None if a string has brackets but is not a valid list.
+    """Returns the items of a list, or of a string with brackets or separators. A missing cell becomes an empty list,
+    and any other cell becomes a list of one item. Returns None if a string has brackets but is not a valid list.
 
     Args:
         cell: The cell.
@@ -95,7 +95,7 @@ _MAX_DEPTH = 4  # of nested lists
 
 
 def read_numbers(cell: Any, depth: int = _MAX_DEPTH) -> list[Any]:
-    """Reads numbers from nested lists, from their JSON, or from a string with separators.
+    """Reads numbers from nested lists, from JSON with nested lists, or from a string with separators.
 
     Returns:
         Flat or nested lists of floats. A missing number, such as null, NaN or an empty string, becomes None.
@@ -159,8 +159,8 @@ def read_text(cell: Any) -> str:
 
 
 def read_name(reason: str, cell: Any) -> str:
-    """Reads a key or a group name, in NFC. Numbers become strings. Raises `InvalidInput` with the reason `reason` if the
-    name is empty, too long, or has control characters."""
+    """Reads a key or a group name, in NFC. Numbers become strings. Raises `InvalidInput` with the reason `reason` if
+    the name is empty or too long, or has control characters."""
     name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
     if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
         raise bad_cell(reason, cell, f"text on one line, of at most {_MAX_NAME_CHARACTERS} characters")
@@ -189,8 +189,8 @@ def without_caption_number(cell: Any) -> Any:
 
 
 def read_image_path(cell: Any, root: Root, suffix: str) -> str:
-    """Reads the path of an image with `read_path`, also from a dictionary that Hugging Face's libraries wrote. Appends
-    `suffix` to paths that do not end with it."""
+    """Reads the path of an image from a string, or from a dictionary as written by Hugging Face's libraries. Appends
+    `suffix` to paths that do not end with it. See `read_path` for errors."""
     path = cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else cell
     if suffix:
         path = plain(path, "bad_value")

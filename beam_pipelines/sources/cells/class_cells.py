@@ -25,7 +25,7 @@ _WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas writes integer
 @functools.lru_cache(1 << 16)
 def class_name(text: str) -> str:
     """Returns a class name in NFC, without leading and trailing blanks. Raises `InvalidInput` if the name is empty, too
-    long, a negative number, not UTF-8, or has control characters."""
+    long, not UTF-8 or a negative number, or has control characters."""
     name = unicodedata.normalize("NFC", text.strip())
     if not 0 < len(name) <= _MAX_CLASS_CHARACTERS or CONTROL.search(name) or not is_utf8(name):
         raise bad_cell("bad_label", text, _CLASS)
@@ -150,8 +150,8 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_one_hot(cell: Any, label_names: Sequence[str]) -> str:
-    """Returns the only class whose flag is 1, given a list or string of flags. Raises `InvalidInput` if the cell does not
-    have a 0 or 1 for each class, or does not have exactly one 1."""
+    """Returns the only class whose flag is 1, given a list or string of flags. Raises `InvalidInput` unless the cell
+    has a 0 or 1 for each class, and exactly one 1."""
     names = read_multi_hot(cell, label_names)
     if len(names) != 1:
         raise bad_cell("bad_label", cell, "a list with exactly one 1. For any number of classes, use the kind multi_hot")

@@ -108,7 +108,7 @@ class ObjectsColumn(ObjectReader):
 
 
 class RowBoxes(ObjectReader):
-    """Reads the objects of an image from the rows that name the image, in a table in which each row is a box.
+    """Reads the objects of an image from a table of boxes. Each row is a box, and several rows can name the same image.
 
     Args:
         columns: The columns with the boxes, classes and flags.

@@ -13,7 +13,7 @@ _SPOOL_IMAGES = 16_384
 
 
 class Embedded(NamedTuple):
-    """An input whose images are in the file that lists the input.
+    """An input whose images are embedded in a table or an annotation file.
 
     Attributes:
         record: The input, without the locations of these images.

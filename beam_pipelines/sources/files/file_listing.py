@@ -110,8 +110,8 @@ class FileListing:
         """Yields the folders of one part of the listing, each with an iterator over the files that are directly in it.
 
         The caller must consume the files of a folder before it requests the next folder. In an object store, a folder
-        can be yielded more than once, and invalid names are reported with the first folder. Raises `UserError` if a
-        folder cannot be read.
+        can be yielded more than once, and files below an invalid folder name are reported in the root folder. Raises
+        `UserError` if a folder cannot be read.
         """
         if self.is_remote:
             return self._walk_store(self._names_between(part.first, part.end))
@@ -161,8 +161,8 @@ class FileListing:
         return sorted([*level.folders, *level.links]), level.files
 
     def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:
-        """Returns the paths that match the patterns, and the dead letters that concern such paths, or folders in which
-        files may match. Raises `UserError` if a folder cannot be read."""
+        """Returns the paths that match the patterns, and the dead letters of files and folders that match or may
+        contain matches. Raises `UserError` if a folder cannot be read."""
         names: list[str] = []
         rejected: dict[str, DeadLetter] = {}
         for listed_file in self.walk() if wanted.is_deep else self._direct_files(""):

@@ -111,7 +111,7 @@ def recognise(path: str, pattern: str = "") -> Format | None:
 
 
 def format_of_content(name: str, head: bytes) -> str:
-    """Returns the name of the format that the name and the first bytes of a file show, or "" if it is unknown."""
+    """Detects a format by the name and the first bytes of a file. Returns "" if the format is unknown."""
     return (_by_content(name.lower(), head) or ("",))[0]
 
 

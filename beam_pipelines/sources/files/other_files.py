@@ -187,7 +187,7 @@ class UnexpectedFiles(Mergeable):
 
 
 def _path_pattern(root: str, pattern: str, files: FirstKeys) -> str:
-    """Returns a pattern of the paths of several files, or "" for one file."""
+    """Returns a glob pattern that matches several files, or "" if there is only one file."""
     names = {path.rpartition("/")[2] for path in files.first}
     return f"{root}/**/{names.pop() if len(names) == 1 else pattern}" if files.num > 1 else ""
 

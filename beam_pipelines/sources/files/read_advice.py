@@ -52,8 +52,8 @@ def unpack_advice(path: str, inner_folder: str = "") -> str:
 
 
 def coco_options(path: str) -> str:
-    """Returns the options for reading a COCO file. If the path has a usual form, the options select the folder of all
-    splits."""
+    """Returns the options for reading a COCO file. For a file in a usual place, such as
+    `annotations/instances_train.json`, `--input` is the folder with all splits."""
     folder, _, name = path.rpartition("/")
     above, _, own = folder.rpartition("/")
     is_instances = re.fullmatch(r"instances_.+\.json", name)
@@ -64,7 +64,7 @@ def coco_options(path: str) -> str:
 
 
 def list_root(path: str, head: bytes) -> str:
-    """Returns the option for the folder of the images that a text file lists, given its first bytes."""
+    """Returns the `--image_root` option for a text file with image names, given the first bytes of the text file."""
     name = head.decode("utf-8", "replace").lstrip("\ufeff").split(maxsplit=1)[0]
     folders = _with_subfolders(posixpath.dirname(path) or ".")[: _MAX_CHECKS + 1]
     return f"--image_root={printable(next((root for root in folders if files_at(root).exists(f'{root}/{name}')), 'FOLDER'))}"
@@ -98,7 +98,7 @@ def table_advice(path: str, head: bytes, pattern: str = "") -> str:
 
 
 def _find_images(folder: str, header: Sequence[str], row: Sequence[str]) -> tuple[str, str, str] | None:
-    """Returns the folder of the image that a row names, the column of its name, and the extension that the name lacks."""
+    """Returns the folder of the image in a row, the column with its name, and the extension to append to the name."""
     checks = itertools.product(_with_subfolders(folder), zip(header, row), ("", ".jpg", ".png"))
     for root, (column, value), suffix in itertools.islice(checks, _MAX_CHECKS):
         is_name = value and not value.startswith("/") and (suffix or "." in value)

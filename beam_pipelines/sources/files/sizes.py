@@ -1,9 +1,9 @@
 """Finds the sizes of the files that a table or an annotation names.
 
 On a disk, each file size takes one system call. An object store returns a thousand names and sizes per request, sorted
-by name. The wanted names are therefore sorted, and each listing request starts at the next wanted name, so that there
-are at most as many requests as wanted names. Several ranges of names are listed in parallel. If the rows of a table are
-in random order, the same names are listed again for each batch of rows.
+by name. The wanted names are therefore sorted, and each request starts at the next wanted name. There is at most one
+request per wanted name. Several ranges of names are listed in parallel. If the rows of a table are in random order, the
+same names are listed again for each batch of rows.
 """
 
 import bisect
@@ -49,8 +49,8 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
 def add_sizes(
     listed: Iterable[InputRecord | DeadLetter], root: str, others: Sequence[str] = ()
 ) -> Iterator[InputRecord | DeadLetter]:
-    """Yields listed inputs, whose images are files, with the sizes of these files. The size of a missing file is 0; it
-    becomes a dead letter when it is read.
+    """Adds the sizes of image files to listed inputs. If a file is missing, its size is 0, and the input becomes a dead
+    letter when the file is read.
 
     Args:
         listed: The inputs, and dead letters.
@@ -76,7 +76,7 @@ def _with_sizes(image: InputRecord, sizes: Mapping[str, int], others: Sequence[s
 
 
 def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:
-    """Returns a mapping from the existing files among sorted paths to their sizes."""
+    """Returns a mapping from paths to file sizes. Files that do not exist are omitted. `wanted` must be sorted."""
     store, names = files_at(root), frozenset(wanted)
     found_sizes: dict[str, int] = {}
     position = 0

@@ -96,7 +96,7 @@ def _reject_tables(file: TableFile, source: SourceConfig) -> None:
 
 
 def _num_fields(column: Column) -> int:
-    """Returns the number of fields for each name of a column, which is 1 for a list of any length."""
+    """Returns how many fields of a line belong to each name of a column. A list of any length is in one field."""
     form = form_of(column)
     if form.is_points and len(column.names) == 1:
         return math.prod(column.shape)

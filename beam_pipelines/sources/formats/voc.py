@@ -132,7 +132,7 @@ def _common_folder(*paths: str) -> str:
 
 
 def _folders_in(folder: InputNames | None, usual: Sequence[str]) -> Iterator[InputNames]:
-    """Yields a folder and, level by level, its subfolder with a usual name or else its first subfolder."""
+    """Yields a folder and one subfolder of each deeper level: one with a usual name, or else the first subfolder."""
     for _ in range(_MAX_DEPTH + 1):
         if folder is None:
             return
@@ -141,6 +141,6 @@ def _folders_in(folder: InputNames | None, usual: Sequence[str]) -> Iterator[Inp
 
 
 def _without_extension(folder: InputNames, is_image_folder: bool) -> str:
-    """Returns the first file of an annotation folder if it has no extension and starts like an annotation, or ""."""
+    """Returns the first file of an annotation folder if it has no extension and starts with `<annotation`, or ""."""
     name = "" if is_image_folder else next(iter(folder.files), "")
     return name if name and "." not in name and folder.head(name).lstrip()[:11].lower() == b"<annotation" else ""

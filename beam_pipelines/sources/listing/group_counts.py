@@ -65,7 +65,7 @@ class GroupCounts:
         return GroupCounts, (self.tables,)
 
     def _sum_up(self) -> bool:
-        """Adds up the tables, and returns whether there is a table."""
+        """Sums the tables into a single table. Returns False if there are no tables."""
         if self.tables:
             import pyarrow as pa
 

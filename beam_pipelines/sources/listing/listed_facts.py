@@ -77,14 +77,14 @@ class SchemaEvidence(Mergeable):
         self.add_arrays(())
 
     def add_raws(self, raws: set[RawImage | None]) -> None:
-        """Adds layouts. For a reproducible result, only the two layouts of each kind that sort first are kept."""
+        """Adds layouts. Keeps only the first two of each kind in sorted order, so that the result is reproducible."""
         kinds: dict[tuple, list[RawImage]] = {}
         for raw in sorted((self.raws | raws) - {None}):
             kinds.setdefault(raw.kind, []).append(raw)
         self.raws = {raw for others in kinds.values() for raw in others[:2]} | ({None} & (self.raws | raws))
 
     def add_arrays(self, paths: Iterable[str]) -> None:
-        """Adds paths. For a reproducible result, only the few paths that sort first are kept."""
+        """Adds paths. Keeps only the first few paths in sorted order, so that the result is reproducible."""
         self.arrays = set(sorted(self.arrays.union(paths))[:_MAX_FIRST_ARRAYS])
 
     def add_known(self, names: Mapping[str, Collection[str]]) -> None:
@@ -95,7 +95,8 @@ class SchemaEvidence(Mergeable):
                 self.known_orders.setdefault(feature, set()).add(known)
 
     def known_names(self, feature: str) -> tuple[str, ...] | frozenset[str]:
-        """Returns the class names that the source states for a feature, in order if all parts state the same order."""
+        """Returns the class names that the source states for a feature, as a tuple if all parts state the same
+        order."""
         names, orders = self.known_labels.get(feature, ()), self.known_orders.get(feature, ())
         return next((order for order in orders if len(orders) == 1 and len(order) == len(names)), frozenset(names))
 
@@ -167,7 +168,7 @@ class Problems(Mergeable):
 
 
 class Versions(dict[str, str]):
-    """The path of each opened file -> its version."""
+    """A mapping from the path of each opened file to its version."""
 
     def merge(self, other: "Versions") -> None:
         """Adds the versions from another part. Raises `DataError` if the two parts read different versions of a file."""

@@ -66,7 +66,7 @@ class ListedRuns:
             self.add(listed)
 
     def write(self, share: float = _MIN_SHARE) -> None:
-        """Writes the references in memory as a run if they fill the given share of a full run."""
+        """Sorts the references in memory, and writes them as a run if they fill the given share of a full run."""
         if self._num_waiting >= share * RUN_REFERENCES or self._num_bytes >= share * RUN_BYTES:
             self.counts.add_references(self._waiting)
             references, self._waiting = References.concatenate(self._waiting), []  # releases the batches before the sort

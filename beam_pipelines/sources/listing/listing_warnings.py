@@ -1,4 +1,4 @@
-"""Warns about inputs that were probably read wrongly, for example if each example has its own class."""
+"""Warns about inputs that were probably misinterpreted, for example if each example has its own class."""
 
 import collections
 import os
@@ -19,7 +19,7 @@ _MIN_FOLDERS = 5  # minimum number of classes for the warning about class folder
 
 
 def listing_warnings(config: PrepareConfig, source: Source, facts: ListedFacts) -> Iterator[str]:
-    """Yields a warning for each fact that shows that the inputs were probably read wrongly."""
+    """Yields a warning for each sign that the inputs were probably misinterpreted."""
     yield from _group_warnings(facts)
     yield from _similar_names(facts)
     yield from facts.problems.boxes.warnings(config.source)

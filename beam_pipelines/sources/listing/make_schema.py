@@ -155,8 +155,8 @@ def _image_tensor(config: PrepareConfig, raws: set[RawImage], is_of_files: bool)
 
 
 def _first_layout(root: str, paths: list[str]) -> RawImage | None:
-    """Returns the layout of the first readable `.npy` or TIFF file, or None if it is stored as an ordinary image. Raises
-    `UserError` if all files are `.npy` files, and none of them is readable."""
+    """Returns the layout of the first readable `.npy` or TIFF file, or None if the file is stored as an ordinary image.
+    Raises `UserError` if all files are `.npy` files, and none of them is readable."""
     problems = []
     for name in paths:
         path = f"{root}/{name}"

@@ -41,7 +41,7 @@ def map_fields(
         labels: The fields that a model predicts, except objects.
         features: The other fields to keep.
         found_names: The names of the fields of each of the first records.
-        resolve: Completes the shape and dtype of an array; see `find_array_shapes`.
+        resolve: Determines the shape and dtype of an array; see `find_array_shapes`.
         items: The plural noun for records in messages.
         objects: The reader of objects; None if no objects are kept.
         class_names: Field -> class names, if its values are class indices.
@@ -96,7 +96,8 @@ def choose_roles(
 def names_of_fields(
     labels: tuple[Column, ...], features: tuple[Column, ...], source: SourceConfig, class_names: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
-    """Converts field -> class names to feature -> class names. Omits labels whose class names an option lists."""
+    """Converts a mapping from fields to class names to a mapping from features to class names. Omits labels whose class
+    names are given by an option."""
     columns = (*(label for label in labels if not source.names_of(label.name)), *features)
     return {
         column.name: class_names[column.names[0]]

@@ -93,7 +93,7 @@ class RowFiles(Source):
             return next((row for _, row in rows if not isinstance(row, InvalidInput)), {})
 
     def _open_columns(self, labels: tuple[Column, ...], features: tuple[Column, ...], **options: Any) -> None:
-        """Completes the shapes of columns from the first row, and sets the features of the source.
+        """Determines unknown shapes of columns from the first row, and sets the features of the source.
 
         Args:
             labels: The columns that a model predicts.
@@ -113,7 +113,7 @@ class RowFiles(Source):
         self.features, self.targets = self._mapper.features, self._mapper.targets
 
     def _find_suffix(self, column: str, root: Root) -> str:
-        """Returns the extension of the first image if its name has none and there is only one such file, or ""."""
+        """Returns the extension that the first image name lacks, or "" if none or several extensions lead to a file."""
         cell = self._first_row((column,)).get(column)
         if not isinstance(cell, (str, int)) or str(cell).lower().endswith((*IMAGE_EXTENSIONS,)):
             return ""

@@ -179,8 +179,8 @@ class RowMapper:
         return {**row, **{name: value for name, value in self._defaults.items() if is_missing(row.get(name))}}
 
     def read(self, row: Mapping[str, Any], record: InputRecord) -> InputRecord:
-        """Adds the values and roles in a row to an input. Images and masks in cells are added as bytes. Raises
-        `InvalidInput` if a cell is invalid for its column."""
+        """Adds the label, values, key, split, group and weight in a row to an input. Images and masks in cells are
+        added as bytes. Raises `InvalidInput` if a cell is invalid for its column."""
         row = self.fill(row)
         label = self._read_label(row) if self._read_label else ""
         values = {name: read(row) for name, read in self._readers} or None

@@ -165,7 +165,7 @@ class Coco(FilesSource):
         return ("category_id", "bbox", "iscrowd", "keypoints", "num_keypoints", *outline), ()
 
     def _check_objects(self, file: CocoFile) -> None:
-        """Raises `UserError` if the annotations of all images are not objects with the requested values."""
+        """Raises `UserError` if the file has no objects with the requested values, or only relative coordinates."""
         problem = ""
         unused = file.unused_fields.names
         if "segments_info" in unused:

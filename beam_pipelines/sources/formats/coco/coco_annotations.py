@@ -58,8 +58,8 @@ def read_outline(entry: Mapping[str, Any], has_region: bool) -> Outline:
 
 
 def read_segments(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the objects of a panoptic annotation, which describes all segments of an image. The region of an object is a
-    list with its segment id. Raises `InvalidInput` if the annotation is invalid."""
+    """Returns the objects of a panoptic annotation, which describes all segments of an image. The region of each object
+    is a list that contains only the segment id. Raises `InvalidInput` if the annotation is invalid."""
     file_name, segments = entry.get("file_name"), entry["segments_info"]
     if not isinstance(file_name, str) or not file_name or not isinstance(segments, list):
         found = f"'file_name' is {shown(file_name)} and 'segments_info' is {shown(segments)}"

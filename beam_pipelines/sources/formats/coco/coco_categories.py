@@ -107,7 +107,7 @@ class CocoCategories:
 
     def names(self) -> tuple[str, ...]:
         """Returns the distinct names, in the order of the category ids. If a supercategory and a class have the same
-        name, the name has the position of the class."""
+        name, the id of the class determines the position of the name."""
         ids = sorted(self._names, key=lambda category_id: (isinstance(category_id, str), category_id))
         groups = self.group_names()
         return tuple(dict.fromkeys(self._names[item] for item in ids if not self._is_group(item) or self._names[item] in groups))

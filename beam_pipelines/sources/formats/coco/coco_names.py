@@ -37,7 +37,8 @@ def parse_name(file: str) -> CocoName:
 
 
 def image_folders(path: str, around: str) -> list[str]:
-    """Returns the possible image folders of a COCO file, given its path and the folder around it, relative to the root."""
+    """Returns the folders that may contain the images of a COCO file. The file is at `path`, in or below the folder
+    `around`. All paths are relative to the root."""
     own, name = posixpath.split(path)
     _, stem, split = parse_name(name)
     stems = dict.fromkeys((stem, stem.rpartition("_")[2], split))

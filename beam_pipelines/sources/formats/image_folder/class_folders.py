@@ -255,7 +255,8 @@ def _are_masks(images: str, masks: str) -> str:
 
 
 def reject_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
-    """Raises `UserError` if one of up to four class folders seems to contain masks for the images in another folder."""
+    """Raises `UserError` if a class folder seems to contain masks for the images in another class folder. More than
+    four class folders are not checked."""
     if not 2 <= len(folders) <= _MAX_PAIRED:
         return
     names = {folder: {_stem(name): name for name in listing.top_level(folder, is_short=True)[1]} for folder in folders}

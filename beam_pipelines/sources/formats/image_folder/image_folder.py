@@ -62,8 +62,8 @@ class ImageFolder(Source):
         self.unexpected_files = UnexpectedFiles()
 
     def parts(self) -> list[str]:
-        """Returns a JSON string for each group of class folders or, without labels, of top-level folders. Raises
-        `UserError` if only some of the top-level folders are splits."""
+        """Returns a JSON string for each group of class folders. Without labels, the groups consist of top-level
+        folders. Raises `UserError` if only some of the top-level folders are splits."""
         listing = FileListing(self._root, self._config.ignore)
         try:
             top, has_splits = self._list_top_folders(listing)

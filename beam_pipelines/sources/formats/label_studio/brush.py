@@ -2,9 +2,9 @@
 
 The encoding is a stream of bits that contains the RGBA values of all pixels, row by row. Its header consists of the
 number of values (32 bits), the number of bits per value minus 1 (5 bits), and four bit widths for run lengths, each
-minus 1 (4 bits each). A run consists of a flag bit, the index of a bit width (2 bits), the length minus 1 in this bit
-width, and the values: a single value if the flag is 1, and otherwise every value. A pixel belongs to the object if its
-alpha value is not 0.
+minus 1 (4 bits each). The header is followed by runs. Each run starts with a flag (1 bit), the index of one of the bit
+widths (2 bits), and the length of the run minus 1 (in this bit width). If the flag is 1, a single value follows, which
+is repeated. Otherwise, all values of the run follow. A pixel belongs to the object if its alpha value is not 0.
 """
 
 from typing import Any

@@ -38,7 +38,7 @@ class LabelStudio(ListedSource):
     class_fields = None
 
     def _find_labels(self) -> Sequence[Column] | None:
-        """Returns the label columns. By default, choices are the label if the first tasks have choices but no shapes."""
+        """Returns the label columns. By default, choices become the label if the first tasks have no shapes."""
         labels = self._config.source.labels
         if labels is not None or self._config.source.has_masks:
             return labels

@@ -64,12 +64,13 @@ def mask_suffixes(pair: Pair, suffix: str) -> tuple[str, ...]:
 
 
 def shared_stem(image: str) -> str:
-    """Returns the part of the name of an image, without the extension, with which the name of its mask begins."""
+    """Removes a suffix that mask names lack, such as `_sat`, from the name of an image without extension."""
     return _IMAGE_SUFFIX.sub("", image)
 
 
 def recognise_pair(folder: InputNames, is_top: bool) -> str:
-    """Returns the names of folders of images and masks in a folder, or of a mask beside its image, or ""."""
+    """Returns the names of an image folder and a mask folder in `folder`, or the name of a mask beside its image.
+    Returns "" if neither is found."""
     if mask := _mask_beside(folder.images, _SUFFIXES):
         return mask
     found = _pair_names(folder.folders)
@@ -178,9 +179,8 @@ def _mask_beside(names: Collection[str], suffixes: Sequence[str]) -> str:
 
 
 def _pair_names(names: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Returns the pairs of folders among the subfolders of a folder, each with the rest of the names without the words for
-    images and masks, such as `train` for `train_images` and `train_masks`. Pairs with a rest are omitted if a pair has
-    none."""
+    """Returns pairs of an image folder and a mask folder, each with the part that both names share: `train` for
+    `train_images` and `train_masks`, and "" for `images` and `masks`. Pairs that share "" exclude all other pairs."""
     by_name = {name.lower(): name for name in reversed(names)}
     images, masks = _rests(by_name, _IMAGE_WORDS), _rests(by_name, _MASK_WORDS)
     pairs = []
@@ -192,8 +192,9 @@ def _pair_names(names: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def _rests(names: Collection[str], words: Sequence[str]) -> dict[str, str]:
-    """Maps the rest of a name without a word in `words` to the name. Earlier words take precedence. A rest that contains
-    a split, such as `isic2018_task1_training`, is replaced by the split if no other name contains the split."""
+    """Removes a word in `words` from each name, and returns a mapping from the remaining part to the name. Earlier
+    words take precedence. A part such as `isic2018_task1_training` is replaced by its split, if no other part contains
+    this split."""
     found: dict[str, tuple[int, str]] = {}
     pattern = re.compile(rf"(?:(?P<before>.+?)[ ._-]?)??(?P<last>{'|'.join(words)})|(?P<first>{'|'.join(words)})[ ._-](?P<after>.+)")
     for name in sorted(names):

@@ -86,8 +86,8 @@ class Masks(Source):
 
     @functools.cached_property
     def _found_classes(self) -> tuple[str, dict[str, str]] | None:
-        """The path of the file with the classes of colors or values, and its classes, which are empty if there is no such
-        file. None if `--mask_colors` is given.
+        """The path of a file beside the masks that states the class of each color or pixel value, and a mapping from
+        the colors or values to the classes. Both are empty without such a file. None if `--mask_colors` is given.
 
         Raises:
             UserError: Several such files differ, or the classes do not fit the first mask.
@@ -198,7 +198,8 @@ class Masks(Source):
         return InputRecord(nfc(image_file.path), image_file.path, "", split, image_file.num_bytes, values=values)
 
     def _describe_missing(self, name: str, pair: Pair, masks: Mapping[str, Sequence[str]]) -> str:
-        """Returns the message about an image without a mask. Advises a `--mask_suffix` if a mask starts with its name."""
+        """Returns the message about an image without a mask. If the name of a mask starts with the name of the image,
+        the message suggests a `--mask_suffix`."""
         if pair.masks is None:
             return f"no folder has the masks of this split. Leave the images out with --ignore={pair.images!r}"
         message = f"no mask in {printable(pair.masks) or 'the folder'} has the same name"

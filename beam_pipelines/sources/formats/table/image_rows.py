@@ -20,7 +20,7 @@ def combine_rows(
     fill: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     directory: str | None,
 ) -> Iterator[Row]:
-    """Yields one row for each image, with the number of its first row. A column has one of these values:
+    """Yields one row for each image, numbered like its first row in the table. A column has one of these values:
 
         `text[]`, `float[]`, `integer[]`, `multi_label`, `rle`    the list of all cells
         `objects`                                                 the numbered rows, from which boxes are read
@@ -56,7 +56,7 @@ def combine_rows(
 
 
 def _with_key(row: Row, image: str) -> tuple[str, int, Mapping[str, Any] | InvalidInput]:
-    """Returns the path of the image, the number and the cells of a row."""
+    """Returns the image path in a row, the number of the row, and its cells or an error."""
     number, cells = row
     if isinstance(cells, InvalidInput):
         return "", number, cells

@@ -1,4 +1,5 @@
-"""Source `table`: rows of CSV, TSV, JSON Lines or Parquet files. A row is an example, a box, or a value of an image.
+"""Source `table`: rows of CSV, TSV, JSON Lines or Parquet files. Each row is an example, or a box or value of an
+example.
 
 The memory use does not depend on the number of rows.
 """
@@ -107,8 +108,8 @@ class Table(RowFiles):
         check_defaults(source.defaults, self._needed)
 
     def _name_classes(self, head: TableHead) -> dict[str, tuple[str, ...]]:
-        """Returns feature -> class names for columns with class indices in the first table. Later tables must have the
-        same class names."""
+        """Returns a mapping from features to the class names that the first table states for columns of class indices.
+        Later tables must have the same class names."""
         columns, source = self._columns, self._source
         names = [name for column in (*columns.labels, *source.features) for name in column.names]
         unnamed = [label for label in columns.labels if not source.names_of(label.name)]

@@ -82,7 +82,7 @@ def read_rows(
     names: Mapping[str, tuple[str, ...]] = {},
     unused_fields: UnusedFields | None = None,
 ) -> Iterator[Row]:
-    """Yields the rows of a file, in order. Their numbers are the numbers of lines, or in Parquet the index plus 1.
+    """Yields the rows of a file in order, each with its line number, or in Parquet with its index plus 1.
 
     Args:
         file: The file with the rows.
@@ -157,8 +157,8 @@ def _named_cells(
 
 
 def _csv_cells(file: TableFile, config: SourceConfig) -> Iterator[tuple[int, list[str] | InvalidInput]]:
-    """Yields the number of its first line and the cells of each row, including the header. Raises `UserError` if a row of
-    several lines is not valid CSV."""
+    """Yields the cells of each row, including the header, with the number of the first line of the row. Raises
+    `UserError` if a row of several lines is not valid CSV."""
     csv.field_size_limit(MAX_LINE)  # for the whole process; the default is 131,072 characters
     with open_lines(file.path, file.name, config) as lines:
         first = _first_line(file, lines)

@@ -61,8 +61,8 @@ def _read_raw(example: SerializedExample, layout: Layout, num_bytes: int) -> Raw
 
 
 def _read_shape(example: SerializedExample, layout: Layout, name: str, num_bytes: int) -> tuple[str, int, tuple[int, ...]]:
-    """Returns the dtype, the number and the shape of the numbers in a bytes value. Raises `BadExampleError` if the record
-    states no valid shape."""
+    """Returns the dtype, the count and the shape of the numbers that a bytes value contains. Raises `BadExampleError`
+    if the record states no valid shape."""
     item = layout.numbers[name]
     dtype = item.dtype or "uint8"
     num_values = num_bytes // DTYPES[dtype]
@@ -141,8 +141,8 @@ def read_key(example: SerializedExample, name: str) -> str:
 
 
 def resolve_by_record(example: SerializedExample, column: Column) -> Column:
-    """Completes an array column with the shape and dtype of a `.npy` file that is stored in a bytes feature. Raises
-    `InvalidInput` if the feature does not contain exactly one `.npy` file."""
+    """Determines the shape and dtype of an array column from a `.npy` file in a bytes feature. Raises `InvalidInput` if
+    the feature does not contain exactly one `.npy` file."""
     name = column.names[0]
     values = example.values(name)
     if len(values) != 1 or has_numbers(example, name):
@@ -152,9 +152,9 @@ def resolve_by_record(example: SerializedExample, column: Column) -> Column:
 
 
 def read_part(path: str, start: int, example: SerializedExample, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
-    """Returns the position of a mask, image or array in the file `path`; or a list, for an array that is stored as a list of
-    numbers. Returns None if the feature is missing. `start` is the offset of the record's data in the file. Raises
-    `BadExampleError` if the number of bytes differs from the shape that the record states."""
+    """Returns the location of a mask, image or array in the file `path`. If an array is stored as a list of numbers,
+    returns this list. Returns None if the feature is missing. `start` is the offset of the record's data in the file.
+    Raises `BadExampleError` if the number of bytes differs from the shape that the record states."""
     if has_numbers(example, name):
         return example.values(name) or None
     spans = example.spans(name)

@@ -162,7 +162,7 @@ def _layout_of(
 
 
 def _are_values(seen: Mapping[str, FieldValues], source: SourceConfig) -> bool:
-    """Returns whether no feature can be the image, because all bytes features have another purpose."""
+    """Returns whether the records contain no images, because every bytes feature has another purpose."""
     columns = (*(source.labels or ()), *source.features)
     named = {LABEL, source.key_column, source.group, source.split_column, *(name for column in columns for name in column.names)}
     return source.image_column is None and not any("bytes" in item.storages and name not in named for name, item in seen.items())
@@ -180,7 +180,7 @@ def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, FieldValues], 
 
 
 def _column_of(name: str, item: Item, seen: FieldValues, find_shape: Callable[[Item], tuple[int | None, ...]]) -> Column:
-    """Derives the column of a feature from its layout item and its values in the first records."""
+    """Derives the column of a feature from its description in the layout and from its values in the first records."""
     if name == MASK:
         return Column(MASK, (item.name,), "mask")
     if item.default:
@@ -224,7 +224,7 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
 
 
 def _resolve_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
-    """Changes a column of several classes to a list of any length, unless each example has as many values as there are
-    classes. In this case, the values are one flag per class."""
+    """Converts a column of several classes to a list of any length. The column stays unchanged if each example has one
+    value per class, because the values are then flags."""
     is_list = form_of(column).is_names and not form_of(column).is_one_class and bool(set(counts) - {0, len(source.names_of(column.name))})
     return dataclasses.replace(column, shape=(None,)) if is_list else column

@@ -88,7 +88,7 @@ class WebDataset(ContainerSource):
         return Recognition(name) if name else None
 
     def _take_objects(self, labels: tuple[Column, ...], first: TarSample) -> tuple[tuple[Column, ...], ObjectsColumn | None]:
-        """Returns the labels without the field of objects, and the reader of the objects."""
+        """Returns the labels without `objects`, and a reader of the objects, or None if there are no objects."""
         self.unused_fields, self.boxes = UnusedFields(), BoxForms()
         has_objects = bool(_fields_of(first.fields().get(OBJECTS)))
         others = tuple(label for label in labels if not has_objects or label.names != (OBJECTS,) or not form_of(label).is_class)
@@ -101,8 +101,8 @@ class WebDataset(ContainerSource):
         return others, objects
 
     def _choose_images(self, first: TarSample, wanted: Collection[str]) -> None:
-        """Chooses the extensions of images. An array is the image if none of the first samples contains an image file.
-        Raises `UserError` if other members may also be the images, or `--image_column` names no member."""
+        """Chooses the file extensions of images. If the first samples contain no image files, their `.npy` files are
+        the images. Raises `UserError` if other members may also be the images, or `--image_column` names no member."""
         column = self._config.source.image_column
         self.detected, self._companion_arrays = "", None
         self._images = () if not self.has_images else (column.lower(),) if column else _IMAGES
@@ -213,7 +213,7 @@ def is_tar_file(name: str) -> bool:
 
 
 def _resolve(sample: TarSample, column: Column) -> Column:
-    """Completes an array column from the first sample."""
+    """Determines the shape and dtype of an array column from the first sample."""
     name = column.names[0]
     if name in sample.data:
         return resolve_array(column, sample.data[name])

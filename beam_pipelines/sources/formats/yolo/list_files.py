@@ -1,7 +1,7 @@
 """Reads list files, which contain one image path per line.
 
-A path is relative to the folder of the dataset or to the folder of the list file. Paths may have a prefix from another
-machine, or the folder in which Darknet runs as a prefix. The first lines determine this prefix, which is then removed
+A path is relative to the folder of the dataset or to the folder of the list file. Paths may start with a folder on
+another machine, or with the folder in which Darknet runs. The first lines determine this prefix, which is then removed
 from all lines.
 """
 

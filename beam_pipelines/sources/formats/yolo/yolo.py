@@ -92,8 +92,8 @@ class Yolo(PairedSource):
         return {OBJECT_LABEL: tuple(self._form.names)} if self._has_objects and self._form.names else {}
 
     def parts(self) -> list[str]:
-        """Returns listing tasks as JSON strings, with the file of the class names. Raises `UserError` if there are no label
-        files, or a folder or list file does not exist."""
+        """Returns listing tasks as JSON strings. Each task contains the path of the file with the class names. Raises
+        `UserError` if there are no label files, or a folder or list file does not exist."""
         tasks = self._tasks()
         names_file = find_names_file(self._dataset, self._searched) if self._has_objects else ""
         self._class_names(names_file)
@@ -193,7 +193,7 @@ def _identity(shape: Shape) -> tuple[Any, ...]:
 
 
 def _check_given(given: Sequence[str], names: Sequence[str]) -> None:
-    """Raises `UserError` if the number of names in `--label_names` differs, or if a name belongs to another class."""
+    """Raises `UserError` if `--label_names` and the dataset differ in the number or in the order of the classes."""
     if len(given) != len(names):
         raise UserError(f"--label_names has {len(given)} names, but the dataset has {len(names)} classes. Give one name for each class id.")
     for number, name in enumerate(given):
