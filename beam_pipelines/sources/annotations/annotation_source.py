@@ -1,4 +1,4 @@
-"""Defines the base class of the source formats of annotation tools."""
+"""Defines the base class for source formats of annotation tools."""
 
 import itertools
 import os
@@ -46,10 +46,10 @@ class Annotation(NamedTuple):
 
 
 class AnnotationSource(Source):
-    """Base class of the formats of annotation tools, which describe objects and sometimes the classes of entire images.
+    """Base class for formats of annotation tools. They describe objects and sometimes the classes of entire images.
 
-    By default, the targets are the objects. `--label NAME` selects the classes of entire images instead, if the format
-    has such classes, and `--label objects` selects the objects again.
+    By default, or with `--label objects`, the targets are the objects. If the format has classes of entire images,
+    `--label NAME` selects such classes instead.
 
     Attributes:
         file_format: The name of the format of annotation files, one of the constants in `label_files`.

@@ -42,8 +42,8 @@ class FilesSource(AnnotationSource):
     folders: ClassVar[tuple[str, ...]] = ("annotations", "annotation", "labels")
 
     def parts(self) -> list[str]:
-        """Returns one JSON string for each annotation file. Raises `UserError` if there are no annotation files, or only
-        some names of files or folders are splits."""
+        """Returns one JSON string for each annotation file. Raises `UserError` if there are no annotation files, or
+        only some of the file or folder names are splits."""
         if self._is_file:
             if self._config.split_folders:
                 raise no_split_folders(self._config.input, "is one annotation file")

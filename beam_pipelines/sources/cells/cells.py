@@ -206,8 +206,8 @@ def embedded_bytes(cell: Any) -> bytes | None:
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
-    """Converts a cell to Python types, and decodes bytes. Unless `keeps_lists` is true, a list of one value becomes this
-    value."""
+    """Converts a cell to Python types, and decodes bytes. If a list has only one value, returns this value, unless
+    `keeps_lists` is true."""
     if isinstance(cell, (np.ndarray, np.generic)):
         cell = cell.tolist()
     if isinstance(cell, tuple):

@@ -108,7 +108,7 @@ def _find_images(folder: str, header: Sequence[str], row: Sequence[str]) -> tupl
 
 
 def _label_option(header: Sequence[str], rows: Sequence[Sequence[str]], image_column: str) -> list[str]:
-    """Returns the option for the columns that are probably labels, or [] if the table needs none."""
+    """Returns a `--label` option for the columns that are probably labels, or [] if no option is needed."""
     others = [index for index, name in enumerate(header) if name != image_column]
     if any(header[index].lower() in _LABEL_COLUMNS for index in others) or not others:
         return []

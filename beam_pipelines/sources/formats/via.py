@@ -182,7 +182,7 @@ def _read_csv(path: str, name: str) -> Iterator[Any]:
 
 
 def _combine(file_name: Any, rows: Iterator[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Combines the CSV rows of an image, which have one region each, into an entry as in a JSON export."""
+    """Combines the CSV rows of an image into one entry, as in a JSON export. Each row has one region."""
     entry: dict[str, Any] = {"filename": file_name, "regions": []}
     for row in list(rows):
         try:

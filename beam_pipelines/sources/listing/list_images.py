@@ -85,14 +85,14 @@ def join_listings(unused: bytes, parts: Iterable[ListedFacts], config: PrepareJo
 
 @functools.cache
 def _freeze_imported_objects() -> None:
-    """Excludes existing objects from garbage collection, which makes the listing of millions of files faster. A second
-    call in a process would also keep unused objects in memory."""
+    """Excludes existing objects from garbage collection, so that listing millions of files is faster. Runs only once
+    per process, because later calls would also keep unused objects in memory."""
     gc.freeze()
 
 
 class _List(ParallelMap):
-    """Lists parts. Yields sorted files of references and of dead letters and, at the end of a bundle, key counts and facts
-    about all its parts."""
+    """Lists parts. Yields sorted files of references and of dead letters. At the end of a bundle, yields key counts and
+    facts about all its parts."""
 
     def __init__(self, config: PrepareJob) -> None:
         super().__init__(config.run.num_processes, config.run.id)

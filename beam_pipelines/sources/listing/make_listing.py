@@ -84,8 +84,8 @@ def _check_class_folders(config: PrepareConfig, root: str, unexpected_files: Une
 
 
 def _division_by_hash(config: PrepareConfig, facts: ListedFacts) -> Division | None:
-    """Describes how groups were divided among splits by their hash. Returns None if there are no groups, or if the source
-    names splits."""
+    """Describes how groups were divided among splits by their hash. Returns None if there are no groups, or if the
+    source assigns splits."""
     groups, nums = facts.splits.groups.sizes()
     if not groups or facts.splits.names != {None}:
         return None

@@ -79,8 +79,8 @@ def with_background(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _found_features(facts: ListedFacts) -> Iterator[Feature]:
-    """Yields the features that were found during listing. Raises `UserError` if parts of the source have different
-    features of the same name."""
+    """Yields the features that only listing determines, such as keypoints. Raises `UserError` if parts of the source
+    have different features of the same name."""
     for name, found in sorted(facts.schema.found_features.items()):
         if len(found) > 1:
             forms = sorted(f"{list(feature.shape[1:])} {', '.join(map(printable, feature.point_names))}".strip() for feature in found)

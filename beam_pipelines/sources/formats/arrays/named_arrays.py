@@ -35,7 +35,8 @@ class NamedArray(NamedTuple):
 def make_sets(
     arrays: Sequence[NamedArray], find_lead: Callable[[Mapping[str, NamedArray]], str | None], has_images: bool
 ) -> list[ImageSet]:
-    """Groups arrays in the same location and split, such as images and their labels, into sets.
+    """Groups the arrays of the same examples into sets. Such arrays, for example images and labels, share a location
+    and a split.
 
     Args:
         arrays: All arrays.

@@ -187,8 +187,8 @@ class Coco(FilesSource):
             raise UserError(f"{file.name}: {problem}")
 
     def _find_place(self, path: str) -> ImagePlace:
-        """Returns the first possible image folder that contains one of the first images in the file. Raises `UserError`
-        if there is no such folder and the entries have links to images, which are not downloaded."""
+        """Finds the folder of the images: the first possible folder that contains one of the first images in the file.
+        Raises `UserError` if there is no such folder and the entries have links to images, which are not downloaded."""
         has_root = self._config.source.image_root is not None
         folders = [""] if has_root else image_folders(path, self._folder_around(path))
         first = [image.file_name for image in itertools.islice(self._file.images.values(), _NUM_SHOWN)]

@@ -113,8 +113,8 @@ class CocoCategories:
         return tuple(dict.fromkeys(self._names[item] for item in ids if not self._is_group(item) or self._names[item] in groups))
 
     def group_names(self) -> frozenset[str]:
-        """Returns the names of categories that are supercategories but not classes. A category that is its own
-        supercategory, such as `person` in COCO's files, is a class."""
+        """Returns the names of supercategories that are not classes. A category that is its own supercategory, such as
+        `person` in COCO's files, is a class."""
         classes = {name for category_id, name in self._names.items() if not self._is_group(category_id)}
         return frozenset(set(self._names.values()) - classes)
 

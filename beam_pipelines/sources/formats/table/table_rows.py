@@ -4,8 +4,8 @@ The memory use is constant, because the length of lines is limited, and Parquet 
 
 CSV files must be encoded in UTF-8, have the format of RFC 4180, and start with a header unless `--column_names` is
 given. The delimiter is detected from the first line, unless the file ends in `.tsv` or `--delimiter` is given. A quoted
-cell can span several lines. If a row with quotes is malformed, the run fails: a quote is probably missing, and an
-unknown number of rows would be lost.
+cell can span several lines. If a row of several lines is malformed, the run fails, because a quote is probably missing
+and an unknown number of rows would be lost.
 """
 
 import collections

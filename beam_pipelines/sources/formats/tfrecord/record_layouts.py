@@ -208,8 +208,8 @@ def replace_image(layout: Layout, image: str, examples: Iterable[SerializedExamp
 
 
 def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """Returns the columns of labels and of other features, which options or the layout specify. Raises `UserError` if
-    neither of them specifies the labels, or nothing is kept."""
+    """Returns the columns of the labels and of the other features. Options take precedence over the layout. Raises
+    `UserError` if neither specifies the labels, or no feature is kept."""
     labels = layout.labels if source.labels is None else source.labels
     if labels is None:
         raise UserError("The dataset has no class label, or several. Pass --label with one of its features, or --label none.")

@@ -13,7 +13,7 @@ _MAX_DEPTH = 20
 
 
 def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
-    """Yields (name, (kind, description)) for each nested feature. The kinds of features in sequences end with "*"."""
+    """Yields the name of each nested feature, with its kind and description. Kinds in sequences end with "*"."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"more than {_MAX_DEPTH} levels of nested features")
     kind = feature["pythonClassName"].rpartition(".")[2]
@@ -28,7 +28,7 @@ def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator
 
 
 def layout_of_tfds(folder: str, info: dict[str, Any], tfds_features: Mapping[str, tuple[str, dict[str, Any]]]) -> Layout:
-    """Returns the layout of a TensorFlow Datasets dataset. Raises UserError if several features may be the image."""
+    """Returns the layout of a TensorFlow Datasets dataset. Raises `UserError` if several features may be the image."""
     supervised = {key for item in _supervised_items(info) if isinstance(key := item.get("featureKey"), str)}
     image = _only(tfds_features, "Image", supervised)
     if image is None and any(kind.startswith("Image") for kind, _ in tfds_features.values()):

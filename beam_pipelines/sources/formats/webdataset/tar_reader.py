@@ -140,7 +140,7 @@ class TarReader:
 
 
 def _parse_header(header: bytes, offset: int, extended_fields: dict[str, str]) -> tuple[Member, bytes]:
-    """Returns a member, and the type in its header."""
+    """Parses a header. Returns the member that it describes, and the type of the member."""
     try:
         info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         size = int(extended_fields["size"]) if extended_fields.get("size", "").isdecimal() else info.size

@@ -88,7 +88,7 @@ class Yolo(PairedSource):
             self.features = (*self.features, keypoints)
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns the class names in the order of the class ids, or an empty dict if they are unknown."""
+        """Returns the class names of `objects/label` in the order of the class ids, or {} if they are unknown."""
         return {OBJECT_LABEL: tuple(self._form.names)} if self._has_objects and self._form.names else {}
 
     def parts(self) -> list[str]:
