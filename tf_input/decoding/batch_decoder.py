@@ -110,7 +110,7 @@ class BatchDecoder:
 
 
 def _order(slots: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the indices that sort the examples of a batch by slot, with padding at the end, int32 [batch]."""
+    """Returns the indices that sort examples by batch slot, int32 [batch]. Padding examples are last."""
     joined = tf.concat(slots, axis=0)
     return tf.argsort(tf.where(joined < 0, joined.dtype.max, joined), stable=True)
 

@@ -100,7 +100,7 @@ def compute_crops(
 def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor:
     """Returns the largest JPEG downscaling ratio at which a crop is not smaller than its output, int32 [batch].
 
-    Small images have ratio 1, so that decoding whole images gives the same pixels as decoding crops.
+    Small images are not downscaled, so that decoding whole images gives the same pixels as decoding crops.
     """
     most = tf.reduce_min(boxes[:, 2:] // extents, axis=1, keepdims=True)  # [batch, 1]
     most = tf.where(tf.reduce_max(sizes, axis=1, keepdims=True) <= MAX_SMALL_SIDE, 1, most)
@@ -124,7 +124,7 @@ def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
 
 
 def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the row of each value in a ragged tensor, int32 [n], with a fifth of the ops of `value_rowids`."""
+    """Returns the row of each value in a ragged tensor, int32 [n]. Uses a fifth as many ops as `value_rowids`."""
     splits = values.row_splits
     ends = tf.raw_ops.UpperBound(sorted_inputs=tf.expand_dims(splits, 0), values=tf.expand_dims(tf.range(splits[-1]), 0))
     return tf.squeeze(ends, 0) - 1
@@ -208,10 +208,10 @@ def canvas_masks(crops: CropGeometry) -> tf.Tensor:
 
 
 def _samples(crops: CropGeometry, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the positions of canvas rows or columns relative to the image, and the image's extent.
+    """Converts the rows (axis 0) or columns (axis 1) of the canvas to rows or columns of the resized image.
 
-    The positions are int32 [batch, num_samples], and the extents are int32 [batch, 1]. The first row or column of the
-    image has position 0.
+    Returns:
+        The row or column of the image, int32 [batch, num_samples], and the image's height or width, int32 [batch, 1].
     """
     num_samples = crops.image_size[axis]
     extent = tf.fill([tf.shape(crops.boxes)[0], 1], num_samples) if crops.extents is None else crops.extents[:, axis, tf.newaxis]
@@ -229,8 +229,8 @@ def crop_dense_targets(dense_targets: tf.Tensor, crops: CropGeometry) -> tf.Tens
 def _canvas_pixels(pixels: tf.Tensor, crops: CropGeometry, size: tuple[int, int]) -> tf.Tensor:
     """Samples pixels in the coordinates of `tf.image.resize`, in which 0 and 1 are the outer edges of the image.
 
-    The op `crop_and_resize` measures from the center of the first pixel to the center of the last pixel. A border of
-    one pixel is therefore added to sample the outer half of the edge pixels.
+    The op `crop_and_resize` samples only from the center of the first pixel to the center of the last pixel. Therefore
+    the pixels at the edges are repeated, which adds a border of one pixel.
     """
     stored = tf.cast(tf.shape(pixels)[1:3], tf.float32)
     starts, ends = tf.split(crops.canvas_boxes(), 2, axis=1)

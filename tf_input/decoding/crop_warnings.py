@@ -46,7 +46,7 @@ class CropWarnings:
 
 
 def _describe_flips(decoder: ExampleDecoder) -> list[str]:
-    """Returns warnings about features that a flip of the image may make wrong."""
+    """Returns warnings about features whose values may be wrong if the image is flipped."""
     augmentation = decoder.config.augmentation
     if augmentation is None or not augmentation.flip:
         return []

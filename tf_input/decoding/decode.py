@@ -62,8 +62,8 @@ def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DTy
 
 
 def _keeps_alpha(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether `tf.io.decode_png` decodes alpha correctly, which fails for PNGs of fewer than 8 bits without
-    alpha."""
+    """Returns whether `tf.io.decode_png` adds a correct alpha channel. Its values are wrong if the PNG has fewer than
+    8 bits and no alpha."""
     depth = tf.strings.substr(encoded, _PNG_DEPTH_OFFSET, 1)
     is_complete = (depth == b"\x08") | (depth == b"\x10")
     return tf.cond(is_complete, lambda: tf.constant(True), lambda: tf.strings.regex_full_match(encoded, _HAS_TRANSPARENCY))
@@ -96,7 +96,7 @@ def decode_boxes(
     """Decodes one crop box of each image and resizes the pixels bilinearly.
 
     For a JPEG, the inverse DCT is computed only within the crop box. If the JPEG has chroma subsampling, pixels at the
-    edges can differ slightly from a complete decode.
+    edges of the box can differ slightly from the pixels of a completely decoded image.
 
     Args:
         encoded: The image files, string [batch].
@@ -141,7 +141,7 @@ def decode_boxes(
 def _decode_box(
     encoded: tf.Tensor, box: tf.Tensor, way: tf.Tensor, ratios: Sequence[int], channels: int, dtype: tf.DType
 ) -> tf.Tensor:
-    """Decodes a box of an image. `way` selects a downscaling ratio for JPEGs, or the decoder for all other formats."""
+    """Decodes a box of an image. `way` is the index of a JPEG's ratio in `ratios`; `len(ratios)` for other formats."""
 
     def decode_jpeg(ratio: int) -> tf.Tensor:
         small_box = box // ratio  # in pixels of the smaller image

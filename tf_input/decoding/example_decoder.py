@@ -138,7 +138,9 @@ class ExampleDecoder:
         return {name: self._decode_uncropped(name, value) for name, value in parsed.items()}
 
     def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, slots: tf.Tensor | None = None) -> Any:
-        """Converts parsed or decoded features to `x`, `(x, y)` or `(x, y, weight)`; with keys, to `(batch, keys)`.
+        """Converts parsed or decoded features to a batch: `x`, `(x, y)` or `(x, y, weight)`.
+
+        If `config.keys` is True, returns the pair `(batch, keys)`.
 
         Args:
             parsed: The features of at most `config.batch_size` examples, from `parse_batch` or `decode_stored`.
@@ -201,7 +203,7 @@ class ExampleDecoder:
         return masks
 
     def _weights(self, weight: tf.Tensor, labels: Mapping[str, Any], masks: Mapping[str, tf.Tensor]) -> Any:
-        """Returns example weights in the shape that Keras requires, usually the target's without the last dimension."""
+        """Returns weights in the shape that Keras requires: usually the target's shape without its last dimension."""
         ranks = {name: self._rank(name) for name in self.targets}
         shaped = {name: tf.reshape(weight, (-1, *[1] * (rank - 1))) for name, rank in ranks.items()}
         for name, table in self.class_weights.items():
@@ -213,7 +215,7 @@ class ExampleDecoder:
         return shaped if differ and len(shaped) > 1 else next(iter(shaped.values()))
 
     def _rank(self, name: str) -> int:
-        """Returns the number of dimensions of a target without the batch dimension, at least 1; 1 for objects."""
+        """Returns the number of dimensions of one example's target. Numbers and objects count as one dimension."""
         if name == OBJECTS:
             return 1
         feature = self.features[name]
@@ -286,7 +288,7 @@ class ExampleDecoder:
 
     @property
     def growth(self) -> int:
-        """The largest ratio of size in memory to size in records, for lists and strings; 0 if there are none."""
+        """How many times larger lists and strings can be in memory than in records; 0 without lists and strings."""
         features = [self.features[name] for name in self.feature_names]
         if any(feature.is_ragged and feature.storage != "float" for feature in features):
             return _MOST_GROWTH
@@ -368,7 +370,7 @@ class ExampleDecoder:
         return name in self.image_names and (moves or differ or sizes.shown != sizes.stored)
 
     def _with_static_shape(self, feature: Feature) -> Feature:
-        """Returns the feature. If it is the tensor `image` and all images have the same size, its shape is static."""
+        """Returns the feature, with a static shape if it is the tensor `image` and all images have the same size."""
         if not feature.is_tensor or feature.name != IMAGE or self.stored_size is None:
             return feature
         return dataclasses.replace(feature, shape=(*self.stored_size, *feature.shape[2:]))
@@ -561,7 +563,7 @@ def _dtype(feature: Feature) -> np.dtype:
 
 
 def _value_bytes(feature: Feature) -> int:
-    """Returns the approximate size in bytes of one example's feature, without the contents of lists and strings."""
+    """Returns the approximate size of a feature per example in bytes, without the contents of lists and strings."""
     size = {"bytes": _TEXT_BYTES, "float": 4}.get(feature.storage, 8)
     return tf.int64.size if None in feature.shape else size * math.prod(feature.shape)
 

@@ -76,7 +76,7 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
 
 
 def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[str, Feature]:
-    """Returns the features. Images that `ReadConfig.encoded` selects are changed to the kind `text`.
+    """Returns the features. Images that `ReadConfig.encoded` selects become strings, so that they are not decoded.
 
     Raises:
         ValueError: The option names a feature that is not an encoded image.
@@ -175,8 +175,8 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
 def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping[str, Feature]) -> None:
     """Raises an error if two-dimensional features are read together with cropped or padded images.
 
-    A two-dimensional feature may be a dense target without channels, which must be cropped like the image, or a list of
-    points, which must not.
+    A two-dimensional feature may be a dense target without channels or a list of points. A dense target must be cropped
+    like the image, but a list of points must not be cropped.
 
     Args:
         config: The options of reading.

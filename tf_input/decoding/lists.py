@@ -15,7 +15,7 @@ MASK_SUFFIX = "_mask"
 def is_list(feature: Feature) -> bool:
     """Returns whether a feature is a variable-length list of numbers or strings.
 
-    Lists of class labels, which become multi-hot vectors, and features of objects are not lists in this sense.
+    Returns False for lists of class labels, which become multi-hot vectors, and for features of objects.
     """
     if feature.is_tensor:  # three-dimensional tensors are dense targets
         return feature.shape[:1] == (None,) and None not in feature.shape[1:] and not is_dense_target(feature)
@@ -23,7 +23,7 @@ def is_list(feature: Feature) -> bool:
 
 
 def is_grid(feature: Feature) -> bool:
-    """Returns whether a tensor other than a dense target has an unknown dimension besides the first dimension."""
+    """Returns whether a feature is a tensor with an unknown dimension after the first, but not a dense target."""
     return feature.is_tensor and None in feature.shape[1:] and not is_dense_target(feature)
 
 
@@ -106,7 +106,7 @@ def _check_length(name: str, length: int | tuple[int, ...] | None, feature: Feat
 
 
 def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_value: Any = None) -> tf.Tensor:
-    """Pads lists, [batch, None, ...], to a dense tensor, [batch, length, ...].
+    """Pads lists to the same length. Converts [batch, None, ...] to [batch, length, ...].
 
     Args:
         values: The lists of a batch.
@@ -129,7 +129,7 @@ def mask(values: tf.RaggedTensor, max_length: int | tuple[int] | None) -> tf.Ten
 
 
 def one_length(max_length: int | tuple[int, ...] | None) -> int | None:
-    """Returns the length of lists with one unknown dimension."""
+    """Returns the option `max_length` of a list as a number. A tuple must contain one number. None is unchanged."""
     return max_length[0] if isinstance(max_length, tuple) else max_length
 
 
@@ -138,7 +138,8 @@ def grid_sizes(shapes: tf.Tensor, max_length: int | tuple[int, ...] | None, feat
 
     Args:
         shapes: The shapes of the tensors, int64 [batch, dimensions].
-        max_length: One length for all unknown sides, or one for each. None stands for the largest sides in the batch.
+        max_length: One length for all unknown dimensions, or a tuple with one length for each unknown dimension. None
+            stands for the largest size in the batch.
         feature: The feature.
     """
     static = static_grid(max_length, feature)

@@ -98,7 +98,7 @@ def sides_of(image: str) -> tuple[str, str]:
 
 
 def is_other_image(feature: Feature) -> bool:
-    """Returns whether a feature is an image other than `image`, with its own sizes and crops."""
+    """Returns whether a feature is an image, but not the feature `image`. Such images have their own crops."""
     return feature.name != IMAGE and feature.is_image
 
 
@@ -129,5 +129,5 @@ def depends_on_crop(feature: Feature) -> bool:
 
 
 def is_dense_target(feature: Feature) -> bool:
-    """Returns whether a feature has the shape of a dense target, as have the tensor `image` and transformed images."""
+    """Returns whether a feature has the shape of a dense target. Image tensors and transformed images have it too."""
     return feature.may_be_dense and not feature.is_ragged and len(feature.shape) == NUM_DENSE_DIMENSIONS

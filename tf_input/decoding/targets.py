@@ -21,7 +21,7 @@ def object_features(features: Mapping[str, object]) -> dict[str, str]:
 
 
 def with_inputs(config: ReadConfig, features: Mapping[str, Feature], target_names: Collection[str]) -> ReadConfig:
-    """Returns `config` with default `inputs` if there is no image; see `ReadConfig.inputs`.
+    """Returns `config`, with the default of `ReadConfig.inputs` filled in if there is no feature `image`.
 
     Raises:
         ValueError: There is no feature for the inputs.

@@ -41,7 +41,7 @@ def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.Ragged
 
 
 def decode_tensor(stored: tf.Tensor, shape: tf.Tensor, feature: Feature) -> tf.Tensor:
-    """Decodes one tensor, string [], with a shape from `stored_shapes`, int64 [dimensions]."""
+    """Decodes one tensor. `stored` is string [], and `shape` is a row of `stored_shapes`, int64 [dimensions]."""
     with tf.control_dependencies(
         [tf.debugging.assert_equal(_fits(shape, feature), True, f"{feature.name} must have the shape {feature.shape}")]
     ):
@@ -91,7 +91,7 @@ def pad_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, sizes: t
 
 
 def grid_mask(shapes: tf.Tensor, sizes: tf.Tensor, num_dimensions: int) -> tf.Tensor:
-    """Returns a mask that is False for the padding of tensors, bool [batch, *sizes]."""
+    """Returns a mask that is False for the values that `pad_tensors` adds, bool [batch, *sizes]."""
     is_inside: Any = True
     for axis in range(num_dimensions):
         indices = tf.reshape(tf.range(sizes[axis]), [-1 if dimension == axis else 1 for dimension in range(num_dimensions)])
@@ -100,16 +100,16 @@ def grid_mask(shapes: tf.Tensor, sizes: tf.Tensor, num_dimensions: int) -> tf.Te
 
 
 def crop_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, crops: CropGeometry) -> tf.Tensor:
-    """Returns the visible parts of tensors [height, width, channels] of varying size: images or dense targets.
+    """Crops and resizes images or dense targets that are stored as tensors of varying size.
 
     Args:
-        stored: The stored tensors, string [batch].
+        stored: The stored tensors, string [batch]. Each tensor is [height, width, channels].
         shapes: The shapes of the tensors, int64 [batch, 3], as returned by `stored_shapes`.
         feature: The feature of kind `tensor`, with a known number of channels.
         crops: The crops of the images.
 
     Returns:
-        The visible parts, with the feature's dtype, [batch, *crops.image_size, channels].
+        The resized crops, with the feature's dtype, [batch, *crops.image_size, channels].
 
     Raises:
         tf.errors.InvalidArgumentError: A tensor has a wrong number of bytes or channels. Raised when the tensor is

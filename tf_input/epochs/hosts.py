@@ -55,7 +55,7 @@ def find_hosts(strategy: "tf.distribute.Strategy | tf.distribute.InputContext | 
 
 
 def _active_strategy() -> "tf.distribute.Strategy | None":
-    """Returns the strategy whose scope is active. There is none in a process that has not imported TensorFlow."""
+    """Returns the strategy whose scope is active, or None. Without TensorFlow imported, no strategy can be active."""
     tf = sys.modules.get("tensorflow")
     return tf.distribute.get_strategy() if tf is not None and tf.distribute.has_strategy() else None
 
@@ -86,7 +86,7 @@ def hosts_of(split: str) -> tuple[int, int]:
 
 
 def warn_undivided(name: str) -> None:
-    """Logs a warning if there are several hosts, each of which would read all records of an indivisible source.
+    """Logs a warning if there are several hosts but the records of a source are not divided among the hosts.
 
     Args:
         name: The name of the source, for the message.

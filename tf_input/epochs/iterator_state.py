@@ -32,7 +32,7 @@ class Iteration(NamedTuple):
         return epoch, step
 
     def after(self, number: int, num_batches: int) -> "Iteration":
-        """Returns the iteration after `number` more iterations, each of which starts where the previous one ended."""
+        """Returns the iteration `number` iterations after this one. Each starts where the previous one ended."""
         epoch, step = divmod(self.epoch * num_batches + self.step + number * self.count, num_batches)
         return Iteration(epoch, step, self.count)
 
@@ -40,7 +40,7 @@ class Iteration(NamedTuple):
 class IteratorState:
     """The iterator state of batches: the epoch and the step at which the next iteration begins.
 
-    The batches from `PreparedDataset.batches` have the iterator state as attribute `iterator_state`. Requesting the
+    The attribute `iterator_state` of batches from `PreparedDataset.batches` is an `IteratorState`. Requesting the
     second batch of an iteration, or its only batch, moves the state to the end of the iteration, even if the iteration
     is stopped early. If only the first of several batches is read, the state does not change. Iterators that start at
     the same state read the same batches.

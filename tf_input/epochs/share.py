@@ -44,7 +44,7 @@ class Share:
 
     @property
     def has_padding(self) -> bool:
-        """Whether some hosts must pad the last batch to give all hosts the same number of slots."""
+        """Whether some hosts must pad the last batch, so that all hosts have the same number of examples."""
         return not self.drop_remainder and self.num_examples % self.batch_size % self.hosts[0] > 0
 
     @property

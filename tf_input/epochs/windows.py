@@ -4,11 +4,11 @@ Consecutive chunks whose records are mixed form a window. The records of a datas
 written, so window shuffling is as good as a permutation of the whole split. Each byte of the split is read once per
 epoch, with the throughput of long sequential reads.
 
-Virtual shards make the order independent of the number of hosts. The virtual shard of a record is its index in the
-epoch (or in the mixture's epoch) modulo `NUM_VIRTUAL_SHARDS`. Each window is divided into byte slices, and each virtual shard
-reads the records of one slice. Host i of n reads the records whose index is i modulo n. For most n, the slices of a
-host's virtual shards are adjacent, so the host reads only 1/n of the window. The record at each index of the epoch does
-not depend on the number of hosts.
+Virtual shards make the order independent of the number of hosts. The virtual shard of an example is its index in the
+epoch (or in the mixture's epoch) modulo `NUM_VIRTUAL_SHARDS`. Each window is divided into byte slices, and
+each slice contains the records of one virtual shard. Host i of n reads the examples whose index is i modulo n. If n
+divides `NUM_VIRTUAL_SHARDS`, the host reads only the slices of its virtual shards, which are 1/n of the window. If n is
+2, 4, 8 or 16, these slices are also adjacent.
 """
 
 import dataclasses
@@ -118,7 +118,7 @@ class WindowOrder:
         return [(first, stop) for first, stop in bounds.tolist() if first < stop]
 
     def _slice_numbers(self, window: Window) -> np.ndarray:
-        """Returns the byte slice of each virtual shard as uint8 [NUM_VIRTUAL_SHARDS]. This dtype sorts fastest."""
+        """Returns the slice number of each virtual shard, uint8 [NUM_VIRTUAL_SHARDS]. This dtype sorts fastest."""
         return _scramble(hashes(self._key, _SLICES + (window.index << 8), np.arange(NUM_VIRTUAL_SHARDS))).astype(np.uint8)
 
     def _virtual_shards_of(self, window: Window) -> np.ndarray:
@@ -128,12 +128,12 @@ class WindowOrder:
 
 
 def _scramble(draws: np.ndarray) -> np.ndarray:
-    """Returns the byte slice of each virtual shard. The slice number is the number of the virtual shard with its digits
-    reversed, and with each digit shifted cyclically by a random number.
+    """Returns the number of each virtual shard's byte slice.
 
-    The shift of a digit depends on the preceding digits. Virtual shards whose numbers are equal modulo a product of the
-    first radices are adjacent. Otherwise, the order is random. The method is Owen's nested scrambling,
-    https://doi.org/10.1007/978-1-4612-2552-2_19, with cyclic shifts instead of permutations.
+    The number of the virtual shard is written with one digit for each radix in `_RADICES`. Each digit is then shifted
+    cyclically by a random number that depends on the preceding digits, and the order of the digits is reversed.
+    Therefore virtual shards whose numbers are equal modulo 2, 4, 8 or 16 have adjacent slices. The method is Owen's
+    nested scrambling, https://doi.org/10.1007/978-1-4612-2552-2_19, with cyclic shifts instead of permutations.
     """
     left, slices, size = np.arange(NUM_VIRTUAL_SHARDS), np.zeros(NUM_VIRTUAL_SHARDS, np.int64), 1
     for radix in _RADICES:

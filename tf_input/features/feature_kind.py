@@ -21,13 +21,13 @@ class Crops(Protocol):
     flipped: tf.Tensor | None
 
     def canvas_boxes(self) -> tf.Tensor:
-        """Returns the area that each output image shows, which can include padding, as (ymin, xmin, ymax, xmax) in
-        fractions of the image, float32 [batch, 4]."""
+        """Returns the part of the stored image that each output image shows, (ymin, xmin, ymax, xmax) in fractions of
+        the stored image, float32 [batch, 4]. If the output image has padding, some values are outside 0..1."""
 
 
 class FeatureKind:
-    """A kind of features. The defaults fit values that do not follow the crops and flips of the image, and boxes and
-    masks, which `decoding` crops. `tf_input.stored_kinds` declares further properties."""
+    """A feature kind. By default, the methods do nothing, which is right for values that do not depend on the crop of
+    the image, and for boxes and masks, which `decoding` crops. `tf_input.stored_kinds` declares further properties."""
 
     def check_options(self, config: ReadConfig, features: Mapping[str, Feature]) -> None:
         """Checks the options for features of this kind.

@@ -17,11 +17,11 @@ Box = tuple[int, int, int, int]
 
 
 class Crop(NamedTuple):
-    """The part of an image that is shown.
+    """The crop of an image.
 
     Attributes:
-        box: The (top, left, height, width) of the part in pixels.
-        is_flipped: Whether the part is flipped left to right.
+        box: The (top, left, height, width) of the crop in pixels.
+        is_flipped: Whether the crop is flipped left to right.
     """
 
     box: Box
@@ -31,11 +31,11 @@ class Crop(NamedTuple):
 def choose_crop(
     size: tuple[int, int], image_size: tuple[int, int], fit: str, augmentation: Augmentation | None, rng: np.random.Generator
 ) -> Crop:
-    """Chooses the part of an image that is shown.
+    """Chooses the crop of an image.
 
     Args:
         size: The (height, width) of the image in pixels.
-        image_size: The (height, width) to which the part will be resized.
+        image_size: The (height, width) to which the crop will be resized.
         fit: `crop` for the central part with the aspect ratio of `image_size`, or `stretch` for the whole image.
         augmentation: The options of random crops and flips. None disables them.
         rng: The source of random numbers.
@@ -71,11 +71,11 @@ def _central_box(size: tuple[int, int], image_size: tuple[int, int]) -> Box:
 
 
 def decode_crop(data: bytes, crop: Crop, image_size: tuple[int, int], channels: int) -> np.ndarray:
-    """Decodes a part of an image file and resizes it. Each output pixel averages over its area.
+    """Decodes the crop of an image file and resizes it. Each output pixel averages over its area.
 
     Args:
         data: The contents of an image file with 8 bits per channel.
-        crop: The part.
+        crop: The crop.
         image_size: The (height, width) of the result in pixels.
         channels: The number of channels: 1 or 3.
 
@@ -101,7 +101,7 @@ def resize(
 
     Args:
         pixels: The pixels, uint8 [height, width, 1 or 3]. With `nearest`, also int32 [height, width, 1].
-        crop: The part.
+        crop: The crop.
         image_size: The (height, width) of the result in pixels.
         scale: The height and width of `pixels` as fractions of the image's height and width. Default: (1, 1).
         nearest: Whether to take the value of the nearest pixel, which never mixes classes of a mask. Default: False.

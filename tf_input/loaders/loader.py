@@ -69,7 +69,7 @@ class Loader:
 
     A batch is a dictionary of the features of `Examples`, stacked along a new first dimension. Values that differ in
     shape, such as lists of objects, remain a list with one array per example. If `transform` is given, its results are
-    stacked instead: arrays and numbers, and tuples and dictionaries of these.
+    stacked instead. They can be arrays, numbers, and tuples or dictionaries of arrays and numbers.
 
     Examples:
         ```python
@@ -82,7 +82,7 @@ class Loader:
 
     Args:
         plan: The plan of the split.
-        decode: A function from a record, and two numbers on which random crops depend, to the values to stack.
+        decode: A function that takes a record and the two numbers that seed its random crops, and returns an example.
         num_threads: The number of threads that decode examples. None means the number of CPU cores.
         fingerprint: The values that determine the batches besides epoch and step. None without a seed.
     """
@@ -204,7 +204,7 @@ class ExampleCropper:
 
         Args:
             record: The serialized example.
-            seed: The numbers on which random crops depend.
+            seed: The two numbers that seed the random crops.
         """
         rng = np.random.Generator(np.random.Philox(key=seed))
         cropped: dict[str, Any] = {}
@@ -215,7 +215,7 @@ class ExampleCropper:
         return self._transform(example, rng=rng) if self._takes_rng else self._transform(example)
 
     def _crop(self, feature: Feature, value: Any, rng: np.random.Generator, crops: dict[str, Any]) -> np.ndarray:
-        """Crops an image file, raw pixels or a mask. All images of an example share their random numbers."""
+        """Crops an image file, raw pixels or a mask. Images of equal size in an example have the same crop."""
         is_encoded = isinstance(value, bytes)
         size = read_size(value) if is_encoded else value.shape[:2]
         if size not in crops:
@@ -226,7 +226,7 @@ class ExampleCropper:
 
 
 def stack(examples: Sequence[Any]) -> Any:
-    """Stacks values of examples along a new first dimension. Dictionaries and tuples are stacked by their elements.
+    """Stacks values of examples along a new first dimension. Dictionaries and tuples are stacked element by element.
 
     Values that differ in shape, and strings, are returned as a list or an object array.
     """

@@ -176,7 +176,7 @@ def _kept_of(folder: pathlib.Path) -> Iterator[_Kept]:
 
 @contextlib.contextmanager
 def _unused(directory: pathlib.Path) -> Iterator[Iterator[_Kept]]:
-    """Context manager that locks unused datasets and returns their cached blocks, oldest first."""
+    """Context manager that yields the cached blocks of unused datasets, oldest first, and locks these datasets."""
     with contextlib.ExitStack() as stack:
         files = []
         for folder in _folders(directory):

@@ -1,7 +1,7 @@
 """Parses and checks many frames of TFRecord files at once.
 
-A record consists of the length of its data (uint64), the checksum of the length (uint32), the data, and the checksum of
-the data (uint32). All numbers are little-endian.
+The frame of a record consists of a header, the data, and the checksum of the data (uint32). The header contains the
+length of the data (uint64) and the checksum of the length (uint32). All numbers are little-endian.
 """
 
 from typing import Sequence
@@ -42,7 +42,7 @@ def unframe(chunks: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> li
 
 
 def frame_bytes(header: bytes) -> int | None:
-    """Returns the size in bytes of a record with its frame, from the header of the frame; None if it is corrupt."""
+    """Returns the size of a frame in bytes, according to the frame's header; None if the header is corrupt."""
     length, checksum = header[:LENGTH_BYTES], header[LENGTH_BYTES:HEADER_BYTES]
     if len(checksum) < CHECKSUM_BYTES or int(_checksums([length])[0]) != int.from_bytes(checksum, "little"):
         return None
@@ -53,7 +53,7 @@ def find_corruption(frame: bytes, num_bytes: int) -> str:
     """Describes the corruption of a record. Returns "" for a valid record.
 
     Args:
-        frame: The bytes of the record with its frame.
+        frame: The bytes of the frame.
         num_bytes: The size of the frame in bytes, according to the index.
     """
     if len(frame) < num_bytes:

@@ -22,7 +22,7 @@ _ADVICE = "Copy the shard and its index again, or repeat `recordmill prepare`, w
 
 
 class CorruptIndexError(ValueError):
-    """Raised if an index contradicts its shard, so that the index is corrupt instead of the records."""
+    """Raised if an index contradicts its shard. Then the index is corrupt, but the records may be intact."""
 
 
 class ShardIndex:
@@ -78,7 +78,7 @@ class ShardIndex:
             raise FileNotFoundError(f"index {path} is missing") from None
 
     def extents(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the start offsets and the end offsets of consecutive records in bytes, as two int64 [stop - first].
+        """Returns the start offsets and the end offsets of consecutive records in bytes, int64 [stop - first] each.
 
         All offsets are within the shard. If the index is corrupt, the end offset of a record may be less than its start
         offset.
@@ -97,7 +97,7 @@ class ShardIndex:
         return min(self.offset(record), self._num_bytes), min(end, self._num_bytes)
 
     def extents_of(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the start offsets and the end offsets of the given records in bytes, as two int64 [n].
+        """Returns the start offsets and the end offsets of the given records in bytes, int64 [n] each.
 
         Args:
             records: The indices of the records in the shard, int64 [n], in ascending order without repetitions.

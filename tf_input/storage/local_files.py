@@ -112,7 +112,7 @@ class LocalFiles:
 
     @staticmethod
     def _read_rest(file: "_OpenFile", begin: int, num_bytes: int, data: bytes) -> bytes:
-        """Reads the remaining bytes of a range. In FUSE and after a signal, a single read may return fewer bytes."""
+        """Reads the rest of a range after a short read, which can occur on FUSE mounts and after signals."""
         blocks, begin = [data], begin + len(data)
         end = begin - len(data) + num_bytes
         while data and begin < end:

@@ -132,7 +132,7 @@ def _integers(memory: mmap.mmap | bytes, dtype: str, begins: np.ndarray) -> np.n
 
 
 def _make_tables() -> np.ndarray:
-    """Returns the CRC-32C of each byte value followed by 7 to 0 zero bytes, uint32 [8, 256].
+    """Returns a table whose entry [i, value] is the CRC-32C of a byte followed by 7 - i zero bytes, uint32 [8, 256].
 
     The values omit the bit inversions that CRC-32C usually applies at the start and the end. See
     https://datatracker.ietf.org/doc/html/rfc3720#appendix-B.4

@@ -154,7 +154,7 @@ class RecordReader:
         return records
 
     def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordChunk:
-        """Reads records of chunks, with a single request for each chunk.
+        """Reads consecutive records from each of several chunks, with a single request for each chunk.
 
         Args:
             parts: The records to read from each chunk.
@@ -194,19 +194,19 @@ class RecordReader:
             return RecordChunk(memory, begins, ends)
 
     def _extent(self, shard: int, start: int, part: RunPart) -> tuple[int, int]:
-        """Returns the byte range of the given records of a chunk in the shard. It is empty if the index file is
-        corrupt.
+        """Returns the byte range (start, end) in the shard of consecutive records of a chunk. A corrupt index can make
+        the range empty.
 
         Args:
             shard: The index of the shard.
             start: The index in the shard of the chunk's first record.
-            part: The part of the chunk.
+            part: The records.
         """
         begin = self._offset(shard, start + part.first)
         return begin, max(begin, self._offset(shard, start + part.stop))
 
     def _read_extent(self, path: str, begin: int, target: memoryview) -> int:
-        """Reads a byte range of a shard into `target` and returns the number of bytes. Fills the rest with zeros."""
+        """Reads a byte range of a shard into `target`, zero-fills the rest, and returns the number of bytes read."""
         try:
             num_bytes = self._files.read_into(path, begin, target)
         except OSError:  # each record is read again later, which reports the error
@@ -305,7 +305,7 @@ class RecordReader:
         return self._index(shard).extent(record - 1)[1] if offset is None else offset
 
     def read_again(self, number: int) -> bytes | None:
-        """Reads a seemingly corrupt record again, because only the preceding record or a cached copy may be corrupt.
+        """Reads a seemingly corrupt record again. It is valid if only its predecessor or a cached copy is corrupt.
 
         Returns:
             The serialized example, or None if the record is corrupt and skipped.
@@ -393,7 +393,7 @@ class SelectedRecords:
         return self._numbers[indices]
 
     def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordChunk:
-        """Reads records of chunks like `RecordReader.read_runs`."""
+        """Reads consecutive records from each of several chunks, as `RecordReader.read_runs` does."""
         starts = self.runs.starts[[part.run for part in parts]].tolist()
         wanted = [self._numbers[start + part.first : start + part.stop] for start, part in zip(starts, parts)]
         return self._reader.read_scattered(np.concatenate(wanted), arena)

@@ -83,7 +83,7 @@ class WindowReader:
         return records
 
     def numbers(self, epoch: int, indices: np.ndarray) -> np.ndarray:
-        """Converts indices of an epoch to the indices of the records in the split, int64 [n].
+        """Converts indices in an epoch to indices of records in the split, int64 [n].
 
         No file is read.
         """
