@@ -34,8 +34,8 @@ FILE exists and is not an earlier page.
 @dataclasses.dataclass(frozen=True)
 class StatusConfig(Options):
     """Shows whether OUT contains a complete dataset, and whether a run is writing to it. For an active run, the command
-    shows the machine, the job and the progress. For an interrupted run, it shows how to continue. It shows the same for
-    analyses (`recordmill analyze`). The directory does not change."""
+    shows the machine, the job and the progress. For an interrupted run, it shows how to resume. Runs of `recordmill
+    analyze` are shown too. The directory does not change."""
 
     summary = "Show the state of a dataset and of the runs that write to it."
     examples = """\

@@ -73,7 +73,7 @@ class Option:
 
     @property
     def is_switch(self) -> bool:
-        """Whether the option has no value, and inverts a Boolean default."""
+        """Whether the option is a switch, which has no value and inverts a default of True or False."""
         return isinstance(self.default, bool) and self.parse is None
 
     @property
@@ -172,7 +172,8 @@ class Options:
         """Raises `UserError` if a combination of options is invalid."""
 
     def given(self) -> list[tuple[Option, Any]]:
-        """Returns each option whose value is not the default, also in contained `Options`, and its value."""
+        """Returns the options whose values are not the defaults, with their values. Contained `Options` are
+        included."""
         found = [(declared, getattr(self, declared.field)) for declared in declarations(type(self))]
         own = [(declared, value) for declared, value in found if value != declared.default or declared.is_required]
         return [*own, *(item for field, _ in parts(type(self)) for item in getattr(self, field).given())]
@@ -221,7 +222,7 @@ def all_declarations(options: type[Options]) -> dict[str, Option]:
 
 
 def find_differences(options: type[Options], earlier: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    """Returns a description of each option that differs between two runs, and may not differ if a run is resumed.
+    """Describes each option that differs between two runs, but must be equal to resume the earlier run.
 
     Args:
         options: The options of the command.

@@ -8,7 +8,7 @@ from beam_pipelines.config.run_paths import RunPaths
 
 @dataclasses.dataclass(frozen=True)
 class PrepareJob(PrepareConfig):
-    """The options of a `recordmill prepare` run with absolute paths and a known source, and the run.
+    """The options of a `recordmill prepare` run, with absolute paths and a known source, and the paths of the run.
 
     Attributes:
         run: The run. None creates a run without an ID for the output in the options.
@@ -23,5 +23,5 @@ class PrepareJob(PrepareConfig):
 
     @classmethod
     def of(cls, config: PrepareConfig, run: RunPaths) -> "PrepareJob":
-        """Creates a job from options and a run."""
+        """Combines the options of `recordmill prepare` with a run."""
         return cls(**{**vars(config), "run": run})

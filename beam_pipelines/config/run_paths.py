@@ -64,7 +64,7 @@ class RunPaths:
 
     @property
     def scratch_directory(self) -> str:
-        """The directory of unfinished files, which is beside the output, so that one rename publishes the dataset."""
+        """The directory for unfinished files. It is next to the output, so that renaming it publishes the dataset."""
         return f"{self.output}{SCRATCH}"
 
     @property

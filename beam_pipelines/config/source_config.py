@@ -38,7 +38,7 @@ def check_reserved_names(name: str, has_images: bool) -> None:
 
 
 def _of_sources(name: str) -> Callable[..., Any]:
-    """Returns a function of `sources`, which is imported when it is called, because sources import this module."""
+    """Returns a function that imports and calls a function of `sources`, because `sources` imports this module."""
     return lambda *values: pkgutil.resolve_name(f"beam_pipelines.sources.{name}")(*values)
 
 
@@ -55,8 +55,8 @@ _num_bytes = functools.partial(_option, 0, metavar="N", parse=parse_integer, che
 class SourceConfig(Options):
     """The options of a source: its format, and the columns or fields with images, labels and other values.
 
-    For a column or field that can be None, an empty string means that the source has no such column. Opening a source
-    detects values that are None. The attributes below differ from the option of the same name.
+    If the name of a column or field is None, it is detected when the source is opened. An empty string means that the
+    source has no such column. Only attributes whose values differ from the values of their options are described.
 
     Attributes:
         kind: The format of the source. None detects the format.
@@ -291,7 +291,7 @@ class SourceConfig(Options):
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether records of any kind are stored unchanged."""
+        """Whether records are stored unchanged, whatever they contain."""
         return self.records == VERBATIM
 
     @property

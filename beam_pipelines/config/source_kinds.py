@@ -34,7 +34,7 @@ class SourceKind:
 
     @property
     def has_columns(self) -> bool:
-        """Whether inputs are rows with columns or fields. One of them may contain the split."""
+        """Whether each input is a row or record with columns or fields, one of which may contain the split."""
         return "split_column" in self.options
 
     @property
@@ -64,5 +64,5 @@ class SourceKind:
 
     @property
     def has_class_folders(self) -> bool:
-        """Whether folders are classes, even if a folder is empty or its name looks like a number or a list."""
+        """Whether each folder is a class, even if the folder is empty or its name looks like a number or a list."""
         return "class_folder_depth" in self.options

@@ -8,9 +8,9 @@ from beam_pipelines.config.shared_options import as_json, path, shared_filesyste
 
 @dataclasses.dataclass(frozen=True)
 class VerifyConfig(Options):
-    """Checks the manifest, the size and checksum of each shard, and the framing of each record. Compares the index and
-    the catalog with the records, and the examples with the schema. Checks that no key occurs twice, and that no group is
-    in two splits. Recomputes the statistics from the records. The dataset does not change."""
+    """Checks the manifest, the size and checksum of each shard, and the framing of each record. Checks that the index
+    and the catalog match the records, and that the examples match the schema. Checks that no key occurs twice, and that
+    no group is in two splits. Recomputes the statistics from the records. The dataset does not change."""
 
     summary = "Check that a dataset is complete and intact."
     examples = """\

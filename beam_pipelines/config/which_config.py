@@ -38,7 +38,7 @@ def _parse_fraction(text: str) -> float:
 
 
 def _parse_balance(text: str) -> str | dict[str, float]:
-    """Parses `--balance`: `rose=0.5,tulip=0.5` becomes fractions by class, and other values are unchanged."""
+    """Parses `--balance`: `rose=0.5,tulip=0.5` becomes a dictionary of fractions. Other values are unchanged."""
     if "=" not in text:
         return text
     pairs = [pair.rpartition("=") for pair in text.split(",")]
@@ -53,9 +53,9 @@ _pair = functools.partial(option, None, parse=_parse_pair, expected="a count and
 
 @dataclasses.dataclass(frozen=True)
 class WhichConfig(Options):
-    """Prints the keys, paths and class names of the examples in a batch, in the order of the batch. A batch depends only
-    on the seed, the epoch and the step, so no log of the training is needed. Pass the options of the training, or its
-    checkpoint."""
+    """Prints the keys, paths and class names of the examples in a batch, in the order of the batch. A batch depends
+    only on the seed, the epoch and the step, so the command does not need a log of the training. Pass the options of
+    the training, or a checkpoint with these options."""
 
     summary = "Show the keys and paths of the examples in any batch of a training."
     examples = """\
@@ -139,7 +139,7 @@ examples:
     def read_options(self) -> dict[str, Any]:
         """Returns the options of the training run that were given, as keyword arguments of `tf_input.ReadConfig`.
 
-        They include image options: `augment` implies a shuffle, and the size of the images determines whether a split is
-        cached in memory, which changes the order.
+        Image options are included, because they can change the order of the examples: `augment` implies a shuffle, and
+        the image size determines whether a split is cached in memory.
         """
         return {declared.field: value for declared, value in self.given() if declared.field not in OF_DATASET}
