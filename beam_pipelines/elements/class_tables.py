@@ -102,7 +102,7 @@ def _check_one_each(feature: str, names: set[str], is_scalar_each: bool | None) 
 
 
 def _continued_table(feature: str, first: tuple[str, ...], names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """Appends new class names to the class table of an earlier dataset, so that the labels of existing classes stay."""
+    """Appends new class names to the class table of an earlier dataset. Existing classes keep their labels."""
     new = names - set(first)
     if first == tuple(map(str, range(len(first)))) and integers == names:
         return max(first, _integer_table(feature, names | set(first)), key=len)
@@ -128,9 +128,10 @@ def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
 
 
 def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """Returns the class table if only some class names are integers, as with hexadecimal numbers.
+    """Returns the class table if some class names are integers and others are not, such as hexadecimal numbers.
 
-    Raises `UserError` if most class names are integers, because a few other names then prevent their use as labels.
+    Raises `UserError` if most class names are integers, but these integers would not be the labels of their classes.
+    The few other names are probably mistakes.
     """
     table = tuple(sort_class_names(names))
     if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):

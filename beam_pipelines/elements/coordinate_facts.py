@@ -1,4 +1,4 @@
-"""Detects features that may contain image coordinates that no longer fit, because the image was rotated or resized."""
+"""Detects features that may be image coordinates, which are wrong after the image has been rotated or resized."""
 
 import dataclasses
 from typing import Any

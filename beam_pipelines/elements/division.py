@@ -46,7 +46,7 @@ def largest_groups(
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """The split that most exceeds its requested size within a stratum, and the group that caused the excess.
+    """The largest excess of a split over its requested size in any stratum, and the group that caused the excess.
 
     Attributes:
         stratum: The stratum, from `join_stratum`. Empty if splits are not stratified.
@@ -98,7 +98,7 @@ class Division:
     largest: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     def with_inputs(self, num_listed: Mapping[str, int]) -> "Division":
-        """Returns a copy that also contains the number of inputs in each split, if a hash chose the splits.
+        """Adds the number of inputs in each split, if splits were assigned to groups by hash.
 
         With many small groups, the split sizes are close to the requested sizes. The largest group of a split is
         reported if the split exceeds its requested size by at least 1 % of all inputs.
@@ -119,7 +119,7 @@ class Division:
         return dataclasses.replace(self, num_inputs=num_inputs, excess=excess)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the division in the format of `statistics.json`."""
+        """Returns this result in the format of `statistics.json`."""
         facts: dict[str, Any] = {
             "stratified_by": list(self.by),
             "shares": {split: float(share) for split, share in self.shares.items()},

@@ -11,7 +11,7 @@ from beam_pipelines.images.perceptual_hash import HASH_WORDS
 
 
 class HashedRun(NamedTuple):
-    """References to valid images, sorted by shuffle key, with the hash of each image.
+    """The references in one run whose images are valid, sorted by shuffle key, and the hash of each image.
 
     Attributes:
         run: The location of the references in a temporary file.

@@ -1,4 +1,4 @@
-"""Merges facts about the parts of a source field by field."""
+"""Merges the facts about two parts of a source, one field at a time."""
 
 import copy
 import dataclasses
@@ -10,7 +10,7 @@ class Mergeable:
     an object with a method `merge`, a dictionary of these values, or None."""
 
     def merge(self, other: Any) -> None:
-        """Adds the facts about another part, without changing `other`."""
+        """Adds the fields of `other` to the fields of this object. `other` does not change."""
         for field in dataclasses.fields(self):
             setattr(self, field.name, _merged(getattr(self, field.name), getattr(other, field.name)))
 

@@ -29,7 +29,7 @@ _BLOCK_BYTES = 4 << 20
 
 
 def write_planned_shard(run: RunPaths, shard: PlannedShard, chunks: bytes) -> PlannedShard:
-    """Writes the references to the inputs of one shard."""
+    """Writes the plan file of a shard, which contains the references to the shard's inputs."""
     make_folder(run.plan_directory)
     write_file(f"{run.plan_directory}/{shard.address}", chunks)
     return shard
@@ -126,7 +126,7 @@ def num_done(run: RunPaths) -> int:
 
 
 def find_problems(directory: str, info: ShardInfo) -> dict[str, str]:
-    """Maps each missing or corrupt file of a shard to the problem. In object stores, only sizes are checked."""
+    """Describes the problem of each missing or corrupt file of a shard. In object stores, only sizes are checked."""
     problems = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"

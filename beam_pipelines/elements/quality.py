@@ -1,4 +1,4 @@
-"""Measures how well labels are shuffled, compared with random permutations of the same labels.
+"""Measures how well records are shuffled: compares the order of their labels with random orders of the same labels.
 
 In this module, a run is a sequence of consecutive records with equal labels. If records are sorted by class, the runs
 are long, and a model is trained on one class at a time. An example with several labels or objects is represented by its
@@ -143,6 +143,6 @@ class _Joined:
 
 
 def is_inconclusive(quality: Mapping[str, Any]) -> bool:
-    """Returns whether even sorted records have short runs, so that run lengths cannot detect unshuffled records. An
-    example is a dataset in which each class has only one example."""
+    """Returns whether even sorted records would have short runs, for example because each class has only one record.
+    Run lengths then do not show whether records are shuffled."""
     return quality["sorted_mean_run_length"] < _MIN_INFORMATIVE_RATIO * quality["expected_mean_run_length"]

@@ -61,7 +61,7 @@ class Run(NamedTuple):
             yield first, min(CHUNK_REFERENCES, self.num_references - first), SpoolRange(self.spool, offset, end - offset)
 
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolRange]]:
-        """Divides the references into ranges of shuffle keys. Yields the index and the byte range of each range.
+        """Divides the references into blocks of shuffle keys. Yields the index and the byte range of each block.
 
         `bounds` contains the smallest shuffle key of each block, uint64 [num_blocks].
         """

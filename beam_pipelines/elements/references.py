@@ -1,8 +1,8 @@
 """References to inputs. The pipeline shuffles small references instead of image bytes.
 
 A reference contains the location of the image bytes, and values such as the key, split and class. To save memory,
-references are stored in columns: a NumPy array for the numbers, and one byte string per column for the strings. Chunks
-of 1024 references are compressed. They can be concatenated and split without decompression.
+references are stored in columns: a NumPy array for the numbers, and one byte string per column for the strings.
+References are compressed in chunks of 1024. Chunks can be concatenated and separated without decompression.
 """
 
 import dataclasses

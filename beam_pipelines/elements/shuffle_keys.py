@@ -1,4 +1,4 @@
-"""Computes and counts shuffle keys, which determine the order of examples.
+"""Computes the shuffle keys, which determine the order of examples, and histograms of these keys.
 
 The examples of a split are sorted by their shuffle key, `BLAKE2b-128(key=seed, example key)` (RFC 7693). The resulting
 order is a uniformly random permutation that depends only on the seed and the keys.

@@ -45,7 +45,7 @@ class SplitByGroup:
         self._bounds = hash_bounds(fractions)
 
     def __call__(self, groups: Sequence[bytes]) -> np.ndarray:
-        """Returns the index in `names` of each group's split, int64 [num_groups]."""
+        """Returns the split of each group, as an index into `names`, int64 [num_groups]."""
         if not len(self._bounds):
             return np.zeros(len(groups), np.int64)
         return np.searchsorted(self._bounds, split_hashes(groups), side="right")

@@ -95,7 +95,7 @@ class Range:
             self.merge(Range(min(values), max(values), sum(values)))
 
     def merge(self, other: "Range") -> None:
-        """Extends the range by the values that `other` summarizes."""
+        """Adds the integers that `other` summarizes."""
         if other.smallest is not None and other.largest is not None:
             self.smallest = other.smallest if self.smallest is None else min(self.smallest, other.smallest)
             self.largest = other.largest if self.largest is None else max(self.largest, other.largest)

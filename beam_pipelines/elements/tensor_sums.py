@@ -13,7 +13,8 @@ _MAX_CHANNELS = 1024
 
 @dataclasses.dataclass
 class TensorSums:
-    """Sums over the sampled tensors of a feature. For images with few channels, each channel has its own sum.
+    """The sums of the numbers in the sampled tensors of a feature. The channels of an image are summed separately,
+    unless there are many.
 
     NaN and infinite values are counted. Pixels that contain such values are excluded from the sums.
 
@@ -80,7 +81,8 @@ class TensorSums:
     def pixels_to_json(self, num_channels: int) -> dict[str, Any] | None:
         """Returns the mean and variance of each channel over the pixels of all sampled images.
 
-        Returns None without pixels, without sums per channel, or if a variance is too large for 64 bits.
+        Returns None if there are no pixels, if the channels were not summed separately, or if a variance is too large
+        for 64 bits.
         """
         moments = [_moments(total, square, self.num_pixels) for total, square in zip(self.sums, self.squares)]
         if len(moments) != num_channels or any(None in moment for moment in moments):

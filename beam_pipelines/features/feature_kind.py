@@ -1,7 +1,7 @@
 """Defines the base class of feature kinds.
 
-The writer calls the methods of `FeatureKind` in the order of the data flow: from the values that a source lists to the
-stored values, their statistics and their descriptions. The defaults fit plain numbers and strings.
+The methods of `FeatureKind` are in the order in which the writer calls them. They encode the values that a source
+lists, check the stored values, compute statistics and describe the feature. The defaults suit numbers and strings.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class PositionFacts(Protocol):
         """Adds the facts of another part."""
 
     def check(self, name: str, source: SourceConfig) -> None:
-        """Raises `UserError` if the values contradict the options."""
+        """Raises `UserError` if the options do not fit the values."""
 
     def warnings(self, name: str, source: SourceConfig) -> Sequence[str]:
         """Returns warnings about unlikely values."""
@@ -102,7 +102,8 @@ class EncodedExample:
 
     @property
     def array_geometry(self) -> Geometry:
-        """The rotation and resizing to which arrays must fit. Without a checked image, the image is not rotated."""
+        """The rotation and resizing of the image, which its arrays must fit. Without a check, no rotation is
+        assumed."""
         return self.geometry or Geometry((0, 0), 1, (0, 0))
 
     def read(self, part: FilePart | ArrayPart) -> bytes:
@@ -121,7 +122,7 @@ class EncodedExample:
         return np.frombuffer(self.read(part), part.dtype).reshape(part.shape)
 
     def note_rotation(self, size: tuple[int, int] | None) -> None:
-        """Records if the image size in the annotations does not show whether the annotations are rotated."""
+        """Sets a fact if the image size in the annotations does not show whether the annotations must be rotated."""
         if self.options.source.drawn_on is None and is_turn_guessed(size, self.geometry):
             self.facts["is_turn_guessed"] = True
 
@@ -134,7 +135,7 @@ ObjectEncoder = Callable[[Objects, Sequence[int], EncodedExample], Any]
 
 
 class FeatureKind:
-    """A kind of features. See `tf_input.stored_kinds` for the properties that writer and reader share.
+    """A kind of features, such as boxes or masks. See `tf_input.stored_kinds` for properties that the reader needs.
 
     Attributes:
         noun: The plural noun for values that reports draw as marks; empty if there are no marks.
@@ -147,11 +148,11 @@ class FeatureKind:
     has_tfds_lists = False
 
     def listed_facts(self, values: Iterable[Any]) -> PositionFacts | None:
-        """Returns facts about listed values; None if there is nothing to check."""
+        """Returns facts for checking whether the options fit the listed values. None if no check is needed."""
         return None
 
     def encoder(self, feature: Feature, options: EncoderOptions) -> Encoder:
-        """Returns the encoder of a feature, which stores numbers as they are."""
+        """Returns the function that converts listed values to stored values. By default, values do not change."""
         return lambda value, example: value
 
     def object_encoder(self, feature: Feature) -> ObjectEncoder | None:
@@ -178,7 +179,7 @@ class FeatureKind:
     def recount(
         self, feature: Feature, example: SerializedExample, decoded: Any, split: SplitStatistics, statistics: ImageStatistics, is_sampled: bool
     ) -> None:
-        """Adds the stored values of an example to the statistics, as `encoder` does.
+        """Adds the stored values of an example to the statistics, with the same result as during encoding.
 
         Args:
             feature: The feature, which is not `image`.
@@ -196,7 +197,7 @@ class FeatureKind:
         return {"pythonClassName": f"{TFDS}.tensor_feature.Tensor", "tensor": tensor}
 
     def export(self, value: Any, size: Callable[[], tuple[int, int]], to_pixels: ToPixels) -> Any:
-        """Converts the stored value of an example to the form of other programs, with positions in pixels.
+        """Converts the stored value of an example for export to other programs. Positions become pixels.
 
         Args:
             value: The value, as in `export.examples.ExportedExample`.

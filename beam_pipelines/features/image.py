@@ -1,4 +1,4 @@
-"""Feature kind `image`: an image file that TensorFlow decodes. Additional images have this kind, or the kind `pixels`."""
+"""Feature kind `image`: an image file that TensorFlow decodes. Additional images can also have the kind `pixels`."""
 
 from typing import Any
 
@@ -104,7 +104,7 @@ def _encode(part: FilePart | ArrayPart, example: EncodedExample) -> tuple[bytes,
 def _check(part: FilePart | ArrayPart, data: bytes, options: EncoderOptions) -> CheckedImage | None:
     """Checks an additional image. Returns None if checks are disabled.
 
-    Images from arrays are always checked, because they are encoded as PNG.
+    Images from arrays are always checked, because they must be converted to a stored format.
     """
     is_npy = isinstance(part, FilePart) and data.startswith(NPY_MAGIC)
     if isinstance(part, ArrayPart) or is_npy:

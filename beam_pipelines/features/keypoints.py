@@ -9,7 +9,8 @@ visible point. A point with visibility 0 is stored as 0, 0, 0. A point whose x a
 point.
 
 A point up to one pixel outside the image is moved to the edge, as for boxes. Points that are farther outside are
-rejected. With `--bad_boxes clip`, they get the visibility 0 if the value has three columns.
+rejected. With `--bad_boxes clip`, values that contain the visibility are not rejected. Instead, the visibility of these
+points becomes 0.
 """
 
 import dataclasses
@@ -201,7 +202,7 @@ def _of_objects(feature: Feature, values: Sequence[Any] | None, num_objects: int
 
 
 def check_points(feature: Feature, numbers: np.ndarray) -> None:
-    """Raises `InvalidInput` if the stored numbers of an example are not keypoints."""
+    """Raises `InvalidInput` if a stored keypoint has an invalid position or visibility."""
     points = numbers.reshape(-1, feature.shape[-1])
     if not ((points[:, :2] >= 0) & (points[:, :2] <= 1)).all():
         raise InvalidInput(_BAD, "a keypoint is not inside the image: x and y must be from 0 to 1")

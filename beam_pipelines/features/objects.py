@@ -36,7 +36,8 @@ class ObjectsEncoder:
             example.note_rotation(value.image_size)
 
     def _form_of_boxes(self, error: InvalidInput) -> str:
-        """Returns the box format for an error message about a box, if the source supports several formats."""
+        """Returns the box format as a suffix for an error message about a box, if the source supports several
+        formats."""
         if error.reason != "bad_box" or self._source.kind is None or not self._source.kind.has_box_forms:
             return ""
         return f" (boxes are read as --box_format {self._source.box_format or 'xywh'} --box_unit {self._source.box_unit or 'pixels'})"
