@@ -160,7 +160,8 @@ def place_points(
 
 
 def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Returns whether it is unknown if annotations refer to the image before or after its EXIF rotation.
+    """Returns whether the orientation of the annotations is a guess, because their image size does not show whether
+    they refer to the image before or after its EXIF rotation.
 
     Args:
         size: The (height, width) of the image according to the annotations. None if unknown.

@@ -12,8 +12,8 @@ A class ID is the number that is stored in the file for a pixel, instead of the 
     JPEG or WebP                              rejected, because the values are not exact
 
 A mask must have the size of its image before or after EXIF rotation. A mask with the size before rotation is rotated
-with the image. If the two sizes are equal, `SourceConfig.drawn_on` determines whether the mask is rotated. Masks are
-resized by nearest-neighbor interpolation, which never mixes class IDs.
+with the image. If the rotation does not change the size of the image, `SourceConfig.drawn_on` determines whether the
+mask is rotated. Masks are resized by nearest-neighbor interpolation, which never mixes class IDs.
 """
 
 from typing import Any, Sequence
@@ -146,7 +146,7 @@ def _check_orientation(png: PngFile) -> None:
 
 
 def _advise_colors(pixels: np.ndarray) -> str:
-    """Returns advice about a color mask. The advice lists the colors if there are few."""
+    """Returns advice for an error message about a color mask, with a list of its colors if there are few."""
     if len(np.unique(pack_colors(pixels))) > _MAX_COLORS:
         return _EXPECTED
     return f"{describe_colors(pixels)}. Pass --mask_colors FILE with a line for each color, after the header name,r,g,b"
@@ -203,8 +203,8 @@ def encode_mask(mask: np.ndarray) -> bytes:
 def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
     """Draws polygons and run-length encodings into a mask, uint8 or uint16 [height, width].
 
-    Background pixels are 0. Other pixels contain the class index plus 1, or the value of their region if
-    `regions.are_values` is set. Polygons are filled with pycocotools.
+    Background pixels are 0. Other pixels contain the class index plus 1, or the label of their region if labels are
+    pixel values (`regions.are_values`). Polygons are filled with pycocotools.
 
     Raises:
         InvalidInput: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not a class name.

@@ -115,7 +115,7 @@ def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reductio
 
 
 def _advise_corrupt_pixels(data: bytes, header: JpegHeader, reduction: int) -> str:
-    """Returns the advice to use `--check decode` if this check accepts the corrupt JPEG. Otherwise, returns ""."""
+    """Recommends `--check decode` in an error message about a corrupt JPEG, if the JPEG passes that check."""
     try:
         _decode_leniently(data, header, "GRAY", max(8, reduction))
     except InvalidInput:
@@ -146,7 +146,7 @@ def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
 
 
 def _opener(image_format: str) -> Callable[[io.BytesIO], "ImageFile.ImageFile"]:
-    """Returns the class that opens images in a format. Raises `InvalidInput` if an optional package is missing."""
+    """Returns the Pillow class that reads an image format. Raises `InvalidInput` if an optional package is missing."""
     from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, PpmImagePlugin, WebPImagePlugin
 
     if image_format in OPTIONAL_FORMATS:
@@ -274,8 +274,8 @@ def _cut_to_8_bits(image: "Image.Image") -> np.ndarray:
 
 
 def _cmyk_to_rgb(pixels: np.ndarray, is_inverted: bool) -> np.ndarray:
-    """Converts the pixels of a CMYK JPEG to RGB like TensorFlow and browsers. Files from Adobe's programs have inverted
-    values."""
+    """Converts the pixels of a CMYK JPEG to RGB, with the same result as TensorFlow and browsers. Files from Adobe's
+    programs have inverted values."""
     from PIL import Image
 
     height, width, _ = pixels.shape

@@ -89,9 +89,9 @@ def _iso_media_format(data: bytes) -> str | None:
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader:
-    """Reads the segments before the first scan of a JPEG, like libjpeg.
+    """Reads the segments before the first scan of a JPEG in the same way as libjpeg.
 
-    The function of simplejpeg is not used, because it does not detect lossless JPEGs, and fails for 4:4:1 chroma.
+    simplejpeg is not used here, because it does not detect lossless JPEGs, and fails for 4:4:1 chroma.
     """
     position, frame, frame_marker, exif, has_adobe, gaps = 2, (0, 0, 0, 0), 0, b"", False, []
     try:

@@ -20,8 +20,8 @@ Images are stored as JPEG or PNG, which all readers (tf.io, TensorFlow Datasets)
     any other content                                  rejected
 
 The column `reencoded` contains the reason for re-encoding. JPEGs are re-encoded with full chroma resolution (4:4:4) if
-the quality is 95 (the default) or higher. At lower qualities, the chroma resolution is reduced (4:2:0), which makes
-files a fifth smaller and faster to decode. A re-encoded WebP is lossy. A re-encoded PNG is lossless, except that
+the quality is 95 (the default) or higher. At lower qualities, the chroma resolution is reduced (4:2:0). The files are
+then a fifth smaller, and are decoded faster. A re-encoded WebP is lossy. A re-encoded PNG is lossless, except that
 rotated 16-bit color becomes 8-bit. Gray images and alpha channels are kept. Images with a GIF, BMP or TIFF palette
 become RGB. Resized or converted images have 8 bits and no palette. JPEGs and raw pixels have no alpha channel. Metadata
 is removed. If a file (JPEG, TIFF or HEIC) contains several images, only the first or primary image is used.
@@ -157,7 +157,7 @@ def check_image(
 def check_pixels(
     data: bytes, raw: RawImage, images: ImageConfig = ImageConfig(), *, full_scale: bool = False, is_file: bool = False
 ) -> CheckedImage:
-    """Checks an image of raw pixels like `check_image`.
+    """Checks raw pixels, in the same way as `check_image` checks image files.
 
     Gray images and alpha channels are kept. With the encoding `raw`, images from arrays keep their number of channels.
     Images from `.npy` files are stored as [height, width, 3], because the files may differ in the number of channels.

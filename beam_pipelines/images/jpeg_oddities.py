@@ -6,9 +6,9 @@
     invalid spectral limits in the scan of a sequential JPEG     they do not affect decoding
     bytes between the last pixel and the end-of-image marker     one repeated byte, or not decodable as blocks
 
-The last row is the most important. A corrupt byte usually desynchronizes the decoder, which then leaves pixel data
-unused. Unused pixel data can be decoded as blocks of 8 x 8 coefficients, up to the last bit. In contrast, padding and
-data that cameras append cannot be decoded as blocks.
+The last row is the most important. After a corrupt byte, the decoder usually misinterprets the following bits, so that
+pixel data remains after the last pixel. Such data can be decoded as blocks of 8 x 8 coefficients, up to the last bit.
+In contrast, padding and data that cameras append cannot be decoded as blocks.
 """
 
 import itertools
@@ -49,7 +49,7 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
 
 
 def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
-    """Removes the bytes after the last pixel. Returns None if they may be pixels or did not cause the warning.
+    """Removes the bytes after the last pixel. Returns None if these bytes may be pixels, or did not cause the warning.
 
     Args:
         data: The bytes of the JPEG after `tidy_header`.
@@ -91,7 +91,7 @@ def _decodes_to_the_end(bits: str, position: int, block: int, blocks: Sequence[_
 
 
 def _skip_block(bits: str, position: int, block: _Block) -> int | None:
-    """Returns the bit position after a block, or None if the bits are not a block."""
+    """Returns the position of the first bit after a block, or None if the bits do not encode a block."""
     table, index = block.dc, 0
     while index < 64:
         length = next((length for length in range(1, 17) if bits[position : position + length] in table), 0)

@@ -70,8 +70,8 @@ class MaskClasses:
 
 
 def find_codes(codes: np.ndarray, numbers: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Looks up the number of each code. Returns the numbers, int64, and whether each code is missing in `numbers`,
-    bool, both in the shape of `codes`."""
+    """Looks up the number of each code. Returns the numbers, int64, and whether each code is missing, bool. Both arrays
+    have the shape of `codes`."""
     known = np.array(sorted(numbers), np.int64)
     indices = np.searchsorted(known, codes).clip(max=len(known) - 1)
     return np.array([numbers[code] for code in known.tolist()], np.int64)[indices], known[indices] != codes

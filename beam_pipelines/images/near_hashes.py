@@ -1,9 +1,10 @@
 """Finds pairs of similar 64-bit image hashes without comparing all pairs. One image may be flipped.
 
 The algorithm is multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231). Hashes are
-divided into three bands of bits. If two hashes differ in at most 8 bits, at least one band differs in at most two bits.
-Therefore, hashes are sorted by each band, and compared only if this band differs in at most two bits. Each pair is
-found once. To find flipped images, each band is normalized to a value that is equal for an image and its mirror image.
+divided into three bands of bits. If two hashes differ in at most 8 bits, they differ in at most two bits of at least
+one band. Therefore, the search is repeated for each band, and compares only hashes that differ in at most two bits of
+the band. Each pair is found once. To find flipped images, each band is normalized to a value that is equal for an image
+and its mirror image.
 """
 
 import itertools
@@ -68,7 +69,7 @@ def search_parts(num_hashes: int) -> list[SearchPart]:
 
 
 def order_by_band(hashes: np.ndarray, part: SearchPart) -> Band:
-    """Sorts fewer than 2**32 hashes, uint64 [num_hashes], by the band that a part of the search compares."""
+    """Sorts hashes, uint64 [num_hashes], by the band of `part`. There must be fewer than 2**32 hashes."""
     first = _BANDS[part.band] + _BAND_BITS - part.bits
     flip = FLIPPED_BITS >> first & (1 << part.bits) - 1
     values = (hashes >> np.uint64(first)).astype(np.uint32) & np.uint32((1 << part.bits) - 1)
@@ -156,10 +157,11 @@ def _find_candidates(band: Band, hashes: np.ndarray, distance: int, part: Search
 def _find_existing_values(
     block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, flip: int
 ) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
-    """Finds pairs of hashes whose band differs in one or two bits.
+    """Finds pairs of hashes that differ in one or two bits of the band.
 
     Yields:
-        Whether one of the two is flipped, indices in the block, and the existing values that they match.
+        Whether one of the two images is flipped, the indices of hashes in the block, and the values of the band in
+        their similar hashes.
     """
     waiting: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {False: [], True: []}
     num = {False: 0, True: 0}
@@ -182,7 +184,8 @@ def _find_existing_values(
 
 
 def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """Yields the bit masks in which the bands of two similar hashes can differ, grouped by the highest bit of the mask."""
+    """Yields each combination of one or two differing bits of the band, as a mask, and whether one image is flipped.
+    The masks are grouped by their highest bit."""
     flips = [1 << bit for bit in range(bits)]
     flips[-1] ^= flip  # The highest bit is always 0, so flipping it stands for a flipped value.
     of_highest: dict[int, list[tuple[int, bool]]] = {}
@@ -193,7 +196,8 @@ def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]
 
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
-    """Returns a sort key for each hash, the bits of the key that a flip inverts, and a test for the XOR of two keys."""
+    """Returns a comparison key for each hash, the bits of the key that a flip of the image inverts, and a function.
+    Given the XOR of two keys, the function returns whether the hashes may be similar."""
     if not band.flip:  # The band does not show flips. In the upper half, either few bits or nearly all bits differ.
         step = np.uint8(distance)
         return (
@@ -244,7 +248,7 @@ def _compare(
 
 
 def _first_band(differing: np.ndarray) -> np.ndarray:
-    """Returns the first band in which each pair of similar hashes can be found, given the XOR of the hashes."""
+    """Returns the first band in which each pair of hashes differs in at most two bits, given the XOR of the hashes."""
     is_flipped = np.bitwise_count(differing >> np.uint64(32)) > 16
     differing = differing ^ is_flipped * np.uint64(FLIPPED_BITS)
     bands = np.full(len(differing), len(_BANDS), np.int8)

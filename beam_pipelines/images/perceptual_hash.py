@@ -3,8 +3,8 @@
 The hash is similar to pHash (https://www.phash.org/docs/design.html): each bit is the sign of a low-frequency DCT
 coefficient of a small gray image. Recompression, resizing, and changes of brightness or color change few bits. A
 horizontal flip inverts exactly the bits of frequencies that are antisymmetric from left to right. Images with alpha are
-composited over middle gray, so that black shapes are as visible as white shapes. Floating-point matrix products contain
-only integers, so that the hash is the same on every machine.
+composited over middle gray, so that black shapes are as visible as white shapes. All matrices contain integers, stored
+as floats, so that their products are exact, and the hash is the same on every machine.
 """
 
 import functools
@@ -142,7 +142,7 @@ def _shrink(images: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)  # Photographs in a dataset usually have few distinct sizes.
 def _cells(size: int) -> np.ndarray:
-    """Returns the overlap of each grid cell with each pixel of a side, in units of 1/_SIDE, float64 [_SIDE, size]."""
+    """Returns how much of each pixel along a side is in each grid cell, in units of 1/_SIDE, float64 [_SIDE, size]."""
     pixels = _SIDE * np.arange(size + 1)
     ends = size * np.arange(_SIDE + 1)[:, None]
     return np.clip(np.minimum(pixels[1:], ends[1:]) - np.maximum(pixels[:-1], ends[:-1]), 0, None).astype(np.float64)
@@ -159,7 +159,7 @@ def _cosines() -> np.ndarray:
 def _order() -> np.ndarray:
     """Returns the order in which DCT frequencies are assigned to the bits of a hash.
 
-    Low frequencies precede high frequencies. In each of the two groups, frequencies with left-right symmetry are first.
+    Low frequencies precede high frequencies. In either group, those with left-right symmetry are first.
     """
     rows, columns = np.divmod(np.arange(_LOW * _LOW), _LOW)
     return np.lexsort((columns % 2, np.maximum(rows, columns) >= _LOWEST))

@@ -49,8 +49,9 @@ class RawImage(NamedTuple):
 def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
     """Returns the image layout of an array, or None if its shape or dtype is not suitable for an image.
 
-    An array with two dimensions has one channel. The channels are the last of three dimensions, except in uint8 arrays
-    in which the first dimension, but not the last dimension, has the size 1, 3 or 4.
+    An array with two dimensions has one channel. In an array with three dimensions, the last dimension contains the
+    channels. However, the first dimension contains the channels of a uint8 array if its size is 1, 3 or 4, and the size
+    of the last dimension is not.
     """
     if len(shape) not in (2, 3) or not math.prod(shape):
         return None

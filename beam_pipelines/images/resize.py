@@ -12,7 +12,8 @@ resizes per second, and the PSNR of the results compared with the first row:
     any scale in eighths, at least as large           820, 41 dB    550, 40 dB    250, 43 dB
 
 Decoding at 5/8 to 7/8 scale takes longer than at full scale. At 1/n scale, a side has `ceil(side / n)` pixels, and the
-last pixel may extend beyond the image. Resizing only the first `side / n` pixels improves the PSNR by 15 dB.
+last pixel may extend beyond the image. Therefore, only the first `side / n` pixels are resized, which improves the PSNR
+by 15 dB.
 """
 
 from typing import TYPE_CHECKING, NamedTuple

@@ -12,8 +12,8 @@ LARGE_PIXELS = 1 << 24
 
 @contextlib.contextmanager
 def in_turn(num_pixels: int) -> Iterator[None]:
-    """Context manager that waits until no other process or thread of this user decodes a large image. The manager
-    does not wait if the image is small."""
+    """Context manager that waits until no other process or thread of this user decodes a large image. A small image is
+    decoded without waiting."""
     if num_pixels <= LARGE_PIXELS:
         yield
         return

@@ -215,7 +215,7 @@ def _decompress(segment: memoryview, compression: int, num_rows: int, row_bytes:
 
 
 def _restore(raw: np.ndarray, shape: tuple[int, int, int], dtype: np.dtype, header: TiffHeader) -> np.ndarray:
-    """Converts decompressed bytes to numbers. If a predictor stored differences between neighbors, they are summed up."""
+    """Converts decompressed bytes to numbers. If the file stores differences between neighbors, sums them up."""
     predictor, (num_rows, columns, depth) = header.number(tags.PREDICTOR, 1), shape
     if predictor == 1 or header.number(tags.COMPRESSION, tags.UNCOMPRESSED) not in (5, 8, 32946, 34925, 50000):
         return raw.view(dtype.newbyteorder(header.order)).reshape(shape)
@@ -243,7 +243,7 @@ def _decode_with_pillow(data: bytes, header: TiffHeader) -> "Image.Image":
 
 
 def _entries_for_pillow(header: TiffHeader) -> dict[int, TagValue]:
-    """Returns the tags that affect pixels. Types and numbers of values are converted to those that Pillow expects."""
+    """Returns the tags that affect pixels. The types and counts of their values are those that Pillow expects."""
     entries = {tag: TagValue(_LONG, struct.pack(header.order + "I", header.number(tag))) for tag in _SINGLE_TAGS if tag in header.tags}
     for tag in _SHORT_TAGS:
         if tag in header.tags:

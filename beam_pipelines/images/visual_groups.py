@@ -3,9 +3,9 @@
 The hashes of near-duplicates are similar in both low and high frequencies. High frequencies distinguish small pictures
 of similar objects on a plain background.
 
-Images with equal hashes are grouped first. Such a group is called a look in this module. Blank images, which have no
-perceptual hash, are grouped by their bytes. For example, a million identical blank pages form a single look. Only looks
-are compared with each other.
+Images with equal perceptual hashes are grouped first, and only the groups are compared with each other. In this module,
+such a group is called a look. Blank images, which have no perceptual hash, are grouped by their bytes. For example, a
+million identical blank pages form a single look.
 """
 
 import hashlib
@@ -121,8 +121,8 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
     """Performs a part of the search for near-duplicates, and returns the pairs that it finds.
 
-    If there are too many pairs for the memory, for example between video frames, only some pairs are returned. The
-    result depends only on the hashes.
+    If the pairs do not fit into memory, for example between video frames, only some pairs are returned. The result
+    depends only on the hashes.
 
     Args:
         hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], from `VisualHashes`.
@@ -200,7 +200,7 @@ def _stays_near(differing: np.ndarray) -> np.ndarray:
 
 
 def join_edges(parts: Iterable[Edges]) -> tuple[np.ndarray, bool]:
-    """Returns the distinct pairs from all parts of a search, int64 [num_edges, 2], and whether they are complete."""
+    """Returns the distinct pairs from all parts of a search, int64 [num_edges, 2], and whether no pairs are missing."""
     parts = list(parts)
     edges = _distinct([np.zeros(0, np.uint64), *(part.pairs for part in parts)])
     return np.stack([edges >> np.uint64(32), edges & np.uint64(0xFFFFFFFF)], axis=1).astype(np.int64), all(part.are_all for part in parts)
@@ -222,8 +222,8 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def num_differing_bits(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the number of differing low-frequency bits between hashes. An image is flipped if this reduces the
-    number.
+    """Returns the number of differing low-frequency bits between hashes. If flipping one of two images makes the number
+    smaller, the smaller number is returned.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].
