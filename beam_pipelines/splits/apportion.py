@@ -1,9 +1,11 @@
 """Computes the number of inputs that each split gets from each stratum. The numbers are integers.
 
 Each number, and the total of each split over all strata, differs from its exact value by less than one. Such a rounding
-always exists (controlled rounding; Bacharach, Matrix Rounding Problems, 1966). The algorithm searches a table for
-cycles of cells with fractional values. An amount is alternately added to and subtracted from the cells of a cycle, so
-that at least one cell becomes an integer. When no cycle is left, all cells are integers.
+always exists (controlled rounding; Bacharach, Matrix Rounding Problems, 1966). The algorithm rounds a table with a row
+for each stratum and a column for each split. It searches for cycles of cells with fractions, in which consecutive cells
+are alternately in the same row and in the same column. An amount is alternately added to and subtracted from the cells
+of a cycle, so that at least one cell becomes an integer and all sums stay the same. When no cycle is left, all cells
+are integers.
 """
 
 from typing import Sequence
@@ -70,7 +72,7 @@ class _Circles:
         self._columns: dict[int, set[int]] = {}
 
     def add_row(self, row: int, rests: Sequence[int]) -> None:
-        """Adds a row of fractions whose sum is an integer, and rounds cells until no cycle is left."""
+        """Adds a row of fractions whose sum is an integer. Then rounds cells until no cycle is left."""
         self._rows[row] = {column: rest for column, rest in enumerate(rests) if rest}
         for column in self._rows[row]:
             self._columns.setdefault(column, set()).add(row)

@@ -1,7 +1,8 @@
 """A Beam stage that assigns the final split to each input after all inputs have been listed.
 
-Each run of references is reduced to a few numbers per input. One worker reads the numbers of all runs from temporary
-files, and determines all splits. Then the splits are written into the references of each run, on all workers.
+The references are in temporary files, which are called runs. For each run, a worker writes a few numbers per input to
+another file. One worker reads these files, and determines all splits. Then all workers write the splits into the
+references.
 """
 
 import contextlib

@@ -208,7 +208,7 @@ def _read_some(run: Run, indices: np.ndarray, spool: SpoolReader) -> References:
 
 
 def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: int, stop: int) -> Changes:
-    """Returns the changes to the images with indices from `start` to `stop - 1`."""
+    """Returns the changes to a run, which contains the images with indices from `start` to `stop - 1`."""
     mine = np.flatnonzero((members >= start) & (members < stop))
     mine = mine[np.argsort(members[mine])]
     dropped = mine[resolved.is_dropped[mine]]
@@ -237,7 +237,7 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
 
 
 def take_near_duplicates(listing: Listing, results: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
-    """Adds the near-duplicates, and the dead letters of the hashing stage, to the listing."""
+    """Adds the near-duplicates, and the dead letters of images that were rejected during hashing, to the listing."""
     near_duplicates, rejected = results
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)

@@ -49,14 +49,15 @@ class Needs:
         self._weight_of_all = _WEIGHT // max(sum(totals), 1) ** 2
 
     def take(self, stratum: int, split: int, num: int) -> None:
-        """Subtracts inputs that were assigned to a split from the needs of the split."""
+        """Records that a split gets inputs of a stratum, so that the split needs fewer inputs."""
         self.of_strata[stratum][split] -= num * self._scale
         self._of_all[split] -= num * self._scale
 
     def assign(self, group: WaitingGroup) -> int:
-        """Assigns a group to the split that most needs the group's inputs, and returns the split.
+        """Assigns a group to the split that lacks the most inputs in the group's strata. Returns the index of the
+        split.
 
-        If several splits need them equally, the split with the smallest share is chosen.
+        In a tie, the split with the smallest share is chosen.
         """
         size, gains = 0, [0] * len(self._of_all)
         for stratum, num in group.nums:

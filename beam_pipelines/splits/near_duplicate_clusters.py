@@ -1,11 +1,12 @@
 """Clusters near-duplicate images.
 
 Two images are near-duplicates if their hashes differ in few bits. Connected near-duplicates form a cluster. Without a
-limit, a long chain of slightly different images could connect half of a class. Therefore, a cluster is divided if it
-has more than 100 images and more than 1 % of all images, or if two of its images differ by more than twice the
-distance. The parts are stars, each of which consists of a central image and its near-duplicates. If a star is still too
-large, it is divided into sets of images with equal hashes. If such a set is too large, it is divided into sets of
-images with equal bytes. Images with equal bytes always stay in the same cluster.
+limit, a long chain of slightly different images could connect half of a class. Therefore, clusters that are too large
+or too varied are divided. A cluster is too large if it has more than 100 images and more than 1 % of all images. It is
+too varied if two of its images differ in more than twice as many bits as near-duplicates may. Each part, called a star,
+consists of a central image and some of its near-duplicates. If a star is too large, it is divided into sets of images
+with equal hashes. If such a set is too large, it is divided into sets of images with equal bytes. Images with equal
+bytes always stay in the same cluster.
 """
 
 from typing import Iterator, NamedTuple
@@ -20,7 +21,7 @@ _BLOCK_PAIRS = 1 << 22
 
 
 class Clusters(NamedTuple):
-    """The clusters of candidate images, which are images that have a near-duplicate.
+    """The cluster of each candidate, which is an image that has a near-duplicate.
 
     Attributes:
         of_images: The cluster number of each candidate, int64 [num_candidates].
@@ -89,7 +90,7 @@ def _num_pairs(sizes: np.ndarray) -> np.ndarray:
 
 
 def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yields the label, the hashes and the edges of each connected component that may have to be divided."""
+    """Yields the label, the hashes and the pairs of hashes of each cluster that may be too large or too varied."""
     connected = np.flatnonzero(np.bincount(edges.ravel(), minlength=1))
     connected = connected[np.argsort(labels[connected], kind="stable")]
     edges = edges[np.argsort(labels[edges[:, 0]], kind="stable")]

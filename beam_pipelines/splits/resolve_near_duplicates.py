@@ -145,7 +145,7 @@ class ResolvedNearDuplicates:
             raise UserError(self._describe_spanning(spanning, [splits[index] for index in indices[self._numbers == spanning[0]].tolist()]))
 
     def _splits(self) -> tuple[list[_Split], np.ndarray]:
-        """Returns the possible splits, and the index of the split of each image, int64 [num_members]."""
+        """Returns the splits that occur, and the index of each image's split among them, int64 [num_members]."""
         earlier = sorted({*self._earlier} - {""})
         of_source = [_Split(name, bool(name) and name not in self._config.source.divide, False) for name in self._candidates.splits]
         indices = self._candidates.rows["split"][self.members].astype(np.int64)

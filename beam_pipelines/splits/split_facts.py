@@ -1,6 +1,6 @@
-"""Collects the facts about all inputs from which their splits are determined: group hashes, strata, groups, known splits.
+"""Collects the facts that determine the split of each input: its group, group hash, stratum and known split.
 
-One worker holds these facts for all inputs, as packed arrays of 19 bytes per input, and the names of the groups.
+One worker stores these facts in memory: 19 bytes for each input, and the names of the groups.
 """
 
 import contextlib
@@ -50,12 +50,12 @@ class RunFacts(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Splits from the source or from an earlier dataset, and facts as in `RunFacts`.
+    """The splits that the source or earlier datasets contain. See `RunFacts` for the other attributes.
 
     Attributes:
         names: The names of all splits.
         splits: The index in `names` of each input's split, int64 [num_inputs].
-        is_known: Whether each split is final, bool [num_inputs].
+        is_known: Whether the split of each input is final, bool [num_inputs].
     """
 
     names: list[str]
@@ -99,7 +99,7 @@ def codes_of(names: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
 
 
 def _find_known_splits(references: References, config: PrepareConfig, earlier: Sequence[tuple[pa.Array, pa.Array]]) -> _Known:
-    """Looks up the splits that the source or an earlier dataset determines. Earlier datasets have priority."""
+    """Finds the splits in the source and in earlier datasets. Earlier datasets take precedence."""
     names = list(references.splits)
     splits = references.rows["split"].astype(np.int64)
     is_known = np.array([bool(name) and name not in config.source.divide for name in names] or [False])[splits]
@@ -152,7 +152,7 @@ class SplitFacts:
 
     @property
     def is_single(self) -> np.ndarray:
-        """Whether each input has neither a known split nor a group, bool."""
+        """A mask of the inputs that have neither a known split nor a group, bool [num_inputs]."""
         return ~self.is_known & (self.group == NO_GROUP)
 
     def read_keys(self, indices: np.ndarray, spool: SpoolReader) -> pa.Array:

@@ -202,7 +202,7 @@ class _Planner:
         return followers
 
     def _placed(self) -> Iterator[tuple[int, int, int]]:
-        """Yields (stratum, split, number of inputs) for inputs whose split, or whose group's split, is known."""
+        """Yields (stratum, split, number of inputs) for the inputs that have a known split, or whose group has one."""
         facts = self._facts
         codes = facts.stratum[facts.is_known].astype(np.int64) * len(facts.splits) + facts.split[facts.is_known]
         nums = np.bincount(codes, minlength=1)
