@@ -130,8 +130,7 @@ def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
 def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str, ...]:
     """Returns the class table if some class names are integers and others are not, such as hexadecimal numbers.
 
-    Raises `UserError` if most class names are integers, but these integers would not be the labels of their classes.
-    The few other names are probably mistakes.
+    Raises `UserError` if most class names are integers, but cannot be used as labels because of the other names.
     """
     table = tuple(sort_class_names(names))
     if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):

@@ -10,7 +10,7 @@ class Mergeable:
     an object with a method `merge`, a dictionary of these values, or None."""
 
     def merge(self, other: Any) -> None:
-        """Adds the fields of `other` to the fields of this object. `other` does not change."""
+        """Merges the fields of `other` into the fields of this object. `other` does not change."""
         for field in dataclasses.fields(self):
             setattr(self, field.name, _merged(getattr(self, field.name), getattr(other, field.name)))
 

@@ -179,7 +179,7 @@ class FeatureKind:
     def recount(
         self, feature: Feature, example: SerializedExample, decoded: Any, split: SplitStatistics, statistics: ImageStatistics, is_sampled: bool
     ) -> None:
-        """Adds the stored values of an example to the statistics, with the same result as during encoding.
+        """Adds the stored values of an example to the statistics, in the same way as `encoder` does.
 
         Args:
             feature: The feature, which is not `image`.

@@ -274,8 +274,8 @@ def _cut_to_8_bits(image: "Image.Image") -> np.ndarray:
 
 
 def _cmyk_to_rgb(pixels: np.ndarray, is_inverted: bool) -> np.ndarray:
-    """Converts the pixels of a CMYK JPEG to RGB, with the same result as TensorFlow and browsers. Files from Adobe's
-    programs have inverted values."""
+    """Converts the pixels of a CMYK JPEG to RGB in the same way as TensorFlow and browsers. Files from Adobe's programs
+    have inverted values."""
     from PIL import Image
 
     height, width, _ = pixels.shape

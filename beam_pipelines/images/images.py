@@ -30,7 +30,7 @@ The levels of checks:
 
     header   The header is complete and contains the size. Pixels are decoded only to re-encode images.
     decode   No pixels are missing, and TensorFlow can decode the file. The rows of a PNG are counted (see `png_files`). A
-             JPEG is decoded at 1/8 scale, which detects the same errors as decoding at full scale.
+             JPEG is decoded at 1/8 scale, which detects as many errors as decoding at full scale.
     strict   The checks of `decode`. Also, libjpeg-turbo reports no problem that may affect pixels (see `jpeg_oddities`).
 """
 
