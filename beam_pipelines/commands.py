@@ -79,7 +79,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def _import_and_start_workers(name: str, beam_flags: list[str], *paths: str | None) -> None:
-    """Imports a module that needs Beam. In a local run, starts the worker processes at the same time.
+    """In a local run, starts the worker processes, and meanwhile imports a module that needs Beam.
 
     Beam's modules for object stores are imported only if a path is in an object store.
 
@@ -239,14 +239,14 @@ def _show(values: Any, text: str, as_json: bool) -> None:
 
 
 def _fail(failure: ProblemsFound | None) -> None:
-    """Raises the error of a command that has found problems, after it has printed them."""
+    """Raises the error of a command that found problems. The command has already printed the problems."""
     if failure:
         raise failure
 
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Context manager that finally flushes the standard output, and ignores a closed pipe."""
+    """Context manager that flushes the standard output at the end, and ignores a closed pipe."""
     try:
         yield
         sys.stdout.flush()

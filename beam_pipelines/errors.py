@@ -29,7 +29,7 @@ def printable(path: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escapes control characters except line ends and tabs, so that text from a dataset cannot control a terminal."""
+    """Escapes control characters except newlines and tabs, so that text from a dataset cannot control a terminal."""
     return _NOT_SHOWN.sub(lambda match: match[0] if match[0] in "\n\t" else match[0].encode("unicode_escape").decode(), text)
 
 
@@ -83,14 +83,14 @@ class _ReportedError(Exception):
 class UserError(_ReportedError):
     """Raised if the command or its input is invalid. No output is written.
 
-    The class is not a `ValueError`, because code that catches `ValueError` assumes invalid data.
+    The class does not extend `ValueError`, because callers catch `ValueError` to handle invalid data.
     """
 
     exit_code, is_retryable, kind = 2, False, "usage"
 
 
 class InvalidInput(Exception):
-    """Raised if an input is invalid and becomes a dead letter. The message has the actual and the expected value.
+    """Raised if an input is invalid and becomes a dead letter. The message gives the actual and the expected value.
 
     Attributes:
         reason: A short code for the kind of error, such as `bad_label`, `bad_box`, `bad_image` or `outside`.
@@ -223,7 +223,7 @@ def find_full_disk(error: BaseException) -> StorageError | None:
 
 
 def _find_in_text(text: str) -> UserError | RunError | None:
-    """Returns the first error of this module in the text of a traceback, which is all that worker processes pass on."""
+    """Finds the first error of this module in the text of a traceback. Worker processes report errors only as text."""
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         name, _, message = line.partition(": ")

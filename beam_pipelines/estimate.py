@@ -113,7 +113,7 @@ class Estimate:
 
     @property
     def num_workers(self) -> int:
-        """The number of workers with which the run takes 15 minutes after the workers have started."""
+        """The number of workers that complete the run in 15 minutes, not counting their startup time."""
         return min(_MAX_WORKERS, math.ceil(self.core_seconds / CORES_PER_WORKER / (60 * _MINUTES_WANTED)))
 
 

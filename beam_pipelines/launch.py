@@ -115,7 +115,7 @@ def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
-    """Returns a text with the estimated output size and duration. Raises `UserError` if the input is invalid."""
+    """Returns a description of the estimated output size and duration. Raises `UserError` if the input is invalid."""
     beam.io.filesystems.FileSystems.set_options(options)
     check_input(config.input)
     engine = choose_engine(options)
@@ -157,19 +157,19 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
 
 
 def _with_source(config: PrepareConfig, **changes: Any) -> PrepareConfig:
-    """Returns the options with changed options of the source."""
+    """Returns the configuration with the given changes to the options of the source."""
     return dataclasses.replace(config, source=dataclasses.replace(config.source, **changes))
 
 
 def resolve_options(config: PrepareConfig) -> PrepareConfig:
-    """Completes the user's options with absolute paths and the source."""
+    """Makes the paths in the user's options absolute, and completes the options of the source."""
     # If the output is a symbolic link, its target is replaced instead of the link.
     output = _absolute(config.output, os.path.realpath)
     return dataclasses.replace(resolve_source(config), input=_absolute(config.input, os.path.abspath), output=output)
 
 
 def make_run(config: PrepareConfig, engine: Engine) -> RunPaths:
-    """Returns a run without an ID for resolved options."""
+    """Returns the paths and the processes of a run that has no ID yet. The options must be resolved."""
     return RunPaths(
         config.output,
         is_output_new=is_new(config.output),

@@ -54,7 +54,7 @@ def is_quiet() -> bool:
 
 
 def is_kept() -> bool:
-    """Returns whether a log format is set, so that the start, the options and the end of a run are also logged."""
+    """Returns whether `--log_format` is set. If so, the start, the options and the end of a run are also logged."""
     return _format is not None
 
 

@@ -65,7 +65,7 @@ def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any])
 
 
 def read_plan_again(unused: bytes, run: RunPaths) -> Iterator[Plan]:
-    """Yields the plan of the run, and counts its inputs, unless an earlier attempt of the job has published the dataset.
+    """Yields the plan of the run and reports its number of inputs. Yields nothing if the dataset is already published.
 
     Raises:
         RunError: There is neither a plan nor a published dataset.

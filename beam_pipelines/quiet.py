@@ -1,4 +1,4 @@
-"""Suppresses messages of libraries that do not help the user."""
+"""Suppresses unhelpful messages of libraries such as TensorFlow and Beam."""
 
 import contextlib
 import importlib
@@ -42,7 +42,7 @@ def import_quietly(name: str, *needed: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _hidden_stderr() -> Iterator[None]:
-    """Context manager that hides the standard error output, also of C++ code, unless the block fails."""
+    """Context manager that hides the standard error output, including that of C++ code, unless the block fails."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
         saved = os.dup(2)
@@ -107,7 +107,7 @@ def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
 
 
 def _is_broken_stream(error: BaseException | None) -> bool:
-    """Returns whether Beam lost its connection to an engine. The engine has stopped, and its job reports the failure."""
+    """Returns whether an error is a lost connection to the Beam runner. The job reports why the runner stopped."""
     import grpc  # Imported here, because some importers may lack gRPC.
 
     return isinstance(error, grpc.RpcError)

@@ -1,4 +1,4 @@
-"""Defines labels and features that are read from columns of a table or fields of records, and the forms of their cells."""
+"""Describes the table columns or record fields that contain labels and features, and the format of their cells."""
 
 import dataclasses
 import math
@@ -42,24 +42,25 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class ColumnForm:
-    """A form of cells. Its name is the KIND in options such as `--label COLUMN:KIND`.
+    """A format of cells, such as a class name or a list of numbers. Its name is KIND in options such as
+    `--label COLUMN:KIND`.
 
     Attributes:
         kind: The name of the feature kind.
         synonyms: Names that other tools use, in lower case.
-        max_columns: The number of columns that can form a feature together; None if any number can.
-        max_sides: The number of sides that brackets can state, as in `float[3]`; None if any number can.
-        value_type: The type of the number or string in a cell, which can also have a list; None for other values.
-        of_several: The form with the same meaning for several columns; empty if it is the same form.
+        max_columns: The maximum number of columns that form one feature; None if there is no limit.
+        max_sides: The maximum number of dimensions in brackets, as in `float[3]`; None if there is no limit.
+        value_type: The type of the numbers or strings in a cell or in a list; None for all other forms.
+        of_several: The form that replaces this form if a feature has several columns; empty if this form allows them.
         feature_shape: The shape of the feature, if the column's shape does not determine it.
-        is_typed: Whether brackets can state a dtype, and ? for a side of any size.
-        needs_shape: Whether the first value determines a shape that is not given.
-        is_names: Whether a cell has class names, or integers for classes.
-        is_flags: Whether a cell has a flag for each class.
+        is_typed: Whether brackets can contain a dtype, and ? for a dimension of any size.
+        needs_shape: Whether the first value determines the shape if the option does not.
+        is_names: Whether a cell contains class names, or integers that stand for classes.
+        is_flags: Whether a cell contains a flag, 0 or 1, for each class.
         is_one_class: Whether an example has exactly one class.
         is_image_file: Whether a cell can contain an image file, or its path.
         is_nested: Whether a cell can contain nested lists of numbers, or the path of a `.npy` file.
-        is_runs: Whether a cell has run lengths of a mask.
+        is_runs: Whether a cell contains the run lengths of a mask.
         is_split: Whether the values of an example can be in several rows of a table.
     """
 
@@ -97,12 +98,12 @@ class ColumnForm:
 
     @property
     def is_class(self) -> bool:
-        """Whether a cell has the name of exactly one class."""
+        """Whether a cell contains the name of exactly one class."""
         return self.is_names and self.is_one_class
 
     @property
     def is_points(self) -> bool:
-        """Whether a cell has the numbers of positions, which `read` converts to a value."""
+        """Whether a cell contains the coordinates of points, which `read` converts to an array."""
         return False
 
     def is_list(self, column: Column) -> bool:
@@ -119,12 +120,12 @@ class ColumnForm:
         return Feature(column.name, self.kind, shape if self.feature_shape is None else self.feature_shape, dtype=column.dtype)
 
     def parse_shape(self, given: str, names: Sequence[str], shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Checks the sides in brackets, and returns the shape of the column.
+        """Checks the dimensions that an option gives in brackets, and returns the shape of the column.
 
         Args:
             given: The option and its value, for messages.
             names: The names of the columns.
-            shape: The sides; (None,) for empty brackets.
+            shape: The dimensions in brackets; (None,) for empty brackets.
 
         Raises:
             UserError: The shape is not possible, or does not fit the number of columns.
@@ -142,7 +143,7 @@ class ColumnForm:
         return shape
 
     def class_names(self, column: Column, label_names: Collection[str] = ()) -> tuple[str, ...]:
-        """Returns the class names of a column with flags, in the order of its values.
+        """Returns the class names of a `one_hot` or `multi_hot` column, in the order of the flags in a cell.
 
         Raises:
             UserError: The number of classes is unknown, or the label names contradict the shape.
@@ -155,11 +156,11 @@ class ColumnForm:
         return names
 
     def resolve_shape(self, numbers: list[Any], is_of_object: bool = False) -> tuple[int, ...]:
-        """Returns the shape of the first value of positions, which is given as nested lists of numbers. The value of an
+        """Returns the shape of a feature with points, given its first value as nested lists of numbers. The value of an
         object can also be a flat list, as in COCO. Raises `InvalidInput` if the lists do not determine the shape."""
         raise NotImplementedError
 
     def read(self, numbers: list[Any], shape: tuple[int, ...]) -> np.ndarray:
-        """Converts flat or nested lists of numbers, in which None is a missing number, to positions. Raises
+        """Converts flat or nested lists of numbers to an array of points. None stands for a missing number. Raises
         `InvalidInput` if the numbers do not form a value of the given shape."""
         raise NotImplementedError

@@ -70,7 +70,7 @@ _COLUMN = re.compile(
 
 
 def form_of(column: Column) -> ColumnForm:
-    """Returns the form of the cells of a column."""
+    """Returns the `ColumnForm` that describes the cells of a column."""
     return FORMS[column.kind]
 
 

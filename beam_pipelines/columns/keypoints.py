@@ -51,7 +51,7 @@ class KeypointsForm(ColumnForm):
         return num_points, num_columns
 
     def _count_pairs(self, given: str, names: Sequence[str]) -> int:
-        """Returns the number of points. Raises `UserError` if the columns do not seem to be x and y of each point."""
+        """Returns the number of points. Raises `UserError` if the columns do not seem to be the x and y of points."""
         axes = [_split_name(name)[1] for name in names]
         if axes[2::3] and all(axis == 2 for axis in axes[2::3]) and len(names) % 3 == 0:
             raise UserError(
@@ -103,7 +103,7 @@ KEYPOINTS_FORM = KeypointsForm("keypoints", _SYNONYMS, None, needs_shape=True)
 
 
 def to_points(value: np.ndarray) -> Points:
-    """Converts a value from `KeypointsForm.read` to the form of `annotations.Objects`."""
+    """Converts an array from `KeypointsForm.read` to the points of one object in `annotations.Objects`."""
     return tuple(map(tuple, value.tolist()))
 
 
@@ -150,7 +150,7 @@ def _flatten(numbers: list[Any], num_points: int, num_columns: int) -> list[floa
 
 
 def _with_visibility(flat: list[float | None]) -> list[float | None]:
-    """Adds a visibility after the x and y of each point: 2, or None if the point is missing."""
+    """Adds the visibility after the x and y of each point: 2 (visible), or None if the point is missing."""
     pairs = zip(flat[0::2], flat[1::2])
     return [number for x, y in pairs for number in (x, y, None if x is None and y is None else _VISIBLE)]
 
@@ -168,8 +168,8 @@ def _split_name(column: str) -> tuple[str, int | None]:
 
 
 def _names_of_columns(columns: Sequence[str], shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Returns the names of the points, such as `left_eye` for the columns `left_eye_x` and `left_eye_y`; or () if the
-    columns of a point do not have the same name."""
+    """Returns the names of the points, such as `left_eye` for the columns `left_eye_x` and `left_eye_y`. The result is
+    empty if the columns do not name the points consistently."""
     if len(columns) == 1 or not shape:
         return ()
     width = len(columns) // shape[0]

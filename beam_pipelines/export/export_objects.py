@@ -75,7 +75,7 @@ class ExportedValues:
 
 
 def _shortest(sides: np.ndarray, size: int) -> np.ndarray:
-    """Converts relative coordinates to pixels, rounded as far as possible without changing the relative coordinates."""
+    """Converts relative coordinates to pixels, with the fewest decimals that preserve the relative coordinates."""
     pixels = exact = sides.astype(np.float64) * size
     for num_decimals in reversed(range(_MAX_DECIMALS + 1)):
         rounded = np.round(exact, num_decimals)

@@ -135,7 +135,7 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
 
 
 def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTable:
-    """Computes the table of TFRecord files of other tools."""
+    """Reads TFRecord files that another tool wrote, and returns a table of their images."""
     try:
         files = ForeignFiles(path, config.follow_links, config.split_folders)
     except UserError as error:

@@ -108,7 +108,7 @@ class _SplitReader:
         return np.frombuffer(data, _ROW, num_rows, INDEX_HEADER.size)
 
     def _read_catalogs(self, column: str | None) -> pa.Table:
-        """Returns the source locations and, if given, the feature of all examples."""
+        """Returns the source locations of all examples. If a feature is given, its values are the first column."""
         parts = []
         for shard in self._shards:
             path = f"{self._directory}/{shard.catalog}"
@@ -130,7 +130,7 @@ class _SplitReader:
 
 
 def _labels(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns a number for each example that represents its class or its set of classes."""
+    """Returns one integer per example, which identifies its class or its set of classes."""
     values = column.combine_chunks()
     if not pa.types.is_list(values.type):
         return values.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)

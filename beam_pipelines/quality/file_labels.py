@@ -64,7 +64,7 @@ def read_file_labels(
 
 
 def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature, tuple[str, ...]]:
-    """Chooses the class feature. Returns the feature, and messages about the choice."""
+    """Chooses the class feature. Returns the feature, and a note for the user if none was detected."""
     first = files.first_examples()
     if label is None:
         chosen = files.find_label(first)
@@ -115,7 +115,7 @@ class _LabelCollector:
         progress.count(self._progress_directory, listed=1, analyzed=self._counts[name] % _COUNTED_RECORDS)
 
     def _label_of(self, data: bytes, label: LabelFeature) -> int:
-        """Returns an integer that represents the label of an example, or `NOTHING` without a label."""
+        """Returns an integer that represents the label of an example, or `NOTHING` if it has no label."""
         try:
             values = SerializedExample(data).values(label.name)
         except BadExampleError:
@@ -125,7 +125,7 @@ class _LabelCollector:
         return label_of_set([self._values.of(value) for value in label.classes(values)])
 
     def to_labels(self, split: str, label: str, notes: tuple[str, ...]) -> SplitLabels:
-        """Returns the labels of all records. If no record has a label, quantiles of the record sizes are the labels."""
+        """Returns the labels of all records. If no record has a label, quantiles of the record sizes are used."""
         labels, sizes, labels_are = np.array(self._labels), np.array(self.sizes), label
         if not label or self._num_unlabelled == len(sizes):
             notes += (f"no record has {label!r}: {_LENGTHS}",) if label else ()

@@ -58,7 +58,7 @@ class Codes:
 
     @property
     def values(self) -> list[Hashable]:
-        """The values, in the order of their numbers."""
+        """The distinct values. The number of a value is its index."""
         return list(self._codes)
 
 

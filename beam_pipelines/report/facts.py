@@ -28,7 +28,7 @@ class FeatureRow(NamedTuple):
 
 
 def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the name and value of properties of each image feature, such as the number of images per format."""
+    """Yields (name, value) pairs that describe each image feature, such as the number of images per format."""
     facts_by_name = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
     for name, facts in list(facts_by_name.items())[:_MAX_IMAGES]:
         for key in ("formats", "channels", "reencoded"):
@@ -82,7 +82,7 @@ def _value(feature: Feature, example: SerializedExample) -> str:
 
 
 def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yields the name and value of properties of the run that made the dataset, such as the seed and the options."""
+    """Yields (name, value) pairs that describe the run that created the dataset, such as its seed and options."""
     manifest, run = contents.manifest, contents.run
     yield "format", f"TFRecord, Recordmill format version {FORMAT_VERSION}"
     yield "seed", str(manifest.seed)

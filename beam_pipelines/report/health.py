@@ -57,10 +57,10 @@ def find_qualities(contents: Contents) -> list[ShuffleRow]:
 
 
 def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
-    """Returns a lower bound of the z-score of the number of runs of equal classes, compared with a random shuffle.
+    """Returns by how many standard deviations a split has fewer runs of equal classes than a random shuffle.
 
     The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`, where n is the number of examples
-    and s is the probability that two random examples have the same class.
+    and s is the probability that two random examples have the same class. The function uses this upper bound.
     """
     expected = quality["expected_mean_run_length"]
     same = min(max(1 + 1 / num_examples - 1 / expected, 0.0), 1.0)

@@ -166,7 +166,7 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
 
 
 def _order(contents: Contents, sample: Sample) -> Order | None:
-    """Returns the order of a class feature, in source order and in stored order. Prefers a target feature."""
+    """Returns the values of one class feature in source order and in stored order. Prefers a target feature."""
     manifest = contents.manifest
     class_features = [item for item in manifest.schema if item.is_categorical]
     class_features.sort(key=lambda entry: (entry.name not in manifest.targets, entry.shape != ()))

@@ -134,7 +134,7 @@ class Pictures:
 
     @property
     def marks_noun(self) -> str:
-        """The noun for the marks to draw, such as `keypoints`; empty without marks."""
+        """The plural noun for the marks in the pictures, such as `keypoints`; empty if there are no marks."""
         return ", ".join(sorted({kind_of(feature).noun for feature in self._positions})) if self.has_any else ""
 
     @property
@@ -157,7 +157,7 @@ class Pictures:
         return pictures
 
     def of_jpeg(self, encoded: bytes) -> list[Picture]:
-        """Returns a list with the picture of a small JPEG. The list is empty if the bytes are invalid."""
+        """Returns a list with one picture, made from a small JPEG. The list is empty if the bytes are invalid."""
         try:
             return [Picture(*make_thumbnail(encoded), shown_side=_SHOWN_SIDE)]
         except InvalidInput:
@@ -185,7 +185,7 @@ class Pictures:
         return tuple(boxes)
 
     def _marks(self, example: SerializedExample, picture: Picture) -> Iterator[ShownMark]:
-        """Yields the points and lines of features with positions."""
+        """Yields the points and lines to draw on a picture."""
         for feature in self._positions:
             numbers = np.array(example.values(feature.name), np.float64)
             for mark in kind_of(feature).marks(feature, numbers, _MAX_MARKS):

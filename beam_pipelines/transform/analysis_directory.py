@@ -157,7 +157,7 @@ def _working_directory(directory: str) -> str:
 
 
 def _moves(new_analysis: str, directory: str) -> list[tuple[str, str]]:
-    """Returns the old and new paths of the renames that publish an analysis. The last one creates `transform_fn`."""
+    """Returns the renames that publish an analysis, as (old path, new path). The last rename creates `transform_fn`."""
     names, working = (TRANSFORM_FN, TRANSFORMED_METADATA), _working_directory(directory)
     aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
     return aside + [(f"{new_analysis}/{name}", f"{directory}/{name}") for name in reversed(names)]

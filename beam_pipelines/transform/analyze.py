@@ -230,7 +230,7 @@ def _record_bytes(manifest: Manifest) -> int:
 
 
 def _one_size(sides: list[dict[str, Any] | None]) -> tuple[int, int] | None:
-    """Returns the common (height, width) of all images, or None if sizes differ or are unknown."""
+    """Returns the common (height, width) of all images, or None if the sizes differ or are unknown."""
     if any(side is None or side["min"] != side["max"] for side in sides):
         return None
     return sides[0]["max"], sides[1]["max"]

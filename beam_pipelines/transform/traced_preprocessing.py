@@ -139,7 +139,7 @@ def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int |
 
 
 def _targets(targets: Sequence[str], outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the targets of the dataset that the preprocessing function returns."""
+    """Yields the targets among the outputs of the preprocessing function. An unchanged target can have a new name."""
     for target in targets:
         if target in outputs or target == OBJECTS and any(name.startswith(f"{OBJECTS}/") for name in outputs):
             yield target

@@ -117,7 +117,7 @@ def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, 
 
 
 def _example_bytes(directory: str, manifest: Manifest, schema: tuple[Feature, ...]) -> int:
-    """Returns the approximate memory of an example during the transform, in bytes."""
+    """Returns the approximate memory that an example needs during the transform, in bytes."""
     sides = image_sides(directory, manifest)
     shards = [shard for shards in manifest.splits.values() for shard in shards]
     stored = sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards))

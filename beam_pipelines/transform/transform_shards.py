@@ -132,7 +132,7 @@ _loaded: dict[tuple[str, str], "_Transformer"] = {}
 
 
 def _load(job: TransformJob) -> "_Transformer":
-    """Loads the graph once per process. Only one graph is cached, because graphs need much memory.
+    """Loads the graph once per process. Only one graph is cached, because graphs use a lot of memory.
 
     Raises:
         RunError: The graph has changed or is corrupt.
@@ -156,7 +156,7 @@ def _load(job: TransformJob) -> "_Transformer":
 
 
 class _Transformer:
-    """A thread-safe function from a batch of records to serialized examples.
+    """A thread-safe function that transforms a batch of records to serialized examples.
 
     Args:
         transform: The transform graph to apply.

@@ -156,7 +156,7 @@ def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator
 
 
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Corruption]:
-    """Yields an error for each metadata file for other programs that contradicts the manifest or the statistics."""
+    """Checks the metadata files for other programs. Yields an error for each file that contradicts the manifest."""
     for name, text in derived_files(manifest, statistics).items():
         data = _read(directory, name)
         if isinstance(data, Corruption):
@@ -218,7 +218,7 @@ def _read(directory: str, name: str) -> bytes | Corruption:
 
 
 def _unreadable(path: str, name: str, error: OSError) -> Corruption:
-    """Returns an error for an unreadable file. Temporary errors, such as a busy store, are raised."""
+    """Returns an error for an unreadable file. Raises errors that the file did not cause, such as a network failure."""
     if isinstance(error, FileNotFoundError):
         return Corruption(name, "the file is missing")
     if is_unrelated_error(error, path):

@@ -115,7 +115,7 @@ def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> C
 
 
 def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Corruption]]:
-    """Reads an index or catalog file. Returns its bytes, or None, and errors about its size and checksum."""
+    """Reads an index or catalog file. Returns its bytes (None if it cannot be read) and a list of errors."""
     path = f"{context.directory}/{name}"
     try:
         data = files_at(path).read(path)

@@ -56,5 +56,5 @@ class Corruption(NamedTuple):
 
 
 def is_unrelated_error(error: OSError, path: str) -> bool:
-    """Returns whether a read error has a cause other than the file itself, such as a busy store."""
+    """Returns whether a read error has a cause other than the file itself, such as an unavailable object store."""
     return is_remote(path) or error.errno in _STORAGE_ERRORS

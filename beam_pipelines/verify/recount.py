@@ -129,7 +129,7 @@ def _pixels(feature: Feature, example: SerializedExample, checked: CheckedImage 
 
 
 def count_all(manifest: Manifest, shards: Iterable[tuple[int, str, ShardCounts]], decodes: bool) -> dict[str, Any]:
-    """Returns the recomputed fields of `statistics.json`, and the precision of the pixel statistics, as JSON values.
+    """Returns a JSON object with the recomputed fields of `statistics.json` and the precision of the pixel statistics.
 
     Args:
         manifest: The manifest of the dataset.

@@ -217,7 +217,7 @@ def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int
 
 
 def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Corruption]:
-    """Yields an error for each key of several examples, and for each group in several splits."""
+    """Yields errors for keys that occur more than once, and for groups that span splits."""
     (which, _), parts = element
     splits = sorted(context.manifest.splits)
     if which == "groups":
