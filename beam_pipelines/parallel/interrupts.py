@@ -85,7 +85,7 @@ def find_published(*, can_resume: bool = True) -> str:
 
 
 def set_reporter(report: Callable[[str, str], None]) -> None:
-    """Sets the function that reports an interruption, given a message and a description of the completed output."""
+    """Sets the function that reports an interruption. It receives a message and a description of the completed output."""
     global _report
     _report = report
 
@@ -97,7 +97,7 @@ def report(message: str, in_place: str) -> None:
 
 
 def restore_handlers() -> None:
-    """Restores the default signal handlers, with which a signal ends the process without a message."""
+    """Restores the default signal handlers, so that a signal ends the process without a message."""
     for number in _SIGNALS:
         if signal.getsignal(number) is _interrupt:
             signal.signal(number, signal.SIG_DFL)
@@ -111,7 +111,7 @@ def check() -> None:
 
 @contextlib.contextmanager
 def without_time_limit() -> Iterator[None]:
-    """Context manager without the limit of ten seconds, because a cluster can take longer to stop a job."""
+    """Context manager in which an interrupted command may take more than ten seconds to stop a job on a cluster."""
     global _num_without_time_limit
     _num_without_time_limit += 1
     try:
@@ -182,7 +182,7 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
 
 
 def _join(function: Callable[[], None], seconds: float = _POLL_SECONDS) -> None:
-    """Runs a function in a thread and waits for it at most the given number of seconds."""
+    """Runs a function in a thread and waits for at most the given number of seconds."""
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
     thread.join(seconds)

@@ -119,7 +119,7 @@ class Stopwatch:
         self._name, self._since = f"{stage}_msecs", time.monotonic()
 
     def lap(self) -> dict[str, int]:
-        """Returns the milliseconds since the last call as a dictionary with one progress count."""
+        """Returns a dictionary with one item: the milliseconds since the last call, under the name of the count."""
         msecs = int(1000 * (time.monotonic() - self._since))
         self._since += msecs / 1000  # Carry the remainder over to the next call.
         return {self._name: msecs}

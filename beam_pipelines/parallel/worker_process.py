@@ -91,7 +91,7 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def ending(self) -> str:
-        """Waits until the process has ended, and describes the cause. The process must not be used afterwards."""
+        """Waits until the process has ended, and describes why it ended. The process must not be used afterwards."""
         code, self._is_over = self._process.wait(), True
         for stream in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):  # Data that the process did not read is lost.

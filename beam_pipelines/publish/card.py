@@ -1,7 +1,7 @@
 """Writes `README.md`, which is the dataset card for users and for the Hugging Face Hub.
 
-Equal runs produce equal cards, because a card depends only on the manifest and the statistics. Names from the input are
-escaped, so that Markdown displays them unchanged.
+Identical runs produce identical cards, because a card depends only on the manifest and the statistics. Names from the
+input are escaped, so that Markdown displays them unchanged.
 """
 
 import html

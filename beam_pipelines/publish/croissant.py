@@ -1,7 +1,7 @@
 """Writes `croissant.json`, which describes the dataset for search engines (http://mlcommons.org/croissant/1.0).
 
-The description has the shards as a set of files, and the examples as rows of the catalog files. Equal runs produce
-equal files, because the description depends only on the manifest.
+The file describes the shards as a set of files, and the examples as rows of the catalog files. Identical runs
+produce identical files, because the description depends only on the manifest.
 """
 
 from typing import Any, Iterator

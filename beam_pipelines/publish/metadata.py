@@ -138,7 +138,7 @@ def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[
 
 
 def label_files(manifest: Manifest) -> dict[str, str]:
-    """Returns the contents of the files that list class names, one per line, by file name."""
+    """Returns a mapping from file name to contents for the files that list class names, one per line."""
     return {
         label_file_name(feature.name): "".join(f"{name}\n" for name in feature.label_names)
         for feature in manifest.schema

@@ -56,7 +56,7 @@ class ResumableRun(NamedTuple):
 
 
 def of_resumable_run(run: RunPaths) -> RunPaths:
-    """Returns the run with the ID of the interrupted run. The ID is empty if no run was interrupted."""
+    """Returns a copy of `run` with the ID of the interrupted run, or with an empty ID if no run was interrupted."""
     lease = read_lease(run.scratch_directory)
     return dataclasses.replace(run, id=lease.run_id if lease else "")
 

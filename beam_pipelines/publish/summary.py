@@ -105,7 +105,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
 
 
 def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any], split: str) -> str:
-    """Returns Python code that reads a split with `batches`, with the arguments that the dataset requires."""
+    """Returns Python code that reads a split: a call to `batches` with the arguments that the dataset requires."""
     if manifest.is_verbatim:  # the user knows how to parse a record
         return f"batches({split!r}, batch_size=128, parse=lambda record: record)"
     images = _images(manifest)
@@ -159,7 +159,7 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
 
 
 def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
-    """Yields a line for each class feature with the classes of the smallest and the largest share in each split."""
+    """Yields a line for each class feature. It shows the rarest and the most frequent class in each split."""
     for feature, shares in classes.items():
         if shares and len(splits) > 1:
             ends = [[choose(shares, key=lambda name: shares[name][split]) for choose in (min, max)] for split in splits]
@@ -185,7 +185,7 @@ def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], sp
 
 
 def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
-    """Yields a line with the label of each class, if class names are numbers that differ from the labels."""
+    """If class names are numbers that differ from the stored labels, yields a line with each name and its label."""
     names = feature.label_names
     are_moved = any(name.lstrip("0") != str(label).lstrip("0") for label, name in enumerate(names))
     if are_integers(names) and are_moved:
@@ -222,7 +222,7 @@ def _table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 
 def format_size(num_bytes: int) -> str:
-    """Formats a number of bytes, such as `12.3 MiB`."""
+    """Formats a number of bytes, for example as `12.3 MiB`."""
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

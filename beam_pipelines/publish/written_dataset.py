@@ -85,7 +85,7 @@ def reject_verbatim(directory: str, manifest: Manifest, command: str) -> None:
 def check_names(directory: str, manifest: Manifest) -> None:
     """Checks that the file names in a manifest match the dataset and its splits.
 
-    The check protects from manipulated manifests, which could refer to files outside the dataset.
+    The check protects against manipulated manifests, which could refer to files outside the dataset.
 
     Raises:
         UserError: A file has another name, or a split has no shards.

@@ -1,6 +1,6 @@
 """Lists the sources again, and plans and writes the corrupt shards of a dataset.
 
-The plan of a run is deleted when its dataset is published. The plan of a corrupt shard is made again from the keys of
+The plan of a run is deleted when its dataset is published. The plan of a corrupt shard is recreated from the keys of
 its examples. Inputs that were added to the sources later are left out.
 """
 
@@ -35,7 +35,7 @@ _LAST = np.uint64(2**64 - 1)  # Greater than all shuffle keys.
 
 @dataclasses.dataclass(frozen=True)
 class RepairJob(PrepareJob):
-    """The configuration of the run that made a dataset, with the paths of a repair.
+    """The configuration of the run that made a dataset, but with the directories that the repair uses.
 
     Attributes:
         directory: The directory of the dataset.
@@ -45,7 +45,7 @@ class RepairJob(PrepareJob):
 
 
 def write_again(root: beam.Pipeline, job: RepairJob, schema: Sequence[Feature], shards: Sequence[CorruptShard]) -> None:
-    """Adds the steps that write shards again to a Beam pipeline.
+    """Extends a Beam pipeline with the steps that rewrite corrupt shards.
 
     Args:
         root: The pipeline.
@@ -71,12 +71,12 @@ def write_again(root: beam.Pipeline, job: RepairJob, schema: Sequence[Feature], 
 
 
 def _wanted_path(job: RepairJob) -> str:
-    """Returns the path of the sorted shuffle keys of all wanted inputs and a last sentinel, uint64 [num_keys + 1]."""
+    """Returns the path of a file with the sorted shuffle keys of all examples in corrupt shards, followed by `_LAST`."""
     return f"{job.run.spool_directory}/wanted"
 
 
 def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
-    """Returns a listing with the schema of the dataset, to which the sources may have added classes.
+    """Returns a copy of a listing with the schema of the dataset. New classes from the sources are added to the schema.
 
     Raises:
         UserError: The features of the sources have changed.
@@ -95,7 +95,7 @@ def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
 
 
 def keep_wanted(run: Run, job: RepairJob) -> Iterator[Run]:
-    """Yields the wanted references of a run as a new run, unless there are none."""
+    """Copies the references to inputs of corrupt shards into a new `Run`. Yields nothing if there are none."""
     wanted = np.memmap(_wanted_path(job), np.uint64, "r")
     with contextlib.closing(SpoolReader(job.run.spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
@@ -112,7 +112,7 @@ def plan_shards(
     job: RepairJob,
     groups: "NearDuplicateGroups | None",
 ) -> Iterator[tuple[str, PlannedShard]]:
-    """Writes the plan of each shard: the references to those of its inputs that are still listed, in record order."""
+    """Writes the plan of each shard. It refers to the inputs of the shard that still exist, in record order."""
     runs = list(runs)
     for shard in shards:
         records = {key: record for record, key in enumerate(shard.keys(job.directory))}
@@ -126,7 +126,7 @@ def plan_shards(
 
 
 def _read(runs: Sequence[Run], orders: np.ndarray, job: RepairJob) -> References:
-    """Returns the references with shuffle keys from the smallest to the largest given key."""
+    """Returns the references whose shuffle keys are between the smallest and the largest given key, inclusive."""
     if not len(orders):
         return References.concatenate([])
     first, last = orders.min(), orders.max()
@@ -143,7 +143,7 @@ def _between(references: References, first: np.uint64, last: np.uint64) -> Refer
 
 
 def finish_plan(unused: bytes, listing: Listing, dead_letters: Iterable[SpoolRange], job: RepairJob) -> None:
-    """Writes the summary of the plan, which names the dead letters and the versions of the listed files."""
+    """Writes the summary of the plan, which includes the dead letters and the versions of the listed files."""
     config = PrepareJob(**{field.name: getattr(job, field.name) for field in dataclasses.fields(PrepareJob)})
     write_plan(Plan(config, listing, {}, tuple(dead_letters), recordmill_version()))
 
@@ -177,7 +177,7 @@ class NearDuplicateGroups:
         return cls(of_keys, of_groups)
 
     def regroup(self, references: References) -> References:
-        """Returns references with the groups of the original run."""
+        """Returns a copy of the references, with groups merged as in the original run."""
         pairs = zip(references.keys, references.groups)
         groups = [self.of_keys.get(key) or self.of_groups.get(group, group) for key, group in pairs]
         return dataclasses.replace(references, groups=BinaryColumn.of(groups))

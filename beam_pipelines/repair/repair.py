@@ -145,7 +145,7 @@ def _rebuild(config: RepairConfig, manifest: Manifest, corrupt: Sequence[Corrupt
 
 
 def _make_job(config: RepairConfig, manifest: Manifest, run: RecordedRun, engine: Engine) -> RepairJob:
-    """Returns the configuration of the original run with the paths of the repair. Known classes keep their labels."""
+    """Returns the original run's configuration with the directories of the repair. Known classes keep their labels."""
     recorded, directory = run.config, os.path.realpath(config.directory)
     source = recorded.source
     named = {feature.name: feature.label_names for feature in manifest.schema if feature.is_categorical}

@@ -221,7 +221,7 @@ class Engine:
         yield
 
     def stop(self, result: PipelineResult | None) -> None:
-        """Stops a job and waits until it ends. Raises any exception if it is uncertain whether the job has ended.
+        """Stops a job and waits until it ends. If this method raises an exception, the job may still be running.
 
         Args:
             result: The result of the submission, or None if the submission did not complete.

@@ -33,7 +33,7 @@ _JAVA_ERROR = re.compile(r"\b(java|org\.apache)\.[\w.$]+(Exception|Error)\b.*")
 
 
 class FlinkExchangeOptions(PipelineOptions):
-    """A Flink option for the job server that Beam's Python SDK does not define."""
+    """An option of the Flink job server that Beam's Python SDK does not define."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -87,8 +87,8 @@ class Flink(Engine):
         again, but writes only unfinished shards. The execution mode BATCH_FORCED would keep the plan, but takes 50 %
         longer.
 
-        Idle workers stay alive between stages, so that they do not import Beam and TensorFlow again. The lifetime is
-        effective only if Beam's job server is on the class path of the Flink cluster.
+        Idle workers stay alive between stages, so that they do not import Beam and TensorFlow again. This lifetime
+        has an effect only if Beam's job server is on the class path of the Flink cluster.
         """
         cloud = self.options.view_as(GoogleCloudOptions)  # Flink also uses the option --job_name.
         cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output, run_id or uuid.uuid4().hex)
@@ -117,8 +117,7 @@ class Flink(Engine):
 
     @property
     def _worker_logs(self) -> str:
-        """A phrase that tells where to find out why a Python worker does not start. Flink does not report the reason.
-        """
+        """Describes which log explains why a Python worker does not start. Flink does not report the reason."""
         if self.environment == "EXTERNAL":
             return (
                 "the log of the worker pool on that machine "

@@ -100,7 +100,7 @@ class ExtrasEncoder:
 
 @contextlib.contextmanager
 def _file_named(name: str, value: Any) -> Iterator[None]:
-    """Context manager that adds the name of an additional feature, and the path of its file, to an `InvalidInput`."""
+    """Context manager that adds a feature's name and the path of its file to the message of an `InvalidInput`."""
     try:
         yield
     except InvalidInput as error:

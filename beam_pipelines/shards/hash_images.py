@@ -56,7 +56,7 @@ class HashImages(beam.PTransform):
 
 
 def _name(spool: int) -> str:
-    """Formats the ID of a temporary file, because the number can be too large for Beam."""
+    """Formats the number of a temporary file as a string. Some numbers are too large for Beam's integer coder."""
     return f"{spool:016x}"
 
 

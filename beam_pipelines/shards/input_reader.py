@@ -228,7 +228,7 @@ class InputReader:
             raise type(error)(f"{printable(image.path)}: {error}") from error
 
     def _reject(self, image: InputRecord, data: bytes, error: OSError | InvalidInput) -> DeadLetter:
-        """Returns the dead letter of an invalid input. Raises `RunError` if the input did not cause the error."""
+        """Returns the dead letter of an invalid input. Raises `StorageError` if the error may be temporary."""
         if isinstance(error, OSError):
             return self._reject_file(image, error)
         if isinstance(error, _UnreadableError):
@@ -236,7 +236,7 @@ class InputReader:
         return self._reject_content(image, data, error)
 
     def _reject_file(self, image: InputRecord, error: OSError) -> DeadLetter:
-        """Returns the dead letter of an unreadable file. Raises `RunError` if the file did not cause the error."""
+        """Returns the dead letter of an unreadable file. Raises `StorageError` if the error may be temporary."""
         root = self._context.listing.root
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
         reason = describe_fact(error, path)

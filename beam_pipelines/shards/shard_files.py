@@ -61,7 +61,7 @@ def _write(context: WriteContext, name: str, data: bytes) -> tuple[str, int, int
 
 
 def _join(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> int:
-    """Concatenates the parts of a shard to a TFRecord file. Returns the CRC-32C of the file."""
+    """Concatenates the parts of a shard into a TFRecord file. Returns the CRC-32C of the file."""
     path = part_path(context, shard.address, ShardPart())
     crc = 0
     try:

@@ -110,7 +110,7 @@ class _Part:
         return self._written(which, path)
 
     def _write_inputs(self, references: References, start: int) -> None:
-        """Reads, checks and writes inputs, given the index of the first of them."""
+        """Reads, checks and writes inputs. `start` is the index of the first input in this part."""
         encode_around, has_images, writer = self._context.encoder.encode_around, self._context.listing.has_images, self._writer
         before = b""  # Empty for examples without an image, which are encoded as a whole.
         channels, num_deep, num_odd, num_with_more_pages = [], 0, 0, 0
@@ -149,8 +149,8 @@ class _Part:
             facts.num_deep, facts.num_odd, facts.num_with_more_pages = num_deep, num_odd, num_with_more_pages
 
     def _copy_records(self, references: References, start: int) -> bool:
-        """Copies records with their headers and footers, given the index of the first of them. Returns False if they must
-        be written one by one."""
+        """Copies records with their headers and footers. `start` is the index of the first record in this part. Returns
+        False if the records must be written one by one."""
         frames, sizes = self._reader.read_frames(references), references.rows["num_bytes"]
         crcs = None if frames is None else check_frames(frames)
         if crcs is None:

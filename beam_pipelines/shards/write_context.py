@@ -37,7 +37,7 @@ class WriteContext:
 
     @functools.cached_property
     def labels(self) -> dict[bytes, int]:
-        """A mapping from the class names of `label` to their labels."""
+        """A mapping from the class names of the feature `label` to the integers that are stored."""
         names = self.features[LABEL].label_names if self.has_labels else ("",)
         return {name.encode(): position for position, name in enumerate(names)}
 

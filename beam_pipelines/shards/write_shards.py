@@ -22,7 +22,7 @@ _PART_INPUTS = 256
 
 @dataclasses.dataclass
 class WriteShards(beam.PTransform):
-    """A Beam transform that writes planned shards, and emits their addresses. Completed shards are not written again.
+    """A Beam transform that writes planned shards, and emits their `ShardAddress`es. It skips complete shards.
 
     Attributes:
         config: The configuration of the job.

@@ -1,9 +1,9 @@
 """Defines a Beam transform that computes the rank of each input, which is its index in the shuffled order of its split.
 
-The rank determines the shard. Ranks depend only on the shuffle keys (see `ranks`), because Beam's local runner does not
-shuffle in a `Reshuffle` or in a `GroupByKey` with random keys. Beam transfers only the locations of sorted references
-in temporary files. One worker merges the references in each range of shuffle keys. A later step joins the references of
-each shard into one file of the plan.
+The rank determines the shard. Ranks depend only on the shuffle keys (see `ranks`). The order of elements in Beam is not
+used, because neither `Reshuffle` nor a `GroupByKey` with random keys shuffles them in Beam's local runner. References
+are sorted in temporary files, and Beam transfers only their locations. One worker merges the references in each range
+of shuffle keys. A later step joins the references of each shard into one file of the plan.
 """
 
 import dataclasses

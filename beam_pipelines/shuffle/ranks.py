@@ -1,9 +1,9 @@
 """Computes the rank of each example and divides the examples among shards.
 
 The rank of an example is its index in the shuffled order of its split (see `shuffle_keys`). The rank determines the
-shard. No worker needs all keys in memory: a histogram over the first bits of the shuffle keys gives the rank of the
-first example in each bucket. One worker sorts the examples of each block, which is a range of buckets, and thereby
-computes their exact ranks.
+shard. No worker needs all keys in memory. The first bits of a shuffle key determine its bucket, and the number of
+examples in lower buckets is the rank of the first example in a bucket. A block is a range of buckets. One worker sorts
+the examples of a block and computes their ranks.
 """
 
 import dataclasses
@@ -32,13 +32,13 @@ MAX_SHARD_BYTES = 128 << 20
 
 @dataclasses.dataclass(frozen=True)
 class SplitRanks:
-    """The shards of a split, and the first rank in each histogram bucket.
+    """The shards of a split, and the rank of the first input in each bucket of shuffle keys.
 
     Attributes:
         split: The name of the split.
         num_inputs: The number of inputs of the split.
         num_shards: The number of shards of the split. Shard sizes differ by at most one input.
-        before: The number of inputs in lower buckets, which is the first rank of the bucket, int64 [NUM_BUCKETS + 1].
+        before: The rank of the first input in each bucket, followed by `num_inputs`, int64 [NUM_BUCKETS + 1].
     """
 
     split: str
@@ -61,7 +61,7 @@ class SplitRanks:
 
 @dataclasses.dataclass(frozen=True)
 class ShufflePlan:
-    """Describes the shards of each split, and the ranges of shuffle keys that workers sort.
+    """Describes the shards of each split, and the blocks of shuffle keys that workers sort.
 
     Attributes:
         splits: A mapping from split name to the ranks and shards of the split.
@@ -77,7 +77,7 @@ class ShufflePlan:
 
 
 def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int], reference_bytes: int = 0) -> ShufflePlan:
-    """Computes the ranges of shuffle keys that workers sort, and the ranks.
+    """Computes the blocks of shuffle keys that workers sort, and the rank of the first input in each bucket.
 
     Args:
         counts: A mapping from split to the histogram of its keys, int64 [NUM_BUCKETS].
@@ -102,8 +102,8 @@ def choose_num_shards(
 ) -> dict[str, int]:
     """Chooses the number of shards of each split.
 
-    With `--num_shards N`, the shards are divided in proportion to the examples, and each split gets at least one.
-    `--shard_size` limits the size of a shard. By default, a split has up to `PREFERRED_SHARDS` shards with
+    With `--num_shards N`, the shards are divided in proportion to the examples, and each split gets at least one
+    shard. `--shard_size` limits the size of a shard. By default, a split has up to `PREFERRED_SHARDS` shards with
     `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.
     """
     if isinstance(config.num_shards, Mapping):

@@ -44,7 +44,7 @@ def _has_sizes(listing: Listing, config: PrepareConfig) -> bool:
 
 
 def smallest_of_run(run: Run, listing: Listing, config: PrepareJob) -> Iterator[bytes]:
-    """Yields the references in a sorted run that may belong to the sample."""
+    """Yields those references in a `Run` that may belong to the sample."""
     num = sample_size(listing, config)
     with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         references = read_references(run.smallest(num), spool)

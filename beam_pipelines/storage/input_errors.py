@@ -1,7 +1,7 @@
 """Distinguishes invalid inputs from temporary errors of a disk or an object store.
 
-An input with a permanent error (called a "fact" in the code) becomes a dead letter. A temporary error must not create a
-dead letter, because the input may be readable later. Instead, it raises an error, and the Beam runner may retry.
+If an error is permanent, the input becomes a dead letter. Function names call such an error a "fact". After a temporary
+error, the input may be readable later, so an exception is raised instead, and the Beam runner may retry.
 """
 
 import contextlib
@@ -62,10 +62,10 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | Stor
 
 @contextlib.contextmanager
 def read_errors(path: str, name: str = "") -> Iterator[None]:
-    """Context manager that converts the errors of reading a file that lists inputs to `UserError` or `StorageError`.
+    """Context manager that converts each `OSError` to a `UserError` or `StorageError`.
 
     Args:
-        path: The path of the file.
+        path: The path of the file that lists inputs, which is read inside the block.
         name: The name of the file in messages, if it differs from its path.
     """
     try:

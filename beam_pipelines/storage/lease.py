@@ -84,7 +84,7 @@ class Lease:
 
     @property
     def seconds_left(self) -> float:
-        """The time until the lease expires, unless it is renewed, in seconds."""
+        """The time in seconds until the lease expires if it is not renewed."""
         return self.renewed + LIFE_SECONDS - time.time()
 
     def describe(self) -> str:

@@ -167,7 +167,7 @@ def remove_temporary_files(directory: str) -> None:
 
 
 def is_same(descriptor: int, path: str) -> bool:
-    """Returns whether a path still refers to the directory with an open file descriptor."""
+    """Returns whether a path still refers to the same directory as an open file descriptor."""
     return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
 
 

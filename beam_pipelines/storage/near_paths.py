@@ -12,8 +12,8 @@ _MAX_NAMES = 10_000
 def did_you_mean_path(path: str) -> str:
     """Returns "; did you mean ...?" with the most similar existing path, or "" if there is none.
 
-    In each folder, the name that is most similar to the given name is chosen. The suggestion ends before the first
-    component without a similar name. Object stores are not searched.
+    Each missing name in the path is replaced by the most similar name in its folder. If a folder contains no similar
+    name, the suggestion is the path of this folder. Object stores are not searched.
     """
     near = "" if is_remote(path) else _nearest_path(path)
     return f"; did you mean {printable(near)!r}?" if near else ""

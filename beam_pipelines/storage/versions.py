@@ -23,7 +23,7 @@ _noted_versions: contextvars.ContextVar[dict[str, str] | None] = contextvars.Con
 
 @contextlib.contextmanager
 def noting_versions(versions: dict[str, str]) -> Iterator[None]:
-    """Context manager that records the version of each file that this thread opens, in `versions`."""
+    """Context manager that records in `versions` the version of each file that this thread opens."""
     token = _noted_versions.set(versions)
     try:
         yield

@@ -38,7 +38,7 @@ Value = int | float | bytes | Sequence[int] | Sequence[float]
 
 
 def is_core(feature: Feature, has_image: bool = True) -> bool:
-    """Returns whether a feature is a column of the references, such as the key, or is derived from the image."""
+    """Returns whether a feature is the key, the class `label`, the image, or the height or width of the image."""
     if feature.name in _IMAGE_NAMES:
         return has_image and feature.may_be_image
     if feature.name in ("height", "width"):

@@ -52,7 +52,7 @@ class Record(NamedTuple):
 
 
 class BadRecord(NamedTuple):
-    """A byte range of a file without a valid record.
+    """A byte range that contains no valid record.
 
     Attributes:
         offset: The start of the range in bytes. The record number in an ArrayRecord file.
@@ -223,7 +223,7 @@ def _sound_headers(block: bytes) -> list[int]:
 
 @functools.cache
 def _crc_tables() -> tuple[int, list[np.ndarray]]:
-    """Returns the CRC of eight zero bytes and, for each byte, a lookup table of its effect on the CRC."""
+    """Returns the CRC of eight zero bytes, and a table for each byte, from its value to the change of the CRC."""
     zeros = google_crc32c.value(bytes(_LENGTH.size))
     tables = [
         np.array([google_crc32c.value(_LENGTH.pack(value << 8 * index)) ^ zeros for value in range(256)], np.uint32)

@@ -222,7 +222,7 @@ class ObjectStore(ObjectListing):
         return persist(path, lambda: request(bucket, key, *arguments), self.library_errors, explain, self.breaker, **how_often)
 
     def _connect(self, bucket: str, **settings: Any) -> Any:
-        """Returns a new client of obstore for a bucket or a web server."""
+        """Returns a new obstore client for a bucket or a web server."""
         make = obstore.store.HTTPStore if self.is_web else obstore.store.from_url
         return make(f"{self._scheme}://{bucket}", **self._credentials, **settings)
 
@@ -240,7 +240,7 @@ class ObjectStore(ObjectListing):
         return self._clients[key]
 
     def patient_client(self, bucket: str) -> Any:
-        """Returns a client for large requests, and for streams of requests, which obstore must retry itself."""
+        """Returns a client that retries requests itself. It is used for large data and for paged listings."""
         return self._client_at(bucket, self.options.timeout / 2, **patient_retries(self.options.timeout))
 
     def _get(self, bucket: str, key: str, span: tuple[int, int] | None = None) -> tuple[bytes, str]:

@@ -75,7 +75,7 @@ class Breaker:
             self._silent_since, self._is_open = None, False
 
     def note_failure(self, began: float, reason: str) -> None:
-        """Call this method after a failed attempt, with the monotonic time at which the attempt began."""
+        """Call this method after a failed attempt. `began` is the monotonic time at which the attempt began."""
         with self._lock:
             has_paused = began - self._last_failure > 2 * _LONGEST_DELAY and not self._is_open  # No requests were sent.
             if self._silent_since is None or has_paused:
@@ -83,10 +83,10 @@ class Breaker:
             self._last_failure, self._reason = time.monotonic(), reason
 
     def give_up(self, path: str, delay: float) -> None:
-        """Call this method before a retry, with the delay until the retry in seconds.
+        """Call this method before each retry. `delay` is the time until the retry in seconds.
 
         Raises:
-            SilentStoreError: The store would be unavailable for longer than the timeout at the time of the retry.
+            SilentStoreError: At the time of the retry, the store would be unavailable for longer than the timeout.
         """
         with self._lock:
             self._is_open = self._silent_since is not None and time.monotonic() + delay - self._silent_since > self._timeout

@@ -1,4 +1,4 @@
-"""The options for object stores, which Beam sends to all workers, and which tasks carry to worker processes."""
+"""The options for object stores. Beam sends them to all workers, and each task contains them for its worker process."""
 
 import os
 import sys
@@ -58,7 +58,7 @@ def current_options() -> StoreOptions:
 
 
 def call_with_options(options: StoreOptions, function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function in a worker process, in which it uses the given options."""
+    """Applies options to this worker process and calls a function."""
     global _task_options
     if options != _task_options:
         _task_options = options
