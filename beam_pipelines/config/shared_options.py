@@ -41,11 +41,19 @@ memory = functools.partial(
     parse=parse_size,
     expected="a size such as 512MiB (units: KB, MB, GB, KiB, MiB, GiB)",
 )
+
+
+def _parse_order(text: str) -> str | bool:
+    if text not in ("window", "exact", "key", "none"):
+        raise ValueError(f"the order {text!r} does not exist")
+    return False if text == "none" else text
+
+
 order = functools.partial(
     option,
     None,
     metavar="ORDER",
-    parse=lambda text: {"window": "window", "exact": "exact", "key": "key", "none": False}[text],
+    parse=_parse_order,
     expected="window, exact, key or none",
     help="Order of the examples: window, exact, key or none. Default: window for the training split or with --augment; "
     "otherwise none.",

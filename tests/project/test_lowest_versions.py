@@ -122,6 +122,7 @@ USES = {
     ),
     "gcp": Use(("python -c 'import google.cloud.dataflow_v1beta3, google.auth'", *STORED), "110 examples", "gs"),
     "aws": Use(STORED, "110 examples", "s3"),
+    "azure": Use(STORED, "110 examples", "az"),
     "remote,tensorflow": Use(
         (f"printf '{KEYS}' > keys", f"{PROFILE} python read.py $STORE/out", "python read.py local://$PWD/out"),
         SHAPE,

@@ -318,7 +318,7 @@ def test_memory_budget_counts_all_images(uniform):
         config = ReadConfig(8, inputs=names, memory_budget=budget, seed=0, image_size={"image": 16, "right": 8}, hosts=(1, 0))
         plan = uniform.split_reader("train").plan(config)
         assert (plan.cached is not None) == is_cached
-        assert plan.decoder.num_output_bytes == 3 * (16 * 16 + (8 * 8 if "right" in names else 0)) + 4  # plus the label
+        assert plan.decoder.num_output_bytes == 3 * (16 * 16 + (8 * 8 if "right" in names else 0)) + 8  # plus the label
 
 
 @pytest.mark.parametrize(

@@ -409,7 +409,7 @@ def test_changed_text_is_named_if_no_record_is_left(copied, capsys):
         assert len(said.splitlines()) == 2, (case, said)
     delete(path)
     path.mkdir()
-    check_repair_fails(folder / "out", capsys, shard.name, "Is a directory")
+    check_repair_fails(folder / "out", capsys, shard.name)
 
 
 def frame(data: bytes) -> bytes:

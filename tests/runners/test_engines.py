@@ -147,12 +147,12 @@ def test_dataflow_runner_names_each_missing_option(folder, capsys):
     assert "--wait" in capsys.readouterr().err
 
 
-def test_worker_processes_are_used_only_for_local_files(monkeypatch):
+def test_worker_processes_are_used_for_files_and_stores(monkeypatch):
     monkeypatch.setattr(launch, "is_new", lambda path: True)  # The real function would access the stores.
     engine = choose_engine(parse_pipeline_options([]))
-    for source, output, expected in (("in", "out", True), ("s3://a/in", "out", False), ("in", "s3://a/out", False)):
+    for source, output in (("in", "out"), ("s3://a/in", "out"), ("in", "s3://a/out")):
         run = launch.make_run(PrepareConfig(source, output, "made"), engine)
-        assert bool(run.num_processes) == expected, (source, output)
+        assert run.num_processes, (source, output)
         assert run.lists_in_threads == source.startswith("s3"), (source, output)
 
 

@@ -216,7 +216,7 @@ def test_links_to_irrelevant_files_change_nothing(tmp_path, case):
 
 
 SINGLE_DATASETS = {
-    "one JSON file": ("coco", "in.json", {"in.json": COCO, "a.jpg": b"1"}),
+    "one annotation file": ("coco", "in.json", {"in.json": COCO, "a.jpg": b"1"}),
     "one folder of annotations and images": ("voc", "", {"a.xml": XML % b"a.jpg", "a.jpg": b"1", "train/b.jpg": b"1"}),
     "one folder of": ("voc", "", {"Annotations/a.xml": XML % b"a.jpg", "JPEGImages/a.jpg": b"1"}),
     "images directly in its folder of images": ("masks", "", {"images/a.jpg": b"1", "masks/a.png": b"1", "images/train/b.jpg": b"1"}),

@@ -139,7 +139,7 @@ def write_tar(path: pathlib.Path, files: dict[str, bytes], mode: str = "w") -> N
 
 ARCHIVES = {
     "class folders": ("my photos.tar", "w", "{}/{}.jpg", "mkdir -p '{0}/my photos' && tar -xf '{0}/my photos.tar' -C '{0}/my photos'", "--input='{0}/my photos'"),
-    "one folder around them": ("x.tgz", "w:gz", "pets/{}/{}.jpg", "mkdir -p {0}/x && tar -xzf {0}/x.tgz -C {0}/x", "--input={0}/x/pets."),
+    "one folder around them": ("x.tgz", "w:gz", "pets/{}/{}.jpg", "mkdir -p {0}/x && tar -xzf {0}/x.tgz -C {0}/x", "--input={0}/x"),
     "split folders": ("x.tar.gz", "w:gz", "train/{}/{}.jpg", "tar -xzf {0}/x.tar.gz -C {0}/x", "--input={0}/x,"),
 }
 

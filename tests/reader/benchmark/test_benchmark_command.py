@@ -105,10 +105,10 @@ INVALID_OPTIONS = {
     "no dataset": (["--batch_size", "8"], "manifest.json"),
     "split": (["--split", "test"], "split='test'"),
     "batch size": (["--batch_size", "0"], "batch_size=0"),
-    "image size": (["--image_size", "0"], "argument --image_size: '0'"),
-    "seconds": (["--seconds", "-1"], "argument --seconds"),
-    "shuffle": (["--shuffle", "mixed"], "argument --shuffle: 'mixed'"),
-    "memory budget": (["--memory_budget", "much"], "argument --memory_budget: 'much'"),
+    "image size": (["--image_size", "0"], "--image_size=0"),
+    "seconds": (["--seconds", "-1"], "--seconds=-1"),
+    "shuffle": (["--shuffle", "mixed"], "--shuffle=mixed"),
+    "memory budget": (["--memory_budget", "much"], "--memory_budget=much"),
     "unknown option": (["--image_format", "png"], "--image_format"),
 }
 
