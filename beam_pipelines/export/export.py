@@ -163,7 +163,7 @@ def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
 
 
 def _metadata(job: ExportJob) -> Mapping[str, str]:
-    """Returns the contents of the export's metadata files, by name."""
+    """Maps the names of the export's metadata files to their contents."""
     path = f"{job.directory}/{STATISTICS}"
     try:
         return _make_metadata(job, read_object(job.directory, job.manifest, STATISTICS))

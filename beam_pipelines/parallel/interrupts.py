@@ -85,7 +85,7 @@ def find_published(*, can_resume: bool = True) -> str:
 
 
 def set_reporter(report: Callable[[str, str], None]) -> None:
-    """Sets the function that reports an interruption. It receives a message and a description of the completed output."""
+    """Sets the function that reports an interruption. It takes a message and a description of the completed output."""
     global _report
     _report = report
 

@@ -14,8 +14,8 @@ from beam_pipelines.parallel.worker_processes import TaskWindow
 class ParallelMap(beam.DoFn):
     """A `DoFn` that runs functions in worker processes, and emits the results in the order of the elements.
 
-    Subclasses implement `process`, which yields the outputs of `run`. They override `take` to convert results to outputs,
-    and `finish` to add outputs at the end of a bundle. A bundle ends after all its tasks have finished.
+    Subclasses implement `process`, which yields the outputs of `run`. They override `take` to convert results to
+    outputs, and `finish` to add outputs at the end of a bundle. A bundle ends after all its tasks have finished.
 
     Args:
         num_processes: The number of worker processes. If it is 0, tasks run in this process.

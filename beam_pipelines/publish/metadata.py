@@ -53,7 +53,7 @@ def make_manifest(
 def metadata_files(
     manifest: Manifest, statistics: Mapping[str, Any], run_info: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Returns the contents of all metadata files except the manifest and the dead letters, by file name.
+    """Maps the names of all metadata files, except the manifest and the dead letters, to their contents.
 
     Args:
         manifest: The manifest of the dataset.
@@ -69,7 +69,7 @@ def metadata_files(
 
 
 def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the contents of the metadata files for other programs, by file name. Verbatim records have no such files."""
+    """Maps the names of metadata files for other programs to their contents. Verbatim records have no such files."""
     if manifest.is_verbatim:
         return {}
     masks, channels = statistics.get("mask"), dataset_format.default_channels(statistics)
@@ -138,7 +138,7 @@ def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[
 
 
 def label_files(manifest: Manifest) -> dict[str, str]:
-    """Returns a mapping from file name to contents for the files that list class names, one per line."""
+    """Maps the names of the files that list class names to their contents: one name per line."""
     return {
         label_file_name(feature.name): "".join(f"{name}\n" for name in feature.label_names)
         for feature in manifest.schema

@@ -61,7 +61,7 @@ class Contents:
             yield Table((f"{name}", *map(printable, splits)), rows, 1)
 
     def _class_counts(self) -> dict[str, dict[str, Mapping[str, int]]]:
-        """Returns the number of examples of each class, as a dictionary feature -> split -> class -> number."""
+        """Returns the number of examples of each class in a nested dictionary: feature -> split -> class -> number."""
         all_counts = {}
         for feature in self._manifest.schema:
             if feature.is_categorical:
