@@ -68,7 +68,7 @@ class Option:
 
     @property
     def is_positional(self) -> bool:
-        """Whether the option is an argument without a name on the command line."""
+        """Whether the option is a positional argument."""
         return self.name.isupper()
 
     @property

@@ -33,6 +33,6 @@ class FirstKeys:
         self.first = heapq.nsmallest(_NUM_SHOWN, [*self.first, *other.first])
 
     def describe(self) -> str:
-        """Returns the first names and the number of further inputs as a string for a message."""
+        """Returns a string for a message: the first names in sorted order, and how many inputs follow."""
         more = self.num - len(self.first)
         return ", ".join(repr(printable(name)) for name in self.first) + (f" and {more:,} more" if more else "")

@@ -88,7 +88,7 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
 
 
 def write_chunks(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolRange]:
-    """Writes several index ranges of references to a temporary file. Returns the byte range of each index range."""
+    """Writes slices of references to a temporary file. Returns the byte range of each slice."""
     chunks = []
     with open_spool(spool_directory) as spool:
         for start, stop in ranges:

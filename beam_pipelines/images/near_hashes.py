@@ -184,8 +184,8 @@ def _find_existing_values(
 
 
 def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """Yields each combination of one or two differing bits of the band, as a mask, and whether one image is flipped.
-    The masks are grouped by their highest bit."""
+    """Yields masks of one or two bits in which the bands of two hashes may differ, grouped by the highest bit. Each mask
+    has a flag that tells whether one of the two images is flipped."""
     flips = [1 << bit for bit in range(bits)]
     flips[-1] ^= flip  # The highest bit is always 0, so flipping it stands for a flipped value.
     of_highest: dict[int, list[tuple[int, bool]]] = {}

@@ -241,7 +241,7 @@ def _check(header: TiffHeader, is_camera: bool) -> None:
 
 
 def _count_pages(read: Read, order: str, is_big: bool, first: int, following: int) -> int:
-    """Returns the number of pages. A corrupt directory after the first page ends the count."""
+    """Returns the number of pages. If the header of a later page is corrupt, only the pages before it are counted."""
     num, seen = 1, {first}
     while following and following not in seen and len(seen) < _MAX_PAGES:
         seen.add(following)

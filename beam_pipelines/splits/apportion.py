@@ -72,7 +72,7 @@ class _Circles:
         self._columns: dict[int, set[int]] = {}
 
     def add_row(self, row: int, rests: Sequence[int]) -> None:
-        """Adds a row of fractions whose sum is an integer. Then rounds cells until no cycle is left."""
+        """Adds a row of fractions whose sum is an integer. Then removes all cycles, which rounds cells to integers."""
         self._rows[row] = {column: rest for column, rest in enumerate(rests) if rest}
         for column in self._rows[row]:
             self._columns.setdefault(column, set()).add(row)

@@ -208,7 +208,7 @@ def _read_some(run: Run, indices: np.ndarray, spool: SpoolReader) -> References:
 
 
 def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: int, stop: int) -> Changes:
-    """Returns the changes to a run, which contains the images with indices from `start` to `stop - 1`."""
+    """Returns the changes to one run. The images of the run have indices from `start` to `stop - 1`."""
     mine = np.flatnonzero((members >= start) & (members < stop))
     mine = mine[np.argsort(members[mine])]
     dropped = mine[resolved.is_dropped[mine]]

@@ -29,7 +29,7 @@ _OPTIONS = {
 
 
 def separator(declared: Option) -> str:
-    """Returns the separator of the values of an option that can be repeated."""
+    """Returns the character that separates several values of an option in a template parameter."""
     return "," if declared.name == "ignore" else ";"
 
 

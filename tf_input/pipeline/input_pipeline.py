@@ -144,7 +144,7 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
         return number
 
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
-        """Returns a dataset with one unused number per batch. Reading the second number updates the iterator state."""
+        """Returns a dataset of one number per batch. Only the second number matters: reading it updates the state."""
         counts = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
         counts = counts.map(without_autograph(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
         return tf.data.Dataset.range(counting).concatenate(counts).concatenate(tf.data.Dataset.range(count - 1 - counting))

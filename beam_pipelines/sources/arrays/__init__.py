@@ -1,5 +1,5 @@
 """Reads arrays of numbers, such as uncompressed images, for the sources `arrays` and `fixed_length`.
 
-The sources list the locations of pixels in NumPy, IDX, CIFAR and other binary files. Labels and other small values are
-read during listing.
+Each source lists where the pixels of an image are stored in a NumPy, IDX, CIFAR or other binary file. Labels and other
+small values are read during listing.
 """

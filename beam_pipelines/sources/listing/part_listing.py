@@ -50,7 +50,13 @@ class ReferenceMaker:
         self._strata = StrataReader(features, config)
 
     def make(self, images: Sequence[InputRecord], values: ValueWriter, facts: ListedFacts) -> References:
-        """Returns references to listed inputs, writes large values to `values`, and adds to `facts`."""
+        """Returns references to listed inputs.
+
+        Args:
+            images: The listed inputs.
+            values: The writer of values that are too large for a reference.
+            facts: The facts about all listed inputs, which this method updates.
+        """
         listed = list(zip(*images))
         keys, paths, labels, splits, num_bytes, _, offsets, raws, spools, others = listed
         encoded = [key.encode() for key in keys]

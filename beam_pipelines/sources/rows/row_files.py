@@ -57,7 +57,7 @@ class TableFile(NamedTuple):
 
 
 class RowFiles(Source):
-    """Lists the inputs in the rows of one or several files. Each file is a part.
+    """Lists inputs from files in which each row describes one input. Each file is a part.
 
     A subclass calls `_open_columns` at the end of its constructor.
 
