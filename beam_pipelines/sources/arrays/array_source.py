@@ -90,14 +90,15 @@ class ArraySource(Source):
         return self._num_ignored
 
     def parts(self) -> list[str]:
-        """Returns `CONTAINER:SET:START:STOP` strings. Compressed images form a single part with START and STOP 0."""
+        """Returns `CONTAINER:SET:START:STOP` strings. A set of compressed images, or of records whose number is unknown, is
+        a single part with START and STOP 0."""
         parts = []
         for container, paths in enumerate(self._containers):
             for position, images in enumerate(self._find_sets(paths)):
                 records = images.images.records
                 num, step = records.num, max(min(_PART_RECORDS, _PART_BYTES // records.dtype.itemsize), 1)
-                is_packed = any(field.records.stream.packing for field in self._pointed_at(images))
-                bounds = [(0, 0)] if is_packed else ((start, min(start + step, num)) for start in range(0, num, step))
+                is_whole = not num or any(field.records.stream.packing for field in self._pointed_at(images))
+                bounds = [(0, 0)] if is_whole else ((start, min(start + step, num)) for start in range(0, num, step))
                 parts += [f"{container}:{position}:{start}:{stop}" for start, stop in bounds]
         return parts
 
