@@ -159,9 +159,14 @@ class RowFiles(Source):
         ignored image are not read."""
         if self._image is None:
             return mapper.read(row, InputRecord(nfc(f"{file.name}:{number}"), file.name, "", file.split, offset=NO_IMAGE))
-        path = in_column(self._image, read_image_path, row.get(self._image), root, self._source.image_suffix)
+        cell = self._image_path(row.get(self._image))
+        path = in_column(self._image, read_image_path, cell, root, self._source.image_suffix)
         record = InputRecord(nfc(path), path, "", file.split)
         return record if self._is_ignored(record) else mapper.read(row, record)
+
+    def _image_path(self, cell: Any) -> Any:
+        """Returns the path in a cell of the image column. Keys and other values are read from the whole cell."""
+        return cell
 
     def _is_ignored(self, image: InputRecord) -> bool:
         """Returns whether the path of an image matches `--ignore`."""

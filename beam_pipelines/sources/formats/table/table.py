@@ -195,6 +195,9 @@ class Table(RowFiles):
         if num := sum(nfc(name) not in names for name in images):
             self.noted[f"images in the folder of {printable(file.name)} are in no row of this table, and are left out."] = num
 
+    def _image_path(self, cell: Any) -> Any:
+        return without_caption_number(cell)
+
     def memory_bytes(self, part: str) -> int:
         return GROUPING_BYTES if self._columns.are_grouped else 0
 
@@ -209,8 +212,7 @@ class Table(RowFiles):
             embedded[IMAGE], raw = data, npy_layout(data)[0] if data.startswith(NPY_MAGIC) else None
             key = nfc(f"{file.name}/{number - 1:09d}")
         else:
-            name = without_caption_number(cell)
-            record = super()._read_row(file, root, mapper, number, row if name is cell else {**row, self._image: name})
+            record = super()._read_row(file, root, mapper, number, row)
         if embedded:
             record = mapper.read(row, InputRecord(key, file.name, "", file.split, len(embedded[IMAGE]), offset=0, raw=raw))
         for name in self._other_files if record.values else ():  # an ignored image has no values
