@@ -428,7 +428,7 @@ def test_arrays_may_have_several_images(tmp_path, capsys):
     capsys.readouterr()
     command = ["prepare", "--output", str(tmp_path / "no"), "--input"]
     assert main([*command, str(tmp_path / "in/b.npz"), *options[:1], "--feature=floats:image", "--label=y"]) == 2
-    assert "floats:tensor" in capsys.readouterr().err
+    assert "floats:array[2,2]" in capsys.readouterr().err
     assert main([*command, str(tmp_path / "in/b.npz"), *options[:1], "--feature=y:image", "--label=none"]) == 2
     assert "images of shape []" in capsys.readouterr().err
 
