@@ -283,7 +283,7 @@ def test_tutorial_records_are_read_directly_and_after_prepare(tmp_path, name, ca
     (tmp_path / "labels.txt").write_text("".join(f"{number}:{name}\n" for number, name in enumerate(case.names)))
     command = ["prepare", "--input", str(path), "--output", str(tmp_path / "out"), "--splits=train=1", "--num_shards=1", *names]
     assert main([*command, *(["--layout", case.layout] if case.layout else [])]) == 0
-    assert ("layout" in capsys.readouterr().err) == (case.layout is None)
+    assert ("recordmill: layout " in capsys.readouterr().err) == (case.layout is None)
     opened = tf_input.open_tfrecords(path, case.layout, label_names=case.names)
     assert opened.compression == case.compression
     inputs = ("image", *case.features)
