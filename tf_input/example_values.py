@@ -1,6 +1,7 @@
 """Reads the values of features from serialized examples with NumPy, without TensorFlow."""
 
 import math
+import sys
 from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
@@ -99,8 +100,9 @@ def find_key(record: bytes) -> bytes | None:
 
 
 def dtype_of(feature: Feature) -> np.dtype:
-    """Returns the dtype of a numeric feature."""
-    return np.dtype(feature.value_dtype).newbyteorder("<")
+    """Returns the dtype of a numeric feature, which is little-endian."""
+    dtype = np.dtype(feature.value_dtype)
+    return dtype if sys.byteorder == "little" else dtype.newbyteorder("<")
 
 
 def _read_bytes(example: SerializedExample, name: str) -> bytes:

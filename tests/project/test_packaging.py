@@ -137,9 +137,9 @@ def test_twine_accepts_both_and_readme_links_are_absolute(distributions: Distrib
     assert {f"Programming Language :: Python :: {version}" for version in ("3.11", "3.12", "3.13")} <= set(metadata.get_all("Classifier"))
 
 
-def test_default_installation_requires_tensorflow_but_not_beam(metadata: email.message.Message) -> None:
+def test_default_installation_requires_neither_tensorflow_nor_beam(metadata: email.message.Message) -> None:
     requirements = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
-    assert {requirement.name for requirement in requirements if requirement.marker is None} == {"google-crc32c", "keras", "numpy", "tensorflow"}
+    assert {requirement.name for requirement in requirements if requirement.marker is None} == {"Pillow", "google-crc32c", "numpy", "simplejpeg"}
 
 
 @pytest.mark.parametrize(
