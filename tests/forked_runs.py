@@ -45,11 +45,14 @@ def run_here() -> None:
     os.dup2(2, 1)  # standard error is a file, which accepts any amount of output
     from beam_pipelines import __main__ as command
     from beam_pipelines import commands
+    from beam_pipelines.parallel.worker_processes import worker_processes
     from beam_pipelines.runners import local
 
     commands.num_cores = local.num_cores = lambda: int(num_workers)
     if signalled:
         _signal_at(*signalled.split(":"))
+    if any("://" in argument for argument in arguments):
+        worker_processes(int(num_workers))  # Forked now, because a fork has no threads of an object store client.
     code = 1
     try:
         code = command.main(arguments)

@@ -170,7 +170,7 @@ def test_long_commands_support_json_progress_and_quiet(source, tmp_path, capfd):
         "leaks": ([out], ["files", "hashed"]),
         "quality": ([f"{out}/*-train.tfrecord-*"], ["files", "records"]),
         "export": ([out, str(tmp_path / "new"), "--to=webdataset"], ["written"]),
-        "repair": ([out], ["checked", "written"]),
+        "repair": ([out], ["listed", "written"]),
     }
     for command, (words, stages) in commands.items():
         if command == "repair":

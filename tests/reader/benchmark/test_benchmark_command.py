@@ -144,7 +144,7 @@ import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("apache_beam", "simplejpeg", "PIL", "pyarrow", "rich", "zstandard"):
+        if name.partition(".")[0] in ("apache_beam", "pyarrow", "rich", "zstandard"):
             raise ImportError(f"{name} is not installed")
 
 sys.meta_path.insert(0, Missing())
