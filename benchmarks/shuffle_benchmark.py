@@ -88,8 +88,8 @@ def _check_plan(config: Any, num_references: int) -> int:
     from beam_pipelines.elements.shuffle_keys import shuffle_orders
 
     num_shards, num_results, last = 0, 0, ("", 0)
-    for shard in read_plan(config).shards():
-        references = read_planned_shard(config, shard, 0, shard.num_inputs)
+    for shard in read_plan(config.run).shards():
+        references = read_planned_shard(config.run, shard, 0, shard.num_inputs)
         orders = references.rows["order"]
         is_in_order = (orders[1:] > orders[:-1]).all() and ((shard.address.split, int(orders[0])) > last or shard.address.shard_index == 0)
         if not is_in_order or (shuffle_orders(config.seed, list(references.keys)) != orders).any():
