@@ -99,12 +99,12 @@ class PairedFiles(AnnotationSource):
             UserError: Only some folders are splits, a folder is a link, or required splits are missing.
         """
         folders, top_files = files.top_level()
-        if group := self._find_group(files, ""):
+        if group := self._find_group(files, "", folders):
             return self._split_group(files, group)
         is_one = any(self._is_annotation(name) for name in top_files)
         if self._config.split_folders and (is_one or not folders):
             raise no_split_folders(self.root, "is one folder of annotations and images")
-        groups = {} if is_one else {folder: self._find_group(files, folder) for folder in folders}
+        groups = {} if is_one else {folder: self._find_group(files, folder, files.top_level(folder)[0]) for folder in folders}
         holders = [folder for folder in groups if groups[folder]] or [*groups]
         splits = self._name_splits(holders)
         if not any(groups.values()) and not any(splits.values()):
@@ -156,9 +156,9 @@ class PairedFiles(AnnotationSource):
             stems = {folder: folder for folder in folders}
         return {stems[stem]: split for stem, split in name_splits(self.root, list(stems), self._config.split_folders).items()}
 
-    def _find_group(self, files: FileListing, folder: str) -> PairedFolders | None:
-        """Returns the annotation folder and the image folder in a folder, or None if there is no annotation folder."""
-        folders, _ = files.top_level(folder)
+    def _find_group(self, files: FileListing, folder: str, folders: Sequence[str]) -> PairedFolders | None:
+        """Returns the annotation folder and the image folder in a folder with the given subfolders, or None if there is no
+        annotation folder."""
         annotations = find_folder(folders, self.folders)
         if annotations is None:
             return None

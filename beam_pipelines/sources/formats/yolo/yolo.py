@@ -101,9 +101,10 @@ class Yolo(PairedSource):
 
     def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
         images = self._dataset.images
-        if not images and self._find_group(files, "") is None:
-            names = files.top_level()[1]
-            images = {name: split for name, split in _LISTS.items() if name in names and self._is_list(name)}
+        if not images:
+            folders, names = files.top_level()
+            if self._find_group(files, "", folders) is None:
+                images = {name: split for name, split in _LISTS.items() if name in names and self._is_list(name)}
         self._lists = [(path, split) for path, split in images.items() if path.lower().endswith(self.extensions)]
         groups, left_out = [self._make_group(files, path, split) for path, split in images.items() if (path, split) not in self._lists], []
         if not images:
@@ -122,7 +123,8 @@ class Yolo(PairedSource):
         files.take_folder(path)
         labels = label_folder(f"/{path}/").strip("/")
         if labels == path:
-            return (self._find_group(files, path) or PairedFolders(path, path))._replace(split=split)
+            group = self._find_group(files, path, files.top_level(path)[0])
+            return (group or PairedFolders(path, path))._replace(split=split)
         return PairedFolders(files.take_folder(labels) if is_folder(join(self.root, labels)) else path, path, split)
 
     def _more_pairs(self) -> Iterator[Pair | DeadLetter]:
