@@ -458,7 +458,9 @@ class PreparedDataset(Mapping[str, Examples]):
         if fingerprint is not None:
             fingerprint |= {"transform": transform and getattr(transform, "__qualname__", type(transform).__qualname__)}
         decode = loader.ExampleCropper(config, self.features, self.files.mask_dtype, channels, transform)
-        return loader.Loader(plan, decode, num_threads, fingerprint)
+        stored_size = self.image_size if IMAGE in self.features else None
+        varying = loader.find_varying(self.features, config.image_size is not None, stored_size)
+        return loader.Loader(plan, decode, () if transform else varying, num_threads, fingerprint)
 
     @overload
     def predict(

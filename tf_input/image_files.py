@@ -124,12 +124,12 @@ def _decode_other(data: bytes, dtype: str) -> np.ndarray:
 
         return tf.io.decode_png(data, NUM_CHANNELS, tf.uint16).numpy()  # Pillow reduces colors to 8 bits.
     if image.mode in ("1", "L"):
-        return np.asarray(image.convert("L"))[..., np.newaxis]
+        return np.array(image.convert("L"))[..., np.newaxis]
     if image.mode == "LA":
         return np.asarray(image)[..., :1]
     if image.has_transparency_data:
         image = image.convert("RGBA")
-    return np.asarray(image.convert("RGB"))
+    return np.array(image.convert("RGB"))
 
 
 def _open(data: bytes, loads: bool = True) -> Image.Image:

@@ -122,7 +122,7 @@ class _SplitReader:
                     )
                 # A class feature with the name of a catalog column is stored under another name.
                 wanted = [f"label_{column}" if f"label_{column}" in names else column] if column else []
-                parts.append(file.read([*wanted, *_SOURCE_LOCATION]).select([*wanted, *_SOURCE_LOCATION]))
+                parts.append(file.read([*wanted, *_SOURCE_LOCATION], use_threads=False).select([*wanted, *_SOURCE_LOCATION]))
             except (pa.ArrowException, OSError, ValueError, KeyError) as error:
                 problem = " ".join(str(error).split())[:200]
                 raise UserError(f"{printable(path)} is corrupt: {problem}. Run `recordmill verify` for details.") from None

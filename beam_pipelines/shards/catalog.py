@@ -107,7 +107,7 @@ def read_catalog(path: str) -> pa.Table:
         OSError: The file cannot be read.
         ValueError: The file is corrupt.
     """
-    return pq.ParquetFile(pa.BufferReader(files_at(path).read(path))).read()
+    return pq.ParquetFile(pa.BufferReader(files_at(path).read(path))).read(use_threads=False)
 
 
 def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:

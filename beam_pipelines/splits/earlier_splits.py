@@ -144,4 +144,4 @@ def _read_parquet(path: str, columns: tuple[str, ...]) -> pa.Table:
                 f"no column {column!r}; the columns are "
                 f"{', '.join(map(printable, names[:10]))}"
             )
-    return file.read(columns=list(columns))
+    return file.read(columns=list(columns), use_threads=False)

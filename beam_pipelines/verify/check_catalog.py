@@ -21,7 +21,7 @@ def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read()  # `read_table` would import pandas.
+        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)  # `read_table` would import pandas.
     except (pa.ArrowException, OSError, ValueError) as error:
         return None, [Corruption(info.catalog, f"not a valid catalog: {' '.join(str(error).split())[:200]}", can_repair=True)]
     if table.num_rows != info.num_examples:

@@ -120,4 +120,4 @@ def resize(
     resized = image.resize(image_size[::-1], method, (box[1], box[0], min(box[3], image.width), min(box[2], image.height)))
     if crop.is_flipped:
         resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return np.asarray(resized).reshape(*image_size, -1)
+    return np.array(resized).reshape(*image_size, -1)  # A copy, which functions of the user can change.

@@ -6,12 +6,13 @@ import dataclasses
 import functools
 import inspect
 import logging
-from typing import Any, Callable, Iterator, Mapping, Sequence
+import os
+from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from tf_input.cores import num_cores
-from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.share import PADDING
 from tf_input.example_values import read_example
@@ -43,6 +44,8 @@ def check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
     for field in dataclasses.fields(config):
         if field.name not in OPTIONS and getattr(config, field.name) != field.default:
             raise ValueError(f"{field.name}={getattr(config, field.name)!r} is not an option of loader(). Its options are {', '.join(OPTIONS)}.")
+    if config.channels not in (None, 1, NUM_CHANNELS):
+        raise ValueError(f"channels={config.channels!r} is not supported by loader(). Pass 1 or 3.")
     if config.fit not in (None, "crop", "stretch"):
         raise ValueError(f"fit={config.fit!r} is not supported by loader(). Pass fit='crop', fit='stretch', or transform=...")
     if config.image_size is None and config.augment:
@@ -83,6 +86,7 @@ class Loader:
     Args:
         plan: The plan of the split.
         decode: A function that takes a record and the two numbers that seed its random crops, and returns an example.
+        varying: The names of values that are not stacked, because their shape differs between examples.
         num_threads: The number of threads that decode examples. None means the number of CPU cores.
         fingerprint: The values that determine the batches besides epoch and step. None without a seed.
     """
@@ -91,12 +95,16 @@ class Loader:
         self,
         plan: Plan,
         decode: Callable[[bytes, tuple[int, int]], Any],
+        varying: Collection[str],
         num_threads: int | None,
         fingerprint: Mapping[str, Any] | None,
     ) -> None:
-        self._plan, self._decode, self._fingerprint = plan, decode, fingerprint
+        if num_threads is not None and (not isinstance(num_threads, int) or isinstance(num_threads, bool) or num_threads < 1):
+            raise ValueError(f"num_threads={num_threads!r} is invalid. Pass an integer of 1 or more, or None.")
+        self._plan, self._decode, self._varying, self._fingerprint = plan, decode, varying, fingerprint
         self._num_threads = num_threads or num_cores()
         self._position = 0  # The number of batches before the next batch, over all epochs.
+        self._num_iterations = 0  # Only the latest iteration may read.
 
     def __len__(self) -> int:
         """Returns the number of batches in an epoch."""
@@ -111,8 +119,13 @@ class Loader:
 
         Raises:
             OSError: A record can't be read.
+            RuntimeError: Another iteration has started, the position has been restored, or the process was forked.
             ValueError: A record is corrupt, or its image can't be decoded.
         """
+        self._num_iterations += 1
+        return self._iterate(self._num_iterations, os.getpid())
+
+    def _iterate(self, number: int, process: int) -> Iterator[Any]:
         start = self._position
         stop = (start // len(self) + 1) * len(self)
         waiting: collections.deque[tuple[int, list[concurrent.futures.Future]]] = collections.deque()
@@ -123,10 +136,19 @@ class Loader:
                     waiting.append((position, self._submit(pool, inputs, position)))
                     if len(waiting) > _NUM_AHEAD:
                         yield self._take(*waiting.popleft())
+                        self._check_iteration(number, process)
                 while waiting:
                     yield self._take(*waiting.popleft())
+                    self._check_iteration(number, process)
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            if os.getpid() == process:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _check_iteration(self, number: int, process: int) -> None:
+        if os.getpid() != process:  # The threads exist only in the process that started the iteration.
+            raise RuntimeError("the process was forked during this iteration of a loader. Start a new iteration in it.")
+        if number != self._num_iterations:
+            raise RuntimeError("another iteration of the loader has started, or its position was restored. Create one loader for each.")
 
     def _submit(self, pool: concurrent.futures.ThreadPoolExecutor, inputs: Any, position: int) -> list[concurrent.futures.Future]:
         """Starts to decode a batch, with one task for each thread."""
@@ -152,12 +174,18 @@ class Loader:
             return None
 
     def _take(self, position: int, tasks: Sequence[concurrent.futures.Future]) -> Any:
-        batch = stack([example for task in tasks for example in task.result()])
+        batch = stack([example for task in tasks for example in task.result()], self._varying)
         self._position = position + 1
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position after the last batch that was yielded, as a dictionary that JSON can store."""
+        """Returns the position after the last batch that was yielded, as a dictionary that JSON can store.
+
+        Raises:
+            ValueError: The loader has no seed, so its batches can't be repeated.
+        """
+        if self._fingerprint is None:
+            raise ValueError("a loader without a seed can't be saved. Pass seed=... to loader().")
         epoch, step = divmod(self._position, len(self))
         return {"epoch": epoch, "step": step, "batches": self._fingerprint}
 
@@ -167,14 +195,18 @@ class Loader:
         Raises:
             ValueError: The position is invalid, or belongs to a loader with other batches.
         """
-        differing = [name for name, value in (self._fingerprint or {}).items() if (state.get("batches") or {}).get(name) != value]
-        if differing or self._fingerprint is None:
-            reason = f"the two loaders differ in {', '.join(differing)}" if differing else "the loader has no seed=..."
-            raise ValueError(f"the state can't be restored: {reason}. Pass the same options and dataset.")
+        if not isinstance(state, Mapping) or not {"epoch", "step", "batches"} <= state.keys():
+            raise ValueError(f"{type(state).__name__} is not the state of a loader. Pass a dictionary from state_dict().")
+        if self._fingerprint is None:
+            raise ValueError("a loader without a seed can't be restored. Pass seed=... to loader().")
+        differing = [name for name, value in self._fingerprint.items() if (state["batches"] or {}).get(name) != value]
+        if differing:
+            raise ValueError(f"the two loaders differ in {', '.join(differing)}. Pass the same options and dataset.")
         epoch, step = state["epoch"], state["step"]
-        if epoch < 0 or not 0 <= step < len(self):
-            raise ValueError(f"epoch={epoch}, step={step} does not exist: an epoch has {len(self)} batches.")
+        if not all(type(value) is int for value in (epoch, step)) or epoch < 0 or not 0 <= step < len(self):
+            raise ValueError(f"epoch={epoch!r}, step={step!r} does not exist: an epoch has {len(self)} batches.")
         self._position = epoch * len(self) + step
+        self._num_iterations += 1  # An iteration that has already started must not change the position.
 
     get_state, set_state = state_dict, load_state_dict  # The names in Grain.
 
@@ -212,7 +244,10 @@ class ExampleCropper:
         example = read_example(SerializedExample(record), self._features, self._mask_dtype, self._channels, decode)
         if self._transform is None:
             return example
-        return self._transform(example, rng=rng) if self._takes_rng else self._transform(example)
+        result = self._transform(example, rng=rng) if self._takes_rng else self._transform(example)
+        if result is None:
+            raise TypeError("transform returned None. It must return the values of the example.")
+        return result
 
     def _crop(self, feature: Feature, value: Any, rng: np.random.Generator, crops: dict[str, Any]) -> np.ndarray:
         """Crops an image file, raw pixels or a mask. Images of equal size in an example have the same crop."""
@@ -225,14 +260,37 @@ class ExampleCropper:
         return decode_crop(value, crops[size], self._size, self._channels)
 
 
-def stack(examples: Sequence[Any]) -> Any:
+def find_varying(features: Mapping[str, Feature], has_size: bool, stored_size: tuple[int, int] | None) -> set[str]:
+    """Returns the names of the values whose shape differs between examples.
+
+    Args:
+        features: The features of the dataset, by name.
+        has_size: Whether images are resized to one size.
+        stored_size: The (height, width) of all stored images. None if they differ.
+    """
+    varying = {OBJECTS}
+    for name, feature in features.items():
+        if feature.is_picture:
+            is_varying = not has_size and (stored_size is None or name != IMAGE)
+        else:
+            is_varying = None in feature.shape and not (feature.is_categorical and feature.is_ragged and feature.label_names)
+        varying |= {name} if is_varying else set()
+    return varying
+
+
+def stack(examples: Sequence[Any], varying: Collection[str] = ()) -> Any:
     """Stacks values of examples along a new first dimension. Dictionaries and tuples are stacked element by element.
 
-    Values that differ in shape, and strings, are returned as a list or an object array.
+    Args:
+        examples: The values.
+        varying: The names of values that are not stacked, even if their shapes are equal. Default: none.
+
+    Returns:
+        The stacked values. Strings become an object array. Values that differ in shape become a list.
     """
     first = examples[0]
     if isinstance(first, Mapping):
-        return {name: stack([example[name] for example in examples]) for name in first}
+        return {name: _column([example[name] for example in examples], name in varying) for name in first}
     if isinstance(first, tuple):
         return tuple(stack(list(column)) for column in zip(*examples, strict=True))
     if isinstance(first, (str, bytes)):
@@ -240,3 +298,9 @@ def stack(examples: Sequence[Any]) -> Any:
     if isinstance(first, np.ndarray) and any(np.shape(example) != first.shape for example in examples):
         return list(examples)
     return np.stack(examples)
+
+
+def _column(values: list[Any], is_varying: bool) -> Any:
+    if is_varying and isinstance(values[0], Mapping):
+        return {name: [value[name] for value in values] for name in values[0]}
+    return values if is_varying else stack(values)

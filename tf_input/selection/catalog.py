@@ -141,7 +141,7 @@ class Catalog(Mapping[str, Column]):
                 continue
             with self._open(shard) as file:
                 try:
-                    table = file.read([KEY, *columns])
+                    table = file.read([KEY, *columns], use_threads=False)
                     values = [table.column(name).to_pylist() for name in (KEY, *columns)]
                 except (OSError, ValueError, KeyError, NotImplementedError) as error:
                     raise _failed(join(self._directory, shard.catalog), error) from error
@@ -214,6 +214,8 @@ class Catalog(Mapping[str, Column]):
         if not all(shard.catalog for shard in self._shards):
             raise ValueError(f"keys and groups are only in the catalog, and {self.described()}")
 
+        # The shards are read in threads of their own. Arrow's threads could still hold buffers of Python when the program
+        # exits, which would abort it.
         def read_one(shard: ShardInfo) -> Any:
             with self._open(shard) as file:
                 try:
@@ -298,7 +300,7 @@ def _failed(path: str, error: Exception) -> Exception:
 
 def _read_column(file: Any, name: str) -> Any:
     """Reads a column as one Arrow array."""
-    return file.read([name]).column(name).combine_chunks()
+    return file.read([name], use_threads=False).column(name).combine_chunks()
 
 
 def _read_keys(file: Any) -> np.ndarray:
@@ -306,7 +308,7 @@ def _read_keys(file: Any) -> np.ndarray:
 
 
 def _hash_keys(file: Any, by_group: bool, purpose: bytes) -> np.ndarray:
-    table = file.read([KEY, GROUP] if by_group else [KEY])
+    table = file.read([KEY, GROUP] if by_group else [KEY], use_threads=False)
     texts = table.column(KEY).cast("string").to_pylist()
     if by_group:
         texts = [group or key for group, key in zip(table.column(GROUP).cast("string").to_pylist(), texts)]

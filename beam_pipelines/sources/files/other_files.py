@@ -152,7 +152,9 @@ class UnexpectedFiles(Mergeable):
             named = _shown([repr(printable(name)) for name in others], len(others))
             problem = f"{named} are read as splits. Omit --split_folders=yes if they are classes. Otherwise: {problem}"
         folder = min(self.loose_folders) if len(self.loose_folders) == 1 else ""
-        leave = f" To leave them out, pass --ignore='{printable(folder)}'." if folder else ""
+        # A split folder also contains class folders, which must not be left out.
+        path = self.loose.first[0] if folder.lower() in SPLIT_FOLDERS and self.loose.num == 1 else folder
+        leave = f" To leave them out, pass --ignore='{printable(path)}'." if path and path.lower() not in SPLIT_FOLDERS else ""
         return f"{problem} to a path of the form {self.layout}.{leave}"
 
     def _describe_unknown(self, root: str) -> str:

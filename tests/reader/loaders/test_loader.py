@@ -141,6 +141,7 @@ def test_masks_follow_crops_and_flips(tmp_path):
     ("options", "message"),
     [
         ({"keys": True}, "keys"),
+        ({"channels": 4}, "channels"),
         ({"fit": "pad"}, "fit"),
         ({"image_size": None}, "image_size"),
         ({"augment": tf_input.Augmentation(hue=0.1)}, "transform"),
@@ -152,6 +153,36 @@ def test_masks_follow_crops_and_flips(tmp_path):
 def test_options_that_do_not_fit_are_rejected(mixed, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         mixed.loader("train", **{**OPTIONS, **options})
+
+
+def test_wrong_uses_are_rejected(mixed):
+    loader = mixed.loader("train", **OPTIONS)
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    next(second)
+    with pytest.raises(RuntimeError, match="one loader"):
+        next(first)
+    loader.load_state_dict({**loader.state_dict(), "step": 7})
+    with pytest.raises(RuntimeError, match="one loader"):
+        next(second)
+    assert loader.state_dict()["step"] == 7
+    for state in (None, "{}", {}, {**loader.state_dict(), "step": "3"}, {**loader.state_dict(), "epoch": True}, {**loader.state_dict(), "step": 99}):
+        with pytest.raises(ValueError, match="state|step"):
+            loader.load_state_dict(state)
+    with pytest.raises(ValueError, match="seed"):
+        mixed.loader("train", batch_size=8, image_size=SIZE).state_dict()
+    for number in (0, -1, "4", 1.5):
+        with pytest.raises(ValueError, match="num_threads"):
+            mixed.loader("train", **OPTIONS, num_threads=number)
+    with pytest.raises(TypeError, match="transform"):
+        next(iter(mixed.loader("train", **OPTIONS, transform=lambda example: None)))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_shapes_of_batches_do_not_depend_on_their_examples(mixed, batch_size):
+    loader = mixed.loader("train", batch_size=batch_size, seed=0)
+    assert {type(batch["image"]) for batch in loader} == {list}
 
 
 def test_images_of_different_sizes_are_returned_as_a_list(mixed):

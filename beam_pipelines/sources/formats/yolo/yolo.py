@@ -35,7 +35,7 @@ _NUM_PROBED = 20  # number of label files to read, because label files of images
 _NO_LABELS = "images have no label file, and are read as images without objects."
 _NO_NAMES = (
     "images have objects, but the dataset has no class names, so the class names are the ids. To give the names, pass the "
-    "dataset file with --input=FILE.yaml, or pass --label_names."
+    "dataset file with --input=FILE.yaml, add `names:` to that file, or pass --label_names."
 )
 _DUPLICATES = "lines of label files repeat an earlier line of the same file, and are left out."
 
