@@ -70,7 +70,7 @@ def run_repair(config: RepairConfig, options: PipelineOptions) -> Iterator[str]:
     num_files = sum(len(info.files()) for _, info in shards)
     num_corrupt = sum(len(shard.corruption) for shard in corrupt)
     if not corrupt:
-        yield f"all files match the manifest (files: {num_files:,}, shards: {len(shards):,})"
+        yield f"all shards, indexes and catalogs match the manifest (files: {num_files:,}, shards: {len(shards):,})"
     elif config.is_dry:
         raise ProblemsFound(f"corrupt or missing: {num_corrupt:,} of {num_files:,} files. {_describe_repair(corrupt)}")
     else:
