@@ -395,6 +395,8 @@ def test_next_command_cancels_orphaned_job(cluster, job_endpoint, start, source,
             assert other.poll() is None, other.communicate()
             time.sleep(0.1)
         gate.open()  # The job is being canceled.
+        # Until then, a worker of the canceled job may pause at the second gate.
+        wait_until(lambda: cluster.ask(f"jobs/{orphan['jid']}")["state"] == "CANCELED")
         workers, job = paused_workers(cluster, written, other), latest_job(cluster)
         # The dead letters were found when the images were hashed.
         wait_until(lambda: counters(cluster, job).get("dead_letters") == 2)
