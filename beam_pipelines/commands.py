@@ -239,7 +239,7 @@ def _show(values: Any, text: str, as_json: bool) -> None:
 
 
 def _fail(failure: ProblemsFound | None) -> None:
-    """Raises the error of a command that found problems. The command has already printed the problems."""
+    """Raises the given error if a command found problems. The command has already printed the problems."""
     if failure:
         raise failure
 
@@ -289,11 +289,11 @@ def _import(name: str, *needed: str) -> ModuleType:
 
 
 def _pipeline_options(beam_flags: list[str], command: str) -> Any:
-    """Parses all flags that are not Recordmill's as pipeline options of Beam."""
+    """Parses all flags that Recordmill does not define as Beam pipeline options."""
     return _import("runners.jobs").parse_pipeline_options(beam_flags, command, option_names)
 
 
 def _use_for_stores(beam_flags: list[str], command: str) -> None:
-    """Applies Beam's pipeline options for object stores in this process, if there are any options."""
+    """Applies Beam's pipeline options for object stores, if any are given, in this process."""
     if beam_flags:
         _import("runners.jobs").use_for_stores(_pipeline_options(beam_flags, command))

@@ -125,7 +125,7 @@ class DataError(RunError):
 
 
 class ProblemsFound(RunError):
-    """Raised by commands that search for problems, such as corrupt files, if a problem was found."""
+    """Raised if a command that searches for problems, such as corrupt files, finds any."""
 
     is_retryable, kind = False, "problems_found"
 
@@ -223,7 +223,7 @@ def find_full_disk(error: BaseException) -> StorageError | None:
 
 
 def _find_in_text(text: str) -> UserError | RunError | None:
-    """Finds the first error of this module in the text of a traceback. Worker processes report errors only as text."""
+    """Finds the first error class of this module in a traceback's text. Worker processes report errors only as text."""
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         name, _, message = line.partition(": ")

@@ -113,7 +113,7 @@ class Estimate:
 
     @property
     def num_workers(self) -> int:
-        """The number of workers that complete the run in 15 minutes, not counting their startup time."""
+        """The number of workers needed to complete the run in 15 minutes, not counting their startup time."""
         return min(_MAX_WORKERS, math.ceil(self.core_seconds / CORES_PER_WORKER / (60 * _MINUTES_WANTED)))
 
 

@@ -64,7 +64,7 @@ def stage() -> str:
 
 
 def print_message(message: str, level: str = "info", **fields: Any) -> None:
-    """Prints a message to the standard error output, in the current format.
+    """Prints a message to standard error in the current format.
 
     Args:
         message: The message: a single line, or a line that is followed by a list.
@@ -98,7 +98,7 @@ def _now() -> str:
 
 
 def name_run_in_messages(run_id: str) -> None:
-    """Adds the run ID to all log messages in a worker process, including messages of libraries."""
+    """Adds the run ID to all log messages in a worker process, including messages from libraries."""
     if not run_id or _is_command:
         return
     make = logging.LogRecord

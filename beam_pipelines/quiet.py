@@ -1,4 +1,4 @@
-"""Suppresses unhelpful messages of libraries such as TensorFlow and Beam."""
+"""Suppresses unhelpful messages from libraries such as TensorFlow and Beam."""
 
 import contextlib
 import importlib
@@ -19,7 +19,7 @@ _NONE_BUT_FATAL = "3"  # Failed operations also raise exceptions.
 
 
 def import_quietly(name: str, *needed: str) -> ModuleType:
-    """Imports a module that needs TensorFlow, without messages of TensorFlow's C++ code.
+    """Imports a module that needs TensorFlow, and suppresses messages from TensorFlow's C++ code.
 
     The messages stay disabled after the import, unless the user has set `TF_CPP_MIN_LOG_LEVEL`.
 
@@ -42,7 +42,7 @@ def import_quietly(name: str, *needed: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _hidden_stderr() -> Iterator[None]:
-    """Context manager that hides the standard error output, including that of C++ code, unless the block fails."""
+    """Context manager that suppresses standard error, including output from C++ code, unless the block fails."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
         saved = os.dup(2)
@@ -70,7 +70,7 @@ _LOGGERS_OF_ERRORS = (
 
 
 def quiet_engines() -> None:
-    """Suppresses the progress logs of engines, and the tracebacks of errors that the command reports in one line."""
+    """Suppresses progress logs from engines, and tracebacks of errors that the command reports in one line."""
     from apache_beam.runners.worker import sdk_worker  # Imported here, because some importers may lack Beam.
 
     logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # Hides downloads and normal ends.

@@ -82,7 +82,7 @@ def feature_of(column: Column) -> Feature:
 def parse_column(option: str, text: str, default_kind: str) -> Column:
     """Parses `[FEATURE=]NAMES[:KIND]`.
 
-    Without FEATURE, the feature has the name of the column, with "_" instead of invalid characters.
+    If FEATURE is omitted, the feature is named after the column, and each invalid character is replaced with "_".
 
     Args:
         option: The name of the option, for messages.

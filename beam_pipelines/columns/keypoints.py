@@ -135,7 +135,7 @@ def normalize(points: np.ndarray) -> np.ndarray:
 
 
 def _flatten(numbers: list[Any], num_points: int, num_columns: int) -> list[float | None]:
-    """Flattens nested lists. Inner lists must all have `num_columns` numbers, or all have two numbers."""
+    """Flattens nested lists. Either all inner lists have `num_columns` numbers, or all have two."""
     if not any(isinstance(point, list) for point in numbers):
         return numbers
     given = [point for point in numbers if point is not None]  # None is a missing point

@@ -6,7 +6,7 @@
     ant/1%2Ejpg.json         the original key, all other features and class names; objects as in `export_objects`
 
 File names start with the example's key (see `safe_names.safe_stem`). Exports of the same dataset have the same bytes,
-because the tar files contain no times or owners.
+because the tar files contain no modification times or owners.
 """
 
 import io

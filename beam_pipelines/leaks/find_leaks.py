@@ -162,7 +162,7 @@ def _find_groups(table: ImageTable) -> dict[str, Any]:
 
 
 def _with_several(numbers: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Returns the numbers that occur with several codes, in ascending order. The code of `numbers[i]` is `codes[i]`."""
+    """Returns the numbers with more than one code, in ascending order. The code of `numbers[i]` is `codes[i]`."""
     step = int(codes.max(initial=0)) + 1
     unique = np.sort(numbers * step + codes)  # Much faster than `numpy.unique`, which hashes.
     unique = unique[np.diff(unique, prepend=-1) != 0] // step

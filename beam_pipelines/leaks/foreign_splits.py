@@ -1,4 +1,4 @@
-"""Groups the TFRecord files of other tools into splits by their file names.
+"""Groups TFRecord files from other tools into splits by file name.
 
 Files whose names differ only in the shard number belong to the same split.
 """

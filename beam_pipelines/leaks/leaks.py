@@ -106,7 +106,7 @@ def _from_records(directory: str, config: LeaksConfig, num_processes: int) -> Im
 
 
 def _manifest_of(directory: str) -> Manifest | None:
-    """Reads the manifest of a dataset. Returns None for TFRecord files of other tools."""
+    """Reads the manifest of a dataset. Returns None for TFRecord files from other tools."""
     path = f"{directory}/{MANIFEST}"
     if not files_at(path).exists(path):
         return None

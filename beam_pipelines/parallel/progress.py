@@ -1,6 +1,6 @@
 """Collects the progress counts of all processes of a run and shows the progress on a terminal.
 
-Beam's metrics are not sufficient, because the local runner and Flink report them only at the end of a stage. Therefore,
+Beam's metrics are not enough, because the local runner and Flink report them only at the end of a stage. Therefore,
 each process writes its progress counts to a small file. In an object store, each process overwrites its file every few
 seconds. In a Beam step, the progress counts are also added to Beam's metrics, which engines display.
 """
@@ -119,7 +119,7 @@ class Stopwatch:
         self._name, self._since = f"{stage}_msecs", time.monotonic()
 
     def lap(self) -> dict[str, int]:
-        """Returns a dictionary with one item: the milliseconds since the last call, under the name of the count."""
+        """Returns a dictionary that maps the name of the count to the milliseconds since the last call."""
         msecs = int(1000 * (time.monotonic() - self._since))
         self._since += msecs / 1000  # Carry the remainder over to the next call.
         return {self._name: msecs}

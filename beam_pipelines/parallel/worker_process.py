@@ -1,4 +1,4 @@
-"""Implements a worker process: the class with which the parent sends tasks, and the main loop of the child."""
+"""Implements a worker process: the class that sends tasks from the parent, and the main loop of the child."""
 
 import contextlib
 import gc

@@ -1,8 +1,8 @@
 """A pool of lightweight worker processes that run plain Python functions on all cores.
 
-A Beam worker process starts in several seconds and needs 160 MB of memory. A process of this pool starts in 0.2 s and
-needs 50 MB, because it imports neither Beam nor TensorFlow. Threads would need less memory, but are slower for small
-images.
+A Beam worker process takes several seconds to start and needs 160 MB of memory. A process of this pool starts in 0.2 s
+and needs 50 MB, because it imports neither Beam nor TensorFlow. Threads would need less memory, but are slower for
+small images.
 
 `concurrent.futures` is not used, because its child processes import the user's script. loky is not used, because its
 child processes survive if their parent is killed. When the parent of this pool ends, the standard input of its child

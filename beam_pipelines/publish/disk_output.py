@@ -104,7 +104,7 @@ def publish_directory(directory: pathlib.Path, output: pathlib.Path) -> None:
     """Moves a directory to the output path with a single rename.
 
     An old dataset is first moved to a path beside the output. It is moved back if the rename fails, and removed
-    otherwise. If the process is killed in between, both datasets remain.
+    otherwise. If the process is killed between the two renames, both datasets remain.
     """
     old = output.with_name(f"{output.name}{REPLACED}")
     has_old = output.exists()

@@ -1,4 +1,4 @@
-"""Defines the protocol by which a run holds its working directory and publishes its output.
+"""Defines how a run holds its working directory and publishes its output.
 
 `DiskOutput` and `StoreOutput` implement the states and transitions that docs/background/design.md shows.
 """
@@ -14,9 +14,9 @@ from beam_pipelines.storage.lease import Lease
 
 
 class Jobs:
-    """Finds and cancels jobs on an engine that were started by killed commands.
+    """Finds and cancels jobs that were started on an engine by commands that have been killed.
 
-    This base class is for engines whose jobs end with their process, and never finds jobs.
+    This base class finds no jobs. It is for engines whose jobs end with the command that started them.
 
     Attributes:
         name: The name of the engine.
@@ -26,11 +26,11 @@ class Jobs:
     name = job_name = ""
 
     def is_at_work(self, job: str, output: str) -> bool:
-        """Returns whether the job with the given name still runs."""
+        """Returns whether the job with the given name is still running."""
         return False
 
     def end_others(self, output: str) -> None:
-        """Cancels jobs of killed commands that still write to the same output."""
+        """Cancels jobs that were started by killed commands and still write to the same output."""
 
 
 class Output(abc.ABC):

@@ -104,7 +104,7 @@ def python_version() -> str:
 
 
 def describe_others(python: str, versions: Mapping[str, str]) -> list[str]:
-    """Lists packages whose installed and recorded versions differ, if they can influence the dataset's bytes."""
+    """Lists the packages that can influence the dataset's bytes and whose installed and recorded versions differ."""
     here = {"python": python_version(), **installed_versions()}
     recorded = {"python": python, **{name: version for name, version in versions.items() if name not in _WITHOUT_INFLUENCE}}
     return [f"{name} {version} (here {here.get(name, 'none')})" for name, version in recorded.items() if here.get(name) != version]

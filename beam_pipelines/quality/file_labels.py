@@ -1,4 +1,4 @@
-"""Reads labels from TFRecord files of other tools. Images are not decoded.
+"""Reads labels from TFRecord files that other tools wrote. Images are not decoded.
 
 | case | label that is used |
 | --- | --- |

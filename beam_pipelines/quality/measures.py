@@ -1,13 +1,13 @@
 """Tests whether a sequence of labels is shuffled, with a permutation test.
 
 The test computes several measures for the order of the records, and for `NUM_PERMUTATIONS` random orders from a seeded
-generator. The p-value is the fraction of orders that look at least as unshuffled as the actual order. It is valid for
-any number of classes and examples (Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585). Each measure
-is converted to standard deviations from its mean over the random orders. For the verdict, the test uses only the most
-extreme measure of each order (Westfall and Young 1993, max T). Very large splits use fewer permutations, and Cantelli's
-inequality gives an upper bound on the p-value.
+generator. The p-value is the fraction of orders that look at least as badly shuffled as the actual order. It is valid
+for any number of classes and examples (Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585). Each measure is
+converted to a z-score: the number of standard deviations from its mean over the random orders. For the verdict, the
+test uses only the most extreme measure of each order (Westfall and Young 1993, max T). Very large splits use fewer
+permutations, and Cantelli's inequality gives an upper bound on the p-value.
 
-A shuffled dataset is reported as not shuffled with a probability of at most `SIGNIFICANCE`.
+The probability that a shuffled dataset is reported as not shuffled is at most `SIGNIFICANCE`.
 """
 
 import dataclasses

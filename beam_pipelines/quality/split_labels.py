@@ -58,7 +58,7 @@ class Codes:
 
     @property
     def values(self) -> list[Hashable]:
-        """The distinct values. The number of a value is its index."""
+        """The distinct values, in the order of their numbers."""
         return list(self._codes)
 
 

@@ -71,7 +71,7 @@ def write_again(root: beam.Pipeline, job: RepairJob, schema: Sequence[Feature], 
 
 
 def _wanted_path(job: RepairJob) -> str:
-    """Returns the path of a file with the sorted shuffle keys of the examples in corrupt shards and, last, `_LAST`."""
+    """Returns the path of a file with the sorted shuffle keys of examples in corrupt shards, followed by `_LAST`."""
     return f"{job.run.spool_directory}/wanted"
 
 

@@ -76,7 +76,7 @@ class Album:
         return self.show_pictures(key, caption, self._loaded.get(location, []) if location else [])
 
     def show_pictures(self, key: str, caption: str, pictures: Iterable[Picture]) -> Shown:
-        """Returns an example without the pictures that would exceed the size limit of the report."""
+        """Returns an example, without pictures that no longer fit into the size limit of the report."""
         shown_pictures = []
         for picture in pictures:
             if picture.num_bytes <= self._num_bytes_left:

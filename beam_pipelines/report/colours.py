@@ -1,4 +1,4 @@
-"""Assigns colors to any number of classes, such that consecutive classes have clearly different colors."""
+"""Assigns colors to any number of classes, so that consecutive classes have clearly different colors."""
 
 import colorsys
 

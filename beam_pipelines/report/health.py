@@ -57,7 +57,7 @@ def find_qualities(contents: Contents) -> list[ShuffleRow]:
 
 
 def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
-    """Returns by how many standard deviations a split has fewer runs of equal classes than a random shuffle.
+    """Returns how far the number of runs of equal classes is below that of a random shuffle, in standard deviations.
 
     The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`, where n is the number of examples
     and s is the probability that two random examples have the same class. The function uses this upper bound.

@@ -88,7 +88,7 @@ class Picture:
 
     @property
     def is_enlarged(self) -> bool:
-        """Whether the picture is enlarged at least twofold."""
+        """Whether the picture is enlarged by a factor of at least 2."""
         return self.shown_size[0] >= 2 * self.width
 
     @property

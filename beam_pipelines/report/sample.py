@@ -1,4 +1,4 @@
-"""Reads the first examples of each split from the catalogs. They are a uniform sample, as examples are shuffled."""
+"""Reads the first examples of each split from catalogs. Examples are shuffled, so this is a uniform sample."""
 
 import dataclasses
 import itertools

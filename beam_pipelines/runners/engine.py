@@ -118,8 +118,8 @@ class Engine:
     def _check_needs(self, wait: bool) -> None:
         """Checks the options that the engine needs.
 
-        Docker workers need an image or a package that contains Recordmill and its dependencies, unlike Beam's own
-        image.
+        Beam's own Docker image contains neither Recordmill nor its dependencies. Docker workers therefore need another
+        image or a package.
         """
         if self.environment not in (None, "DOCKER") or self.is_local:
             return
@@ -204,7 +204,7 @@ class Engine:
 
     @contextlib.contextmanager
     def closing(self, runner: PipelineRunner) -> Iterator[None]:
-        """Context manager that finally stops the runner's job server and deletes its temporary files."""
+        """Context manager that stops the runner's job server and deletes its temporary files on exit."""
         try:
             yield
         finally:
@@ -267,7 +267,7 @@ def _one_line(error: object) -> str:
 
 
 def check_program(name: str, option: str, location: str | None, download: Callable[[], str], hint: str = "") -> None:
-    """Checks that a program exists at the given local path. Without a path, downloads the program to Beam's cache."""
+    """Checks that a program exists at the given local path. If no path is given, downloads it to Beam's cache."""
     if location and not is_remote(location):
         if not os.path.isfile(location):
             raise UserError(f"{option}={location} does not exist. Give the path or URL of {name}.")

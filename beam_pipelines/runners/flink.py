@@ -1,7 +1,7 @@
 """Runs jobs on a Flink cluster, or inside Beam's Flink job server (`--runner=FlinkRunner`).
 
-Each job on a cluster has a unique name, by which it is found and cancelled through the cluster's REST interface. The
-job server cannot cancel the job after Ctrl-C, because Ctrl-C also ends the job server.
+Each job on a cluster has a unique name. This module uses the name to find and cancel the job through the cluster's REST
+interface. The job server cannot cancel the job after Ctrl-C, because Ctrl-C also ends the job server.
 """
 
 import argparse
@@ -83,9 +83,9 @@ class Flink(Engine):
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
         """Sets a unique job name, the execution mode and the lifetime of idle workers.
 
-        By default, stages run in parallel (PIPELINED). If a TaskManager is lost, the restarted job lists and plans
-        again, but writes only unfinished shards. The execution mode BATCH_FORCED would keep the plan, but takes 50 %
-        longer.
+        By default, stages run in parallel (PIPELINED). If a TaskManager is lost, the restarted job repeats the listing
+        and planning, but writes only unfinished shards. The execution mode BATCH_FORCED would keep the plan, but would
+        take 50% longer.
 
         Idle workers stay alive between stages, so that they do not import Beam and TensorFlow again. This lifetime
         has an effect only if Beam's job server is on the class path of the Flink cluster.
@@ -117,7 +117,7 @@ class Flink(Engine):
 
     @property
     def _worker_logs(self) -> str:
-        """Describes which log explains why a Python worker does not start. Flink does not report the reason."""
+        """Names the log that explains why a Python worker does not start. Flink does not report the reason."""
         if self.environment == "EXTERNAL":
             return (
                 "the log of the worker pool on that machine "

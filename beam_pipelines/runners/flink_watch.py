@@ -1,8 +1,8 @@
 """Monitors a Flink job through the REST interface, because Beam does not report problems of a running job.
 
 The monitor logs when the job restarts, when the cluster does not respond, and when the job waits for free slots or
-workers. If invalid input causes a restart, the monitor ends the job, because the error would occur again. If a Python
-worker cannot start, the job would wait forever. The monitor detects this in the thread stacks of the TaskManagers.
+workers. If invalid input causes a restart, the monitor ends the job, because the error would occur again. A job whose
+Python workers cannot start waits forever. The monitor detects this problem in the thread stacks of the TaskManagers.
 """
 
 import contextlib

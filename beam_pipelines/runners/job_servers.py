@@ -1,7 +1,7 @@
 """Defines runners that submit jobs through a job server process.
 
-Beam chooses a free port for the job server, but the server starts to listen only seconds later. In the meantime,
-another process could use the port and would receive the job. Therefore, this module reserves the port.
+Beam chooses a free port for the job server, but the server only starts listening seconds later. In the meantime,
+another process could take the port and receive the job. Therefore, this module reserves the port.
 
 The job server ends when this process ends, even if this process is killed. Then the temporary files are deleted.
 """
@@ -25,7 +25,7 @@ _UNTIL_CLIENT_ENDS = pathlib.Path(__file__).with_name("until_client_ends.py")
 
 
 def reserve_port() -> int:
-    """Reserves a TCP port of this machine and returns its number.
+    """Reserves a TCP port on this machine and returns its number.
 
     The function opens and closes a connection, which leaves the port in the TIME-WAIT state. The system does not assign
     such a port to processes that request any free port. A server that requests this port can still use it with

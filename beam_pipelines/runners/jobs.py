@@ -63,7 +63,7 @@ class RunOptions(PipelineOptions):
 
 
 class EngineJobs:
-    """Finds and cancels jobs of killed commands that write to an output directory. See `output_directory.Jobs`."""
+    """Finds and cancels jobs that killed commands left running for an output directory. See `output_directory.Jobs`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

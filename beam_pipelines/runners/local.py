@@ -26,7 +26,7 @@ class Local(Engine):
         return num_cores() if self.options.view_as(DirectOptions).direct_running_mode == "in_memory" else 0
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
-        """Disables Beam's type checks, which take half of the time to construct a pipeline."""
+        """Disables Beam's type checks, which take half of the pipeline construction time."""
         if not has_tensorflow:  # A pipeline with TensorFlow may contain the user's own code.
             self.options.view_as(TypeOptions).pipeline_type_check = False
 

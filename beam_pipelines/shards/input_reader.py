@@ -137,7 +137,7 @@ class InputReader:
     def is_slow(self) -> bool:
         """Returns whether most recent reads were slow, so that parallel reads would be faster.
 
-        A few slow reads are not sufficient, because they can also occur when all cores are busy.
+        A few slow reads are ignored, because they can also occur when all cores are busy.
         """
         return len(self._waits) == _NUM_WAITS and sorted(self._waits)[_NUM_WAITS // 4] > _SLOW_SECONDS
 

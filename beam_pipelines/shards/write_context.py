@@ -70,10 +70,10 @@ class WriteContext:
         return self.encoder.encode_all(values, extras.entries if extras else b"")
 
     def is_sampled(self, orders: np.ndarray) -> np.ndarray:
-        """Returns whether each image, given by its shuffle key, is part of the pixel statistics, bool [num_images]."""
+        """Returns which images, given by shuffle key, contribute to the pixel statistics, bool [num_images]."""
         return is_sampled(orders, self.listing.num_inputs)
 
     @functools.cached_property
     def max_dead_letters(self) -> int:
-        """The maximum number of dead letters with which a run succeeds."""
+        """The maximum number of dead letters in a successful run."""
         return self.config.max_dead_letters(self.listing.num_inputs)

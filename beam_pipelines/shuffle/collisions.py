@@ -49,7 +49,7 @@ class Collisions:
 
     @classmethod
     def merge(cls, parts: Iterable["Collisions"]) -> "Collisions":
-        """Merges the duplicate keys of several parts. Inputs with the same key must be in the same part."""
+        """Merges several `Collisions`. Each key must occur in only one of them."""
         num = 0
         counts: dict[str, int] = defaultdict(int)
         inputs: dict[str, list[NamedInput]] = defaultdict(list)

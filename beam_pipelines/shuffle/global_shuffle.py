@@ -35,7 +35,7 @@ from beam_pipelines.storage.spool import SpoolReader
 
 @dataclasses.dataclass
 class GlobalShuffle(beam.PTransform):
-    """A Beam transform from sorted references to planned shards. It emits the shards when the plan is complete.
+    """A Beam transform that divides sorted references into shards. It emits the shards when the plan is complete.
 
     Attributes:
         config: The configuration of the job.

@@ -1,9 +1,9 @@
 """Computes the rank of each example and divides the examples among shards.
 
 The rank of an example is its index in the shuffled order of its split (see `shuffle_keys`). The rank determines the
-shard. No worker needs all keys in memory. The first bits of a shuffle key determine its bucket, and the number of
-examples in lower buckets is the rank of the first example in a bucket. A block is a range of buckets. One worker sorts
-the examples of a block and computes their ranks.
+shard. No worker needs all keys in memory. The first bits of a shuffle key determine its bucket. The rank of the first
+example in a bucket is the number of examples in all lower buckets. A block is a range of buckets. One worker sorts the
+examples of a block and computes their ranks.
 """
 
 import dataclasses

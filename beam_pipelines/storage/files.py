@@ -62,7 +62,7 @@ def any_remote(*paths: str | None) -> bool:
 
 
 def files_at(path: str) -> Files:
-    """Returns the `Files` object with which the file or object at a path is read and written.
+    """Returns the `Files` object that reads and writes the file or object at a path.
 
     Raises:
         UserError: The scheme of the path is unknown, or a package for the scheme is not installed.

@@ -1,7 +1,7 @@
 """Distinguishes invalid inputs from temporary errors of a disk or an object store.
 
-If an error is permanent, the input becomes a dead letter. Function names call such an error a "fact". After a temporary
-error, the input may be readable later, so an exception is raised instead, and the Beam runner may retry.
+If an error is permanent (a "fact" in function names), the input becomes a dead letter. If an error is temporary, the
+input may be readable later. An exception is then raised, so that the Beam runner can retry.
 """
 
 import contextlib

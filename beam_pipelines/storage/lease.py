@@ -74,7 +74,7 @@ class Lease:
 
     @property
     def can_see_holder(self) -> bool:
-        """Whether this process can see if the holder is running, because both have the same PID namespace."""
+        """Whether this process can see whether the holder is running, because they share a PID namespace."""
         return (self.boot, self.namespace) == (boot_id(), _namespace())
 
     @property
@@ -181,7 +181,7 @@ def check_lease(directory: str, holder: str) -> None:
 def check_elsewhere(directory: str, message_start: str) -> None:
     """Checks that no command on another machine uses a directory on a shared disk.
 
-    The local lock of the directory is not sufficient, because it may be invisible to other machines.
+    The local lock of the directory is not enough, because other machines may not see it.
 
     Raises:
         BusyError: The lease belongs to another machine and has not expired.

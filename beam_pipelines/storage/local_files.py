@@ -63,7 +63,7 @@ class LocalFiles:
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
-        """Context manager that writes a file under a temporary name, and finally renames it.
+        """Context manager that writes a file under a temporary name, and renames it when it is complete.
 
         The temporary name is unique, because two attempts at the same work may run at the same time.
         """

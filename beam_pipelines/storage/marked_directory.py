@@ -74,11 +74,11 @@ def exclusive_directory(
     resumes: bool = False,
     stays: Callable[[BaseException], bool] = lambda error: False,
 ) -> Iterator[int]:
-    """Context manager that locks a working directory for this process, and finally removes it.
+    """Context manager that locks a working directory for this process, and removes it on exit.
 
-    A new directory is created. A directory that a killed run has left behind is emptied. The operating system releases
-    the lock when the process ends, even if it is killed. The directory is not removed if it was renamed, or if a
-    `StillRunningError` is raised.
+    If the directory does not exist, it is created. If it was left behind by a killed run, it is emptied. The operating
+    system releases the lock when the process ends, even if it is killed. The directory is not removed if it was
+    renamed, or if a `StillRunningError` is raised.
 
     Args:
         directory: The path of the directory.
@@ -161,7 +161,7 @@ def is_in_use(directory: str) -> bool:
 
 
 def remove_temporary_files(directory: str) -> None:
-    """Removes temporary files that killed processes have left behind."""
+    """Removes temporary files left behind by killed processes."""
     for left in pathlib.Path(directory).rglob(f".*{TEMPORARY}"):
         left.unlink(missing_ok=True)
 

@@ -48,9 +48,10 @@ class PinnedFiles:
             raise changed_error(path, version, error.strerror or str(error)) from error
 
     def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes] | None:
-        """Reads byte ranges, each given as (path, offset, number of bytes). Faster than `read_range`, because the version
-        of each file is checked once. Returns None if a file is remote or has no known version, or if there are too many
-        files."""
+        """Reads byte ranges, each given as (path, offset, number of bytes). Checks the version of each file only once.
+
+        Returns None if a file is remote or has no known version, or if there are too many files.
+        """
         paths = {path for path, _, _ in ranges}
         if len(paths) > _MAX_OPEN or not paths <= self._versions.keys() or any(map(is_remote, paths)):
             return None

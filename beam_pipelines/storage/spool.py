@@ -49,7 +49,7 @@ class SpoolWriter:
     def close(self) -> None:
         """Closes the file.
 
-        Raises `RunError` if data cannot be written. A network disk may report a failure only at this time.
+        Raises `RunError` if data cannot be written. A network disk may not report a failure until this point.
         """
         try:
             self._file.close()

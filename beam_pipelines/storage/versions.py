@@ -1,4 +1,4 @@
-"""Determines the versions of input files, with which a run detects files that have changed since they were listed.
+"""Determines the versions of input files, so that a run can detect files that have changed since they were listed.
 
 A version is a string. For a local file, it consists of the size and the modification time. For an object in a store, it
 is the ETag or the generation. Versions are stored in the plan of a run, but not in the published dataset.

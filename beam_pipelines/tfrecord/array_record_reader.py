@@ -143,7 +143,7 @@ def _opened(path: str, number: int = 0) -> Iterator[Any]:
 
 
 def _problem(reader: Any) -> str:
-    """Closes a reader that found no records, and returns the reason."""
+    """Closes a reader that found no records, and returns the reason why it found none."""
     try:
         reader.close()
     except RuntimeError as error:

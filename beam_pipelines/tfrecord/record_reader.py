@@ -223,7 +223,7 @@ def _sound_headers(block: bytes) -> list[int]:
 
 @functools.cache
 def _crc_tables() -> tuple[int, list[np.ndarray]]:
-    """Returns the CRC of eight zero bytes, and a table for each byte, from its value to the change of the CRC."""
+    """Returns the CRC of eight zero bytes, and a table for each byte that maps its value to the change in the CRC."""
     zeros = google_crc32c.value(bytes(_LENGTH.size))
     tables = [
         np.array([google_crc32c.value(_LENGTH.pack(value << 8 * index)) ^ zeros for value in range(256)], np.uint32)

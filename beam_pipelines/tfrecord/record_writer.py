@@ -38,7 +38,7 @@ class RecordWriter:
         return _CRC.unpack(self._first)[0], _CRC.unpack(self._last)[0]
 
     def write(self, *data: bytes) -> int:
-        """Writes a record, given as one or several byte strings, and returns its offset."""
+        """Writes a record, given as one or more byte strings, and returns its offset."""
         offset = self.num_bytes
         record = frame(*data)
         self._write(record, record[-1], record[-1])

@@ -107,8 +107,8 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
 def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs = Jobs()) -> Iterator[str]:
     """Context manager that creates an empty working directory for an analysis inside the dataset.
 
-    First, jobs of killed commands for the same dataset are cancelled. If a killed command has moved an earlier
-    analysis, it is moved back. See `exclusive_directory`.
+    First, jobs that killed commands left running for the same dataset are canceled. If a killed command moved an
+    earlier analysis away, the analysis is moved back. See `exclusive_directory`.
 
     Args:
         directory: The directory of the dataset.

@@ -1,4 +1,4 @@
-"""Finds the reason why a preprocessing graph failed in the error messages of an engine."""
+"""Reads the reason why a preprocessing graph failed from an engine's error messages."""
 
 import contextlib
 import errno
@@ -46,7 +46,7 @@ def find_graph_failure(error: BaseException) -> GraphFailure | None:
 
 
 def read_graph_failure(message: str) -> GraphFailure:
-    """Extracts the operation and the reason from an error message of TensorFlow."""
+    """Extracts the operation and the reason from a TensorFlow error message."""
     node = _NODE.search(message)
     reason = message[: node.start()].rpartition("[[")[0] if node else message
     reason = " ".join(_BEFORE_REASON.sub(" ", reason).split())

@@ -33,7 +33,7 @@ _MAX_EXAMPLES = 1024
 
 
 class BatchPointer(NamedTuple):
-    """The location of the records of a batch.
+    """The location of a batch of records in a shard.
 
     Attributes:
         path: The path of the shard.
@@ -53,7 +53,7 @@ class BatchPointer(NamedTuple):
 
 
 class PointedRecordBatch(pa.RecordBatch):
-    """The type of the transform's output elements, by which Beam selects the coder. The class is never instantiated."""
+    """The type of the transform's output elements. Beam selects the coder by this class. It is never instantiated."""
 
 
 class RecordBatchCoder(beam.coders.Coder):
@@ -172,7 +172,7 @@ def _parser(schema: bytes) -> ExamplesToRecordBatchDecoder:
 
 
 def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:
-    """Returns a TensorFlow Metadata schema with which records are parsed to the same tensors as in the reader."""
+    """Returns a TensorFlow Metadata schema that parses records to the same tensors as the reader does."""
     manifest = Manifest("", 0, tuple(schema), {}, 0, 0)
     proto = text_format.Parse(schema_pbtxt(manifest), schema_pb2.Schema())
     representations = proto.tensor_representation_group[""].tensor_representation

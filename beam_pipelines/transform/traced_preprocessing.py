@@ -121,7 +121,7 @@ def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence
 
 
 def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int | None, ...]:
-    """Returns the shape of an output for one example."""
+    """Returns the shape of an output without the batch dimension."""
     shape = value.shape
     if shape.rank is None:
         raise BadOutputsError(f"output {name!r} has unknown dimensions. Set its shape with tf.ensure_shape.")

@@ -203,7 +203,7 @@ class _Transformer:
         return _Transformed([encode_chunks(self._schema, dict(zip(columns, row))) for row in rows], labels, sequences)
 
     def _explain(self, batch: _Batch, error: tf.errors.OpError) -> str:
-        """Returns an error message with the first record for which the graph fails."""
+        """Returns an error message that identifies the first record on which the graph fails."""
         records_text = f"records {batch.first} to {batch.first + len(batch.records) - 1}"
         for position, record in enumerate(batch.records):
             try:

@@ -218,7 +218,7 @@ def _read(directory: str, name: str) -> bytes | Corruption:
 
 
 def _unreadable(path: str, name: str, error: OSError) -> Corruption:
-    """Returns an error for an unreadable file. Raises errors that the file did not cause, such as a network failure."""
+    """Returns an error for an unreadable file. Raises `error` if it has another cause, such as a network failure."""
     if isinstance(error, FileNotFoundError):
         return Corruption(name, "the file is missing")
     if is_unrelated_error(error, path):

@@ -38,7 +38,7 @@ class ObjectListing:
         """Returns the sorted names of the folders and the objects that are directly in a folder.
 
         With `is_short`, only the first page is returned. Unlike in `list`, folders with an empty name ("//") are
-        omitted. Web servers do not list folders, so all their folders are empty.
+        omitted. On a web server, all folders appear empty, because web servers do not list folders.
         """
         start = len(split_path(as_folder(folder))[1])
         folders: Names = []

@@ -50,7 +50,7 @@ _SMALL_BYTES = 4 << 20
 class ObjectStore(ObjectListing):
     """An object store. All threads of a process share an instance. All failures raise an `OSError`.
 
-    Private methods send single requests, without catching errors of client libraries.
+    Each private method sends a single request, and does not catch errors from client libraries.
 
     Args:
         scheme: The scheme of the URLs.

@@ -75,7 +75,7 @@ class Breaker:
             self._silent_since, self._is_open = None, False
 
     def note_failure(self, began: float, reason: str) -> None:
-        """Call this method after a failed attempt. `began` is the monotonic time at which the attempt began."""
+        """Call this method after a failed attempt. `began` is the monotonic time when the attempt started."""
         with self._lock:
             has_paused = began - self._last_failure > 2 * _LONGEST_DELAY and not self._is_open  # No requests were sent.
             if self._silent_since is None or has_paused:

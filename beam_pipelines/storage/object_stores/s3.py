@@ -1,6 +1,6 @@
-"""Implements listings and the removal of unfinished uploads for s3://, with boto3. All other requests use obstore.
+"""Implements listings and the removal of unfinished uploads for s3:// with boto3. All other requests use obstore.
 
-boto3 also finds credentials and endpoints, including those of profiles.
+The module also uses boto3 to find credentials and endpoints, including the ones in profiles.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ _BROKEN_OFF = (
 
 @functools.cache
 def _loader() -> loaders.Loader:
-    """Returns a cached loader of botocore's service descriptions, which are megabytes of JSON."""
+    """Returns a cached loader of botocore's service descriptions, which are several megabytes of JSON."""
     return loaders.create_loader()
 
 
@@ -168,7 +168,7 @@ class S3Store(ObjectStore):
 
 
 def _check_page(response: Mapping[str, Any], num_results: int) -> None:
-    """Raises `Transient` if a page of a listing is invalid or incomplete, because inputs must not be lost."""
+    """Raises `Transient` if a page of a listing is invalid or incomplete, so that no input is missed."""
     if "IsTruncated" not in response:
         raise foreign_answer("a listing without the field IsTruncated", None)
     if num_results < response.get("KeyCount", 0):  # Some stores do not count folders.
@@ -178,7 +178,7 @@ def _check_page(response: Mapping[str, Any], num_results: int) -> None:
 
 
 def _just_before(key: str) -> str:
-    """Returns a key that sorts before the given key and close to it."""
+    """Returns a key that sorts shortly before the given key."""
     before = ord(key[-1]) - 1
     before = 0xD7FF if 0xD800 <= before < 0xE000 else before  # Skips surrogates.
     return key[:-1] + (f"{chr(before)}\U0010fffd" if before > 0 else "")

@@ -14,8 +14,8 @@ _POLL_SECONDS = 10.0
 def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError], None]) -> Iterator[None]:
     """Context manager that polls object stores during a remote job, and reports stores that are unavailable.
 
-    Workers also detect unavailable stores, but an engine may retry the work many times, each time with the full
-    timeout.
+    Workers also detect unavailable stores. However, an engine may retry the work many times, and each attempt waits for
+    the full timeout.
 
     Args:
         paths: The URLs of folders in the stores, `gs://…` or `s3://…`.
