@@ -43,7 +43,6 @@ IMAGES = {
     "flink-workers": Image("flink", "workers"),
     "flink-workers-transform": Image("flink", "workers", ("REQUIREMENTS=requirements_transform.txt",)),
     "serving": Image("serving"),
-    "tf-data-service": Image("tf_data_service"),
     "trainer": Image("trainer"),
 }
 
@@ -53,7 +52,6 @@ REQUIREMENTS = {
     "dataflow/requirements.txt": (("gcp",), ()),
     "flink/requirements.txt": (("gcp", "aws"), ()),
     "flink/requirements_transform.txt": (("gcp", "aws", "transform"), ()),
-    "tf_data_service/requirements.txt": ((), ("tensorflow",)),
     "trainer/requirements.txt": ((), ("boto3", "google-crc32c", "obstore", "pillow", "simplejpeg")),
 }
 _INSPECT = {"docker": ("docker", "buildx", "imagetools", "inspect", "--raw"), "skopeo": ("skopeo", "inspect", "--raw")}

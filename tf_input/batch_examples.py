@@ -19,7 +19,7 @@ def config_of_any(config: ReadConfig) -> ReadConfig:
     Raises:
         ValueError: An option conflicts with `epoch` and `step`, or requires another reader.
     """
-    for name in ("start_epoch", "start_step", "service", "keys"):
+    for name in ("start_epoch", "start_step", "keys"):
         if (value := getattr(config, name)) != (default := getattr(ReadConfig, name)):
             raise ValueError(
                 f"{name}={value!r} is invalid here. Leave it at {default!r}: epoch and step select the batch."

@@ -370,12 +370,9 @@ class PreparedDataset(Mapping[str, Examples]):
         check_fork()
         of_split = self.split_reader(split)
         config = of_split.resolve(make_config(config, options))
-        if config.service is not None:
-            data, num_examples = of_split.read_served(config)
-        else:
-            plan = of_split.plan(config)
-            data = read_plan(plan, of_split.fingerprint(config, plan))
-            num_examples = plan.share.num_examples
+        plan = of_split.plan(config)
+        data = read_plan(plan, of_split.fingerprint(config, plan))
+        num_examples = plan.share.num_examples
         data.reading = Reading(self, split, config)
         if config.has_functions and not self.manifest.is_verbatim:  # whose records are not compared with a model's inputs
             name = "map_batch" if config.map_batch is not None else "map_example"
@@ -547,7 +544,7 @@ class PreparedDataset(Mapping[str, Examples]):
         batches_of_predictions = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog, self)
         return predictions.collect(batches_of_predictions) if output is None else predictions.write(batches_of_predictions, output)
 
-    @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))
+    @named_options(ReadConfig, without=("start_epoch", "start_step", "keys"))
     def which(
         self, split: str, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]
     ) -> dict[str, np.ndarray]:

@@ -48,7 +48,7 @@ _NAME = "the mix"  # for messages
 _PART = "part"  # key in the result of `which`: the component of each example
 # Options that apply to the whole mixture. A component can't override them.
 _OF_ALL = (
-    *("batch_size", "seed", "drop_remainder", "start_epoch", "start_step", "on_error", "hosts", "service", "class_weight"),
+    *("batch_size", "seed", "drop_remainder", "start_epoch", "start_step", "on_error", "hosts", "class_weight"),
     *("memory_budget", "read_buffer", "map_example", "map_batch", "keys"),
 )
 _MAX_BATCHES = 1 << 40  # in an epoch, because indices in a mixture are 64-bit integers
@@ -67,7 +67,7 @@ class _Component(NamedTuple):
         return self.dataset.split_reader(self.split)
 
 
-@named_options(ReadConfig, without=("service",))
+@named_options(ReadConfig)
 def mix(
     parts: Mapping[str, Part],
     config: ReadConfig | None = None,
@@ -176,13 +176,13 @@ class Mixture:
         label = self.features.get(LABEL) or self.features.get(f"{OBJECTS}/{LABEL}")
         return label.label_names if label else ()
 
-    @named_options(ReadConfig, without=("service",))
+    @named_options(ReadConfig)
     def batches(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
         """Returns batches of all components as a `tf.data.Dataset`, for `model.fit`, `evaluate` and `predict`.
 
         Args:
             config: The options of reading. Default: None, which uses only `options`.
-            **options: The attributes of `ReadConfig`, except `service`. `read_buffer` and `memory_budget`, in bytes,
+            **options: The attributes of `ReadConfig`. `read_buffer` and `memory_budget`, in bytes,
                 are divided equally among the components. `class_weight` refers to the classes of the mixture, and
                 "balanced" uses the class frequencies in the mixture. The options that select examples (`where`, `fold`,
                 `subset`, `take`, `balance`) apply to each component.
@@ -203,12 +203,12 @@ class Mixture:
         data.reading, data.class_names = Reading(self, None, config), self.class_names
         return as_batches(data, f"mix of {', '.join(self._components)}", config.batch_size, config.hosts)
 
-    @named_options(ReadConfig, without=("service",))
+    @named_options(ReadConfig)
     def as_numpy(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
         """Returns batches of all components as NumPy arrays, for training loops; see `PreparedDataset.as_numpy`."""
         return as_numpy(self.batches, make_config(config, options))
 
-    @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))
+    @named_options(ReadConfig, without=("start_epoch", "start_step", "keys"))
     def which(self, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]) -> dict[str, np.ndarray]:
         """Returns the keys of the examples in an earlier training batch; see `PreparedDataset.which`.
 
@@ -252,7 +252,7 @@ class Mixture:
         order, columns = np.argsort(np.concatenate(all_slots)), dict.fromkeys(itertools.chain(*all_columns))
         return {column: np.concatenate([component_columns[column] for component_columns in all_columns])[order] for column in columns}
 
-    @named_options(ReadConfig, without=("service",))
+    @named_options(ReadConfig)
     def example_spec(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """Returns the shapes and dtypes of the batches that `batches` returns. No record is read."""
         config = self.resolve(make_config(config, options))
@@ -276,8 +276,6 @@ class Mixture:
         Raises:
             ValueError: An option does not apply to a mixture.
         """
-        if config.service is not None:
-            raise ValueError(f"service={config.service!r}: a tf.data service can't read a mixture. Use service=None.")
         if config.drop_remainder and self._has_full_batches:
             raise ValueError(
                 f"drop_remainder=True: with stop={self._stop} all batches are full. Use drop_remainder=False."

@@ -28,7 +28,7 @@ from tf_input.storage.packages import import_package
 # Options for training: they change the examples, their order, their number or their weights.
 OF_TRAINING = (
     *("augment", "drop_remainder", "use_weights", "class_weight", "one_hot", "keys", "balance"),
-    *("start_epoch", "start_step", "service"),
+    *("start_epoch", "start_step"),
 )
 OUTPUT, PREDICTED = "output", "predicted"
 _NUM_CHECKED = 32  # number of examples of the first batch that are checked

@@ -3,7 +3,6 @@ not require TensorFlow."""
 
 import dataclasses
 import math
-import re
 from numbers import Integral, Real
 from typing import Any, Callable, Collection, Hashable, Literal, Mapping, Sequence, get_args
 
@@ -20,9 +19,6 @@ FITS: tuple[Fit, ...] = get_args(Fit)
 RAGGED: tuple[Ragged, ...] = get_args(Ragged)
 ORDERS: tuple[ShuffleOrder, ...] = get_args(ShuffleOrder)
 SELECTING = ("where", "fold", "subset", "take", "balance")  # in the order in which they apply
-# Matches a host without a port, for which TensorFlow would wait forever. Other gRPC addresses, such as `unix:/path`,
-# need no port.
-_PORTLESS = re.compile(r"(.*://)?([^:/\[\]]*|\[.*\]):?")
 _JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> upper bound
 
 
@@ -169,8 +165,6 @@ class ReadConfig:
             padded with examples of weight 0. (1, 0) reads everything on this host. Default: None, which detects hosts
             from the current `tf.distribute` strategy, `jax.distributed`, `torch.distributed` or TF_CONFIG, and logs
             them if there are several; see `tf_input.find_hosts`.
-        service: The address of a tf.data service that reads for this process, such as "grpc://dispatcher:5050".
-            Default: None.
         memory_budget: The memory, in bytes, for caching decoded splits of a dataset. If all decoded examples of a split
             fit, the split is read once and kept in memory, and shuffling is exact. If several splits do not fit
             together, the most recently used splits stay cached. A dataset from `batches` keeps its cached split in
@@ -239,7 +233,6 @@ class ReadConfig:
     start_step: int = 0
     on_error: OnError = "raise"
     hosts: tuple[int, int] | None = None
-    service: str | None = None
     memory_budget: int = 1 << 30
     read_buffer: int = 256 << 20
     transform: bool = False
@@ -257,9 +250,9 @@ class ReadConfig:
         self._check_selection()
         self._check_reading()
         self._make_plain()
-        if self.shuffle == "key" and (self.balance is not None or self.service is not None):
+        if self.shuffle == "key" and self.balance is not None:
             raise ValueError(
-                "shuffle='key' can't be combined with balance or service, which define their own order. Omit them."
+                "shuffle='key' can't be combined with balance, which defines its own order. Omit one of them."
             )
         if self.on_error == "skip" and self.drop_remainder:
             raise ValueError(
@@ -355,10 +348,6 @@ class ReadConfig:
         _require(_is_one_of(self.on_error, *get_args(OnError)), "on_error", self.on_error, "'raise' or 'skip'")
         expected = "(number of hosts, index of this host from 0), or None"
         _require(self.hosts is None or is_among_several(self.hosts), "hosts", self.hosts, expected)
-        is_address = isinstance(self.service, str) and self.service != ""
-        _require(self.service is None or is_address, "service", self.service, "an address, or None")
-        is_complete = self.service is None or _PORTLESS.fullmatch(self.service) is None
-        _require(is_complete, "service", self.service, "an address with a port, such as grpc://dispatcher:5050")
 
     def _make_plain(self) -> None:
         """Converts values to plain Python values, which checkpoints can store. Equivalent values become equal."""

@@ -40,7 +40,6 @@ class ReadOptions(TypedDict, total=False):
     start_step: int
     on_error: OnError
     hosts: tuple[int, int] | None
-    service: str | None
     memory_budget: int
     read_buffer: int
     transform: bool

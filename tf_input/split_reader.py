@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import math
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from tf_input.epochs.iterator_state import fingerprint
 from tf_input.epochs.selection import Selection
 from tf_input.folds import has_folds
 from tf_input.lazy_tensorflow import tf
-from tf_input.pipeline import distribute, file_pipeline, memory
+from tf_input.pipeline import file_pipeline, memory
 from tf_input.pipeline.inputs import run_bytes
 from tf_input.pipeline.plan import Plan, make_share
 from tf_input.read_config import ReadConfig
@@ -175,9 +175,8 @@ class SplitReader:
         """Returns the shapes and dtypes of the batches; see `PreparedDataset.example_spec`."""
         self._check_parse(config)
         decoder = self.make_decoder(config)
-        if config.service is None:
-            share = make_share(self.split, self.num_chosen(config), config, decoder.has_targets)
-            decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
+        share = make_share(self.split, self.num_chosen(config), config, decoder.has_targets)
+        decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
         return file_pipeline.example_spec(decoder.decode, config)
 
     def open_records(self, config: ReadConfig, selection: Selection | None = None) -> RecordReader:
@@ -204,36 +203,6 @@ class SplitReader:
     def find_examples(self, plan: Plan, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Returns the keys and catalog columns of the given examples; see `batch_examples.find_examples`."""
         return find_examples(self.open_records(plan.config), self.catalog, numbers)
-
-    def read_served(self, config: ReadConfig) -> tuple[tf.data.Dataset, int]:
-        """Returns batches from a tf.data service, and the number of examples; see `distribute.service_batches`."""
-        self._check_parse(config)
-        if config.keys and self._files.manifest.is_verbatim:
-            raise ValueError(f"keys=True is not available with service={config.service!r}, because only the catalog has the keys.")
-        counts, times = [shard.num_examples for shard in self.shards], None
-        if (selection := self.select(config)) is not None:
-            times = selection.times(config.start_epoch, counts)
-            counts = [int(of_shard.sum()) for of_shard in times]
-        return distribute.service_batches(self.split, config, counts, functools.partial(self.read_files, times=times)), sum(counts)
-
-    def read_files(
-        self, config: ReadConfig, shards: Sequence[int] | None = None, times: Sequence[np.ndarray] | None = None
-    ) -> tf.data.Dataset:
-        """Returns the batches of a split for a tf.data service, in which each worker receives one shard at a time.
-
-        Args:
-            config: The options of reading.
-            shards: The indices of the shards to read. Default: None, all shards.
-            times: The number of times that each record is read, int [num_examples] for each shard. Default: None, once.
-        """
-        indexes = range(len(self.shards)) if shards is None else shards
-        shards = [self.shards[index] for index in indexes]
-        times = None if times is None else [times[index] for index in indexes]
-        paths, decode_batch = self._files.store.tensorflow_paths(shards, config.on_error), self.make_decoder(config)
-        self._warn_of_crop(decode_batch, config)
-        num_examples = sum(shard.num_examples for shard in shards)
-        buffer = file_pipeline.shuffle_buffer(num_examples, sum(shard.num_bytes for shard in shards))
-        return file_pipeline.read_shards(paths, decode_batch, config, self.split, buffer, times)
 
     def decoded_bytes(self, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
         """Returns `memory.decoded_bytes` for the whole split, or for `num_chosen` examples of the split."""

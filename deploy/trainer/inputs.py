@@ -42,21 +42,18 @@ def training_batches(
     strategy: tf.distribute.Strategy,
     batch_size: int,
     class_weight: str | dict[int, float] | None = None,
-    service: str | None = None,
     limit_steps: int | None = None,
     **options: Any,
 ) -> Batches:
     """Returns full batches for training, which depend only on the seed, the epoch and the step.
 
-    Therefore a resumed run reads the same batches, even with a different number of workers. With a tf.data service,
-    the batches also depend on the speed of the workers. Automatic sharding is off, because each worker already reads
+    Therefore a resumed run reads the same batches, even with a different number of workers. Automatic sharding is off, because each worker already reads
     only its part of each batch. An incomplete last batch is dropped. The dropped examples differ between epochs.
 
     Args:
         batch_size: The total batch size of all replicas.
         class_weight: "balanced", or a mapping from labels to weights in the loss, as in `tf_input.ReadConfig`. Default:
             None, weights of 1.
-        service: A tf.data service that reads the data instead of this process. Epochs then start at their beginning.
         limit_steps: The maximum number of steps per epoch.
         **options: Options of `tf_input.ReadConfig`, including a seed.
 
@@ -72,8 +69,7 @@ def training_batches(
     # Labels that the mapping omits have weight 1, so batches always have weights.
     weights = {} if class_weight is None else class_weight
     read = {"batch_size": batch_size, "drop_remainder": True, "hosts": hosts, "class_weight": weights, "channels": 3, **options}
-    # With a service, this process caches no data.
-    all_batches = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))
+    all_batches = dataset.batches(split, **read)
     num_steps = min(len(all_batches), limit_steps or len(all_batches))
 
     def distribute(data: tf.data.Dataset, step: int) -> Any:
@@ -86,8 +82,6 @@ def training_batches(
     distribute_once = functools.cache(functools.partial(distribute, all_batches))
 
     def make(epoch: int, step: int) -> Any:
-        if service is not None:
-            return distribute(dataset.batches(split, start_epoch=epoch, start_step=step, service=service, **read), step)
         all_batches.iterator_state.go_to(epoch, step)  # The start of the next iteration.
         return distribute_once(step)
 

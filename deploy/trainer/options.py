@@ -23,7 +23,6 @@ _EXAMPLES = """\
 examples:
   train.py --data out/flowers --output runs/1 --model resnet50 --mixed_precision bfloat16 --jit_compile
   train.py --data gs://bucket/flowers --output runs/2 --strategy mirrored --batch_size 1024 --resume
-  train.py --data out/flowers --output runs/3 --data_service grpc://dispatcher:5050
   train.py --data /shared/flowers --output /shared/runs/4 --strategy multi_worker \\
       --workers a:2222,b:2222 --worker_index 0      (with --worker_index 1 on machine b)
 """
@@ -49,7 +48,6 @@ def make_parser() -> argparse.ArgumentParser:
     data("--cache_bytes", type=_count, metavar="N", help="Maximum size of the cache in bytes. Default: the free space of the disk.")
     data("--train_split", metavar="NAME", help="Split for training. Default: the split with a usual name, such as train.")
     data("--eval_split", default="validation", metavar="NAME", help="Split to evaluate after each epoch, or none. Default: validation.")
-    data("--data_service", metavar="grpc://HOST:PORT", help="Address of a tf.data service whose workers read the training split. Default: this process reads it.")
 
     model = parser.add_argument_group("model").add_argument
     model("--model", choices=MODELS, default="resnet50", help="Network to train. Default: resnet50.")
@@ -105,7 +103,6 @@ class Options:
     cache_bytes: int | None
     train_split: str | None
     eval_split: str
-    data_service: str | None
     model: str
     weights: str
     image_size: int | None
@@ -134,13 +131,6 @@ class Options:
     def __post_init__(self) -> None:
         if (size := self.image_size) is not None and size < _MIN_IMAGE_SIZE:
             raise ValueError(f"--image_size={size} is too small. Give {_MIN_IMAGE_SIZE} or more.")
-        if self.data_service is not None and not re.fullmatch(r"[a-z]+://[^:/]+:[0-9]+", self.data_service):
-            raise ValueError(f"--data_service={self.data_service} is not an address. Give grpc://HOST:PORT.")
-        if self.save_steps is not None and self.data_service is not None:
-            raise ValueError(
-                f"--save_steps={self.save_steps} cannot be used with --data_service, which only provides whole epochs. "
-                "Remove one of them."
-            )
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"--warmup_epochs={self.warmup_epochs:g} must be less than --epochs={self.epochs}.")
         if not -(2**62) <= self.seed < 2**62:

@@ -106,7 +106,6 @@ class Training:
             self.strategy,
             settings.batch_size,
             class_weight="balanced" if settings.class_weight else None,
-            service=settings.data_service,
             limit_steps=settings.limit_steps,
             image_size=self.image_size,
             augment=settings.augment and augmentation,

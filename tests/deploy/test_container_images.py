@@ -140,10 +140,10 @@ def test_every_lock_belongs_to_a_dockerfile():
 def checkout(tmp_path, monkeypatch) -> pathlib.Path:
     """Returns a Git repository in which a base image has no digest, with fakes for docker, skopeo and buildah."""
     root, tools = tmp_path / "checkout", tmp_path / "tools"
-    (root / "deploy/tf_data_service").mkdir(parents=True)
-    for name in ("images.py", "tf_data_service/Dockerfile"):
+    (root / "deploy/serving").mkdir(parents=True)
+    for name in ("images.py", "serving/Dockerfile"):
         (root / "deploy" / name).write_text((DEPLOY / name).read_text())
-    (root / "deploy/base_images.json").write_text(json.dumps({"PYTHON_IMAGE": {"image": "python:3.11", "digest": None}}))
+    (root / "deploy/base_images.json").write_text(json.dumps({"SERVING_IMAGE": {"image": "python:3.11", "digest": None}}))
     tools.mkdir()
     for name in ("docker", "skopeo", "buildah"):
         tool = tools / name
@@ -166,7 +166,7 @@ def run(root: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, root / "deploy/images.py", *arguments], capture_output=True, text=True, timeout=60)
 
 
-BUILD = ("build", "tf-data-service", "--repository=made.example/a", "--push")
+BUILD = ("build", "serving", "--repository=made.example/a", "--push")
 
 
 def test_build_fails_without_a_digest(checkout):
@@ -178,7 +178,7 @@ def test_build_fails_without_a_digest(checkout):
 def test_digests_are_recorded_and_the_commit_is_pushed(checkout):
     digest = f"sha256:{hashlib.sha256(b'manifest').hexdigest()}"
     assert run(checkout, "digests").stdout == f"python:3.11@{digest}\n"
-    assert json.loads((checkout / "deploy/base_images.json").read_text())["PYTHON_IMAGE"]["digest"] == digest
+    assert json.loads((checkout / "deploy/base_images.json").read_text())["SERVING_IMAGE"]["digest"] == digest
 
     dirty = run(checkout, *BUILD)
     assert dirty.returncode == 1 and "--tag" in dirty.stderr
@@ -191,5 +191,5 @@ def test_digests_are_recorded_and_the_commit_is_pushed(checkout):
     asked = (checkout.parent / "asked").read_text().splitlines()
     inspected, build, push = asked
     assert inspected == "docker buildx imagetools inspect --raw python:3.11"
-    assert f"--build-arg=PYTHON_IMAGE=python:3.11@{digest}" in build.split() and "--target" not in build
+    assert f"--build-arg=SERVING_IMAGE=python:3.11@{digest}" in build.split() and "--target" not in build
     assert push == f"docker push {built.stdout.strip()}" and "dirty" not in push

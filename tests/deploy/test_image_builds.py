@@ -128,13 +128,6 @@ def wait_for_task_manager(port: int) -> None:
 
 
 @pytest.mark.slow(seconds=60)
-def test_tf_data_service_image_has_its_server():
-    tag = build("tf-data-service")
-    assert user_of(tag) == "1000:1000"
-    assert standin_images.run(tag, "python", "/app/serve.py", "--help").startswith("usage: serve.py")
-
-
-@pytest.mark.slow(seconds=60)
 def test_trainer_image_has_its_program():
     tag = build("trainer")
     assert user_of(tag) == "1000:1000"

@@ -57,7 +57,7 @@ def functions(flowers: tf_input.PreparedDataset, record_files: tf_input.RecordFi
 def test_signatures_have_options_with_types_and_defaults(flowers, record_files):
     fields = inspect.signature(ReadConfig).parameters
     # these options need an index
-    missing_options = {*SELECTING, "start_epoch", "start_step", "hosts", "service", "memory_budget", "read_buffer"}
+    missing_options = {*SELECTING, "start_epoch", "start_step", "hosts", "memory_budget", "read_buffer"}
     for case, function in functions(flowers, record_files).items():
         parameters = list(inspect.signature(function).parameters.values())
         assert [parameter.name for parameter in parameters[:2]] == ["split", "config"], case

@@ -450,7 +450,6 @@ def test_invalid_mixture_raises_one_line_error(datasets, two_components, tmp_pat
         ({"a": part}, {"stop": True}, "stop=True"),
         ({"a": part}, {"stop": 3, "drop_remainder": True}, "drop_remainder=True.* stop=3"),
         ({"a": part}, {"class_names": "ant"}, "class_names='ant'"),
-        ({"a": part}, {"service": "grpc://a:1"}, "service='grpc://a:1'"),
         ({"a": part}, {"start_step": 99}, "start_step=99 .* 8 batches"),
         ({"a": part}, {"batch_size": 200, "drop_remainder": True}, "drop_remainder.* 200.* 93"),
         ({"a": part}, {"image_size": None}, "a: image_size=None: .*20 to 60"),

@@ -215,7 +215,6 @@ def test_invalid_options_raise_one_line_errors_and_write_no_file(mixed, model, t
         "class_weight='balanced'": {"class_weight": "balanced"},
         "start_step=2": {"start_step": 2},
         "balance='oversample'": {"balance": "oversample"},
-        "service='grpc://x:1'": {"service": "grpc://x:1"},
         "output='p.txt'": {"output": "p.txt"},
         "output='gs://b/p.csv'": {"output": "gs://b/p.csv"},
         f"output='{tmp_path}/no/p.csv': ": {"output": f"{tmp_path}/no/p.csv"},

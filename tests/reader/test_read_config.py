@@ -51,12 +51,6 @@ def test_error_names_the_invalid_option_and_value():
         "on_error='ignore'": {"on_error": "ignore"},
         "hosts=(2, 2)": {"hosts": (2, 2)},
         "hosts=4": {"hosts": 4},
-        "service=5050": {"service": 5050},
-        "service=''": {"service": ""},
-        "service='localhost'": {"service": "localhost"},
-        "service='grpc://dispatcher'": {"service": "grpc://dispatcher"},
-        "service='dispatcher:'": {"service": "dispatcher:"},
-        "service='grpc://[::1]'": {"service": "grpc://[::1]"},
         "drop_remainder=array([ True, False])": {"drop_remainder": np.array([True, False])},
         "use_weights=[True]": {"use_weights": [True]},
         "class_weight=array([1., 1.])": {"class_weight": np.ones(2)},
@@ -134,11 +128,6 @@ def test_numpy_integers_and_lists_are_converted():
 def test_numpy_booleans_are_converted():
     config = ReadConfig(8, drop_remainder=np.True_, use_weights=np.False_)
     assert config.drop_remainder is True and config.use_weights is False
-
-
-def test_accepts_valid_service_addresses():
-    for address in ("grpc://dispatcher:5050", "dispatcher:5050", "grpc://127.0.0.1:1", "grpc://[::1]:5050", "grpc://unix:/tmp/socket"):
-        assert ReadConfig(8, service=address).service == address
 
 
 def test_height_and_width_of_image_size():

@@ -173,7 +173,6 @@ def test_errors_name_the_option(dataset, tmp_path_factory):
         "tuple of 4": {"parse": lambda record: (record,) * 4},
         "number of dimensions": {"parse": lambda record: tf.io.parse_tensor(record, tf.float32)},
         "parse='x'": {"parse": "x"},
-        "keys=True": {"parse": parse, "keys": True, "service": "grpc://localhost:1"},
     }
     for named, options in cases.items():
         with pytest.raises(ValueError, match=named):

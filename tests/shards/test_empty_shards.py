@@ -2,7 +2,7 @@
 
 import pathlib
 from collections import Counter
-from typing import Any, Iterator
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +13,6 @@ import tf_input
 from beam_pipelines.__main__ import main
 from made_images import write_files
 from prepared import prepare_images
-from tf_data_service import Service, run_service
 from tf_input.dataset_format import read_manifest
 
 NUM_SHARDS = 8
@@ -34,12 +33,6 @@ def prepared(tmp_path_factory) -> pathlib.Path:
     assert [index for index, shard in enumerate(shards) if not shard.num_examples] == list(EMPTY)
     assert sum(shard.num_examples for shard in shards) == 16
     return folder / "out"
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory) -> Iterator[Service]:
-    with run_service(tmp_path_factory.mktemp("journal")) as running:
-        yield running
 
 
 def keys_of(data: Any) -> Counter:
@@ -148,9 +141,3 @@ def test_analyze_and_transform_keep_empty_shards(prepared, tmp_path):
     shards = read_manifest(tmp_path / "out").splits["train"]
     assert [index for index, shard in enumerate(shards) if not shard.num_examples] == list(EMPTY)
     assert keys_of(read(tmp_path / "out", shuffle=False)) == stored_keys(prepared)
-
-
-@pytest.mark.slow
-def test_tf_data_service_reads_all_examples(prepared, service):  # noqa: F811
-    data = read(prepared, service=service.address, memory_budget=0)
-    assert keys_of(data) == stored_keys(prepared)

@@ -20,7 +20,6 @@ _LARGE = 1.5  # smaller images are suggested if the stored side is at least this
 _MARGIN = 8 / 7  # the suggested stored side divided by the crop side, such as 256 pixels for crops of 224
 _MAX_RAW_BYTES = 64 * 64 * 3  # size up to which images can be stored as raw pixels
 _IDLE = 0.6  # if a smaller share of the cores is busy, the processor is not the bottleneck
-_MANY_SHARDS = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,12 +127,6 @@ class Findings:
             yield "some cores are idle, or are used by other processes"
         elif bottleneck != "read":
             yield "the cores are busy: twice as many cores would read about twice as many images per second"
-            if not self.is_cached:  # a tf.data service does not cache
-                shards = (
-                    f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy (see `recordmill "
-                    "prepare --num_shards`)"
-                )
-                yield f'service="grpc://..." reads on other machines{shards * (self.num_shards < _MANY_SHARDS)}'
 
     def _faster_reading(self, read: Stage) -> Iterator[str]:
         megabytes = read.images_per_second * self.num_bytes / max(1, self.num_examples) / 1e6

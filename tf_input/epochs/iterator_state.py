@@ -141,7 +141,7 @@ def fingerprint(
     if config.seed is None:
         return None
     options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    for name in ("start_epoch", "start_step", "service", "memory_budget", "hosts", "keys", "transform"):
+    for name in ("start_epoch", "start_step", "memory_budget", "hosts", "keys", "transform"):
         del options[name]
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
     options["inputs"] = config.input_names

@@ -82,11 +82,6 @@ class Selection:
         """Returns a selection of the same records in ascending order of the given values, [n]."""
         return Selection(self.numbers, None, np.argsort(values, kind="stable"))
 
-    def times(self, epoch: int, counts: Sequence[int]) -> list[np.ndarray]:
-        """Returns how often an epoch contains each record of each shard: one int64 array for each shard."""
-        times = np.bincount(self.of_epoch(epoch), minlength=sum(counts))
-        return np.split(times, np.cumsum(counts)[:-1])
-
     def keep(self, is_kept: np.ndarray, numbers: np.ndarray | None = None) -> "Selection":
         """Returns the subset where the mask `is_kept`, bool [n], is True. `numbers` are new indices of all records."""
         numbers = self.numbers[is_kept] if numbers is None else numbers[is_kept]

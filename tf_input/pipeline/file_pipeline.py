@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -19,7 +18,6 @@ from tf_input.read_config import ReadConfig
 from tf_input.storage.corrupt_records import CorruptRecords
 
 _CYCLE_LENGTH = 16  # number of files that are read in parallel
-_DEALT_CYCLE_LENGTH = 4
 _BLOCK_LENGTH = 32  # consecutive records from a file; switching between files slows down reading tiny records
 _SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 
@@ -65,25 +63,6 @@ def read_files(
     return _decode(_batch_with_seeds(data, config), decode, config).with_options(options)
 
 
-def read_shards(
-    paths: Sequence[str],
-    decode_batch: Callable[..., Any],
-    config: ReadConfig,
-    split: str,
-    shuffle_buffer: int,
-    times: Sequence[np.ndarray] | None = None,
-) -> tf.data.Dataset:
-    """Returns batches of the records in shards that a tf.data service distributes. The pipeline calls no Python code.
-
-    Args:
-        paths, config, split, shuffle_buffer: The files and the options of reading, as in `read_files`.
-        decode_batch: A function from records, and from a seed if images are augmented, to a batch.
-        times: The number of times that each record of each file is read. Default: None, once.
-    """
-    data = read_records(paths, config, split, shuffle_buffer, dealt=True, times=times)
-    return _decode(_batch_with_seeds(data, config), _apply_seeded(decode_batch, config), config)
-
-
 def _batch_with_seeds(data: tf.data.Dataset, config: ReadConfig) -> tf.data.Dataset:
     """Returns batches, each with random numbers for augmentation. The random numbers differ between epochs."""
     data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
@@ -98,8 +77,6 @@ def read_records(
     shuffle_buffer: int,
     *,
     compression: str = "",
-    dealt: bool = False,
-    times: Sequence[np.ndarray] | None = None,
     with_positions: bool = False,
 ) -> tf.data.Dataset:
     """Returns a dataset of the records in files.
@@ -107,39 +84,24 @@ def read_records(
     Args:
         paths, config, split, shuffle_buffer: The files and the options of reading, as in `read_files`.
         compression: The compression of the files: "", "GZIP" or "ZLIB". Default: "".
-        dealt: Whether files are distributed one by one among many readers. Each reader then opens few files at a time.
-            Default: False.
-        times: The number of times that each record of each file is read. Default: None, once.
         with_positions: Whether to return pairs of a record and its position: the index of the file in `paths`, times
-            `RECORDS_PER_FILE`, plus the index of the record in the file. Not available with `times`. Default: False.
+            `RECORDS_PER_FILE`, plus the index of the record in the file. Default: False.
     """
-    indices, shuffles = list(range(len(paths))), config.order(split) is not None
-    if shuffles and dealt:
-        # Shuffled here, because a shuffle buffer would take all remaining files from the service at once.
-        random.Random(config.seed).shuffle(indices)
-    files: Any = [paths[index] for index in indices]
-    if with_positions:
-        files = files, tf.constant(indices, tf.int64) * RECORDS_PER_FILE
-    elif times is not None:
-        files = files, tf.ragged.stack([times[index] for index in indices])
-    data = tf.data.Dataset.from_tensor_slices(files)
-    if shuffles and not dealt:
+    shuffles = config.order(split) is not None
+    data = tf.data.Dataset.from_tensor_slices((paths, RECORDS_PER_FILE * np.arange(len(paths))))
+    if shuffles:
         data = data.shuffle(len(paths), config.seed)  # reshuffled in each epoch
 
-    def read(path: tf.Tensor, of_file: tf.Tensor | None = None) -> tf.data.Dataset:
+    def read(path: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
         records = tf.data.TFRecordDataset(path, compression)
-        if with_positions:
-            return tf.data.Dataset.zip(records, tf.data.Dataset.range(of_file, of_file + RECORDS_PER_FILE))
-        if times is None:
+        if not with_positions:
             return records
-        counts = tf.data.Dataset.from_tensor_slices(of_file)
-        counted = tf.data.Dataset.zip(records, counts).filter(lambda _, count: count > 0)
-        return counted.flat_map(lambda record, count: tf.data.Dataset.from_tensors(record).repeat(count))
+        return tf.data.Dataset.zip(records, tf.data.Dataset.range(first, first + RECORDS_PER_FILE))
 
     # AUTOTUNE sets the number of reading threads, which does not affect the order.
     data = data.interleave(
         without_autograph(read),
-        cycle_length=(_DEALT_CYCLE_LENGTH if dealt else _CYCLE_LENGTH) if shuffles else 1,
+        cycle_length=_CYCLE_LENGTH if shuffles else 1,
         block_length=_BLOCK_LENGTH,
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,

@@ -14,7 +14,7 @@ from tf_input.storage.corrupt_records import REPAIR, CorruptRecord, CorruptRecor
 from tf_input.storage.files import Files
 from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.index import ShardIndex
-from tf_input.storage.paths import join, local_path, scheme_of
+from tf_input.storage.paths import join
 from tf_input.storage.record_reader import RecordReader, ShardFile
 from tf_input.storage.users import Users
 
@@ -108,23 +108,6 @@ class Store:
         if on_error == "raise":
             self.check(shards)
         return [join(self._directory, shard.name) for shard in shards]
-
-    def tensorflow_paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
-        """Returns the paths of shards in the form that TensorFlow can open.
-
-        Raises:
-            ValueError: TensorFlow does not support the scheme of the dataset's URL.
-        """
-        import tensorflow as tf  # imported here, because all other methods work without TensorFlow
-
-        scheme = scheme_of(self._directory)
-        if scheme and scheme not in tf.io.gfile.get_registered_schemes():
-            raise ValueError(
-                f"{self._directory}: a tf.data service reads files with TensorFlow, which does not support "
-                f"{scheme}://. Use gs://, "
-                "or a directory that all workers can read."
-            )
-        return [local_path(path) for path in self.paths(shards, on_error)]
 
     def open_records(
         self, shards: Sequence[ShardInfo], on_error: str, run_bytes: int, selection: Selection | None = None

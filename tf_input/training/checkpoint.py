@@ -231,7 +231,7 @@ def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int 
     """Raises ValueError if an option has a wrong value."""
     iterator_state = getattr(train, "iterator_state", None)
     if not hasattr(iterator_state, "go_to"):
-        expected = "Pass the result of `batches` for a prepared dataset (without a service), or a Sequence"
+        expected = "Pass the result of `batches` for a prepared dataset, or a Sequence"
         raise ValueError(
             f"train={train!r} has no iterator state. {expected}. `fit` also accepts the result of its `map`."
         )

@@ -65,7 +65,7 @@ class Sequence(keras.utils.PyDataset):
             memory. Processes are spawned, not forked: scripts need `if __name__ == "__main__":`, and user functions
             must be in a module. Default: False.
         max_queue_size: The number of batches that are prepared ahead. Default: 10.
-        **options: The attributes of `ReadConfig`, except `start_step` and `service`.
+        **options: The attributes of `ReadConfig`, except `start_step`.
 
     Attributes:
         iterator_state: The epoch and step of the next iteration, for `BackupAndRestore` and `Checkpoint`.
@@ -76,7 +76,7 @@ class Sequence(keras.utils.PyDataset):
             also raises the errors of `batches`.
     """
 
-    @named_options(ReadConfig, without=("start_step", "service"))
+    @named_options(ReadConfig, without=("start_step",))
     def __init__(
         self,
         dataset: PreparedDataset | Mixture | str | os.PathLike[str],
@@ -95,8 +95,6 @@ class Sequence(keras.utils.PyDataset):
         given, config = config, make_config(config, options)
         if config.start_step:
             raise ValueError(f"start_step={config.start_step} is not available here. Use `iterator_state.go_to` instead.")
-        if config.service is not None:
-            raise ValueError(f"service={config.service!r} is not available in a Sequence. Use `batches` instead.")
         how = {"workers": workers, "max_queue_size": max_queue_size}
         for name, value in how.items():
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:

@@ -221,7 +221,7 @@ ADVICE = {
     "large images": (
         {},
         STAGES,
-        [RESIZE, "the cores are busy", "8 shards can keep at most 8 workers busy"],
+        [RESIZE, "the cores are busy"],
         ["raw", "memory_budget=", "disk"],
     ),
     "images that would fit in memory": (
@@ -240,7 +240,6 @@ ADVICE = {
         ["exact=", "short="],
     ),
     "images of the needed size": ({"stored_side": 256}, STAGES, ["the cores are busy"], ["--image_size"]),
-    "many shards": ({"num_shards": 64}, STAGES, ["service="], ["--num_shards"]),
     "slow disk": (
         {"stored_side": 256},
         SLOW_READ,

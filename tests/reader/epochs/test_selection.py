@@ -98,8 +98,3 @@ def test_chunks_cover_a_selection_within_the_size_limit(shards, run_bytes, data)
     assert runs.starts.tolist() == (np.cumsum(runs.counts) - runs.counts).tolist()
     if len(runs):
         assert runs.num_bytes.max() <= 1.5 * run_bytes + 200
-
-
-def test_times_returns_occurrences_of_each_selected_record_by_shard():
-    selection = Selection(np.array([0, 4, 5]), balance(np.array([0, 0, 1]), "oversample"))
-    assert [time.tolist() for time in selection.times(0, [2, 0, 4])] == [[1, 0], [], [0, 0, 1, 2]]

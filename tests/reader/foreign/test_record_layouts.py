@@ -506,7 +506,6 @@ def test_rejects_options_that_need_an_index(tmp_path):
         "start_epoch=1": {"start_epoch": 1},
         "start_step=1": {"start_step": 1},
         "hosts=(2, 0)": {"hosts": (2, 0)},
-        "service='grpc://a:1'": {"service": "grpc://a:1"},
         "memory_budget=0": {"memory_budget": 0},
         "shuffle='exact'": {"shuffle": "exact"},
     }

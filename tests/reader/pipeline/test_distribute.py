@@ -18,7 +18,6 @@ import tf_input
 from beam_pipelines.runners.job_servers import reserve_port
 from forked_python import ForkedPython
 from prepared import prepare_images
-from tf_input.pipeline.distribute import divide_shards
 
 NUM_SHARDS = 6
 MEMORY_BUDGET = 1 << 30  # the whole split fits in memory
@@ -33,14 +32,6 @@ def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
 def image_hashes(batches: Iterable[tuple]) -> list[int]:
     """Returns a hash of each image."""
     return [hash(np.asarray(image).tobytes()) for batch in batches for image in batch[0]]
-
-
-def test_divide_shards_assigns_whole_shards_to_hosts():
-    counts = [3, 1, 4, 1, 5]
-    parts = [divide_shards("train", counts, (2, index)) for index in range(2)]
-    assert [list(part.shards) for part in parts] == [[0, 2, 4], [1, 3]] and {part.count for part in parts} == {2}
-    with pytest.raises(ValueError, match=r"hosts=\(6, 1\): train has 14 examples in 5 shards, .*6 hosts"):
-        divide_shards("train", counts, (6, 1))
 
 
 @pytest.mark.slow

@@ -310,12 +310,6 @@ def test_reads_a_dataset_from_moto_s3_server(directory, expected, tmp_path, monk
             tf_input.open("s3://no-such-bucket/x")
 
 
-@pytest.mark.parametrize("url", ["s3", "http"], indirect=True)
-def test_rejects_tf_data_service_for_remote_datasets(url):
-    with pytest.raises(ValueError, match=f"{url}: a tf.data service "):
-        tf_input.open(url).batches("train", **OPTIONS, service="grpc://127.0.0.1:1")
-
-
 def test_truncated_or_missing_shard_of_a_file_url_raises_an_error(directory, tmp_path):
     copy = pathlib.Path(shutil.copytree(directory, tmp_path / "copy"))
     dataset = tf_input.open(f"file://{copy}")

@@ -148,7 +148,6 @@ def test_rejects_invalid_options_and_indices(mixed):
         ({"workers": True}, "workers=True"),
         ({"max_queue_size": 0}, "max_queue_size=0"),
         ({"start_step": 3}, "start_step=3"),
-        ({"service": "grpc://a:1"}, "service='grpc://a:1'"),
         ({"batch_size": 0}, "batch_size=0 "),
     ]
     for options, message in cases:
@@ -169,7 +168,7 @@ def test_rejects_batches_in_place_of_a_dataset(mixed):
 
 def test_signature_has_all_options(mixed):
     shown = inspect.signature(tf_input.Sequence).parameters
-    expected = {*inspect.signature(tf_input.ReadConfig).parameters} - {"start_step", "service"}
+    expected = {*inspect.signature(tf_input.ReadConfig).parameters} - {"start_step"}
     assert {*shown} == expected | {"dataset", "split", "config", "workers", "use_multiprocessing", "max_queue_size"}
     assert shown["seed"].annotation == int | None and shown["batch_size"].default is inspect.Parameter.empty
     with pytest.raises(TypeError, match="Sequence.. has no option 'batchsize'; did you mean 'batch_size'?"):

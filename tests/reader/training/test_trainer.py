@@ -446,8 +446,6 @@ def test_reports_invalid_options_in_one_line(data, tmp_path, capfd, monkeypatch)
         ([*here, "--train_split", "training"], "split='training'"),
         ([*here, "--eval_split", "test", "--batch_size", "16"], "split='test'"),
         ([*here, "--batch_size", "4096"], "4096"),
-        ([*here, "--save_steps", "5", "--data_service", "grpc://a:1"], "--save_steps=5"),
-        ([*here, "--data_service", "dispatcher"], "--data_service=dispatcher"),
         ([*here, "--strategy", "multi_worker"], "TF_CONFIG"),
         ([*here, "--workers", "a:1,b:2", "--worker_index", "0"], "--workers"),
         ([*here, "--strategy", "multi_worker", "--workers", "a:1", "--worker_index", "1"], "--worker_index=1"),

@@ -130,7 +130,6 @@ def test_which_rejects_invalid_steps_and_options(mixed):
         "epoch=1.5": {"epoch": 1.5},
         "seed=None": {"seed": None},
         "start_step=3": {"start_step": 3},
-        "service='grpc://x:1'": {"service": "grpc://x:1"},
         "batch_size=12": {"hosts": (5, 0)},
     }
     for message, wrong in cases.items():

@@ -299,17 +299,4 @@ def test_mixture_components_are_transformed(flowers):
     assert seen == expected.keys()
 
 
-@pytest.mark.slow
-def test_tf_data_service_reads_with_lookup_tables(custom_dataset):
-    """The tf.data service sends the vocabulary of the transform graph to its workers."""
-    from tensorflow.data.experimental import service
 
-    dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
-    worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1], port=0))
-    assert worker is not None
-    data, options = tf_input.open(custom_dataset), {"batch_size": 1000, "transform": True, "inputs": ("key", "words"), "ragged": "ragged"}
-    actual, expected = (
-        next(iter(data.batches("train", shuffle=False, **options, **more)))[0] for more in ({"service": dispatcher.target}, {})
-    )
-    words = [dict(zip(x["key"].numpy().tolist(), x["words"].to_list())) for x in (actual, expected)]
-    assert words[0] == words[1] and len(words[0]) == data.num_examples("train")
