@@ -25,10 +25,10 @@ def absolute_readme() -> str:
 
 
 class ReproducibleSdist(sdist):
-    """Builds a reproducible source distribution, whose time stamps are SOURCE_DATE_EPOCH if this variable is set."""
+    """Builds a reproducible source distribution, whose timestamps are SOURCE_DATE_EPOCH if this variable is set."""
 
     def make_archive(self, base_name: str, format: str, root_dir: str | None = None, base_dir: str | None = None, **options: object) -> str:
-        """Writes the archive of `base_dir` with sorted members, one time stamp and no owner.
+        """Writes an archive of `base_dir` whose members are sorted, have the same timestamp and have no owner.
 
         Returns:
             The path of the archive.

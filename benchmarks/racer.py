@@ -1,4 +1,4 @@
-"""Runs one reader of a benchmark in its own process, which is stopped while the other reader is measured.
+"""Runs one reader of a benchmark in a separate process, which is suspended while the other reader is measured.
 
 The reader process first prints the shape of its images. For each line of its standard input, the process then measures
 and prints its speed.
@@ -72,7 +72,7 @@ class Racer:
 
 
 def measure(batches: Iterator[tuple[Any, Any]], seconds: float, num_batches: int) -> tuple[float, float]:
-    """Reads for at least the given seconds and batches. Returns images per second of wall time and of CPU time."""
+    """Reads at least `num_batches` batches for at least `seconds`. Returns images per second of wall and CPU time."""
     num_images, wall, cpu = 0, time.perf_counter(), time.process_time()
     while num_batches > 0 or time.perf_counter() - wall < seconds:
         num_images += int(next(batches)[0].shape[0])

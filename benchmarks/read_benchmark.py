@@ -3,16 +3,16 @@
 The input folders contain class folders of photographs and of tiny JPEGs. The photographs are repeated as hard links to
 make epochs longer. `recordmill prepare` writes each dataset with 16 shards and with all images in `train`.
 
-The two readers of a case return equal batches of uint8 images and their labels. Photographs are cropped at random (8 to
-100 % of the area), resized to 224 and flipped. Each reader is a separate process. The two readers are measured
-alternately. While one reader is measured, the process of the other reader is stopped. Each measurement starts with a
-warm-up that consumes prefetched batches. The wall time and the CPU time are then measured for some seconds. The
-benchmark prints the median, the minimum and the maximum of the speed ratios. Each run starts both readers again. The
-last line shows the lowest ratio of all runs.
+The two readers of a case return equal batches of uint8 images and their labels. Photographs are randomly cropped (8 to
+100 % of the area), resized to 224 x 224 pixels and randomly flipped. Each reader is a separate process. The two readers
+are measured alternately. While one reader is measured, the process of the other reader is suspended. Each measurement
+starts with a warm-up that consumes prefetched batches. The wall time and the CPU time are then measured for some
+seconds. The benchmark prints the median, the minimum and the maximum of the speed ratios. Each run starts both readers
+again. The last line shows the lowest ratio of all runs.
 
 Ratios of CPU time are reliable on a busy machine, but favor a reader that leaves cores idle. The measured time of
 `tf_input` includes the transitions between epochs. The exit code is 1 if a package is not installed. The benchmark
-reports missed goals but does not fail, because a busy machine can cause a miss.
+reports missed goals but does not fail, because the speed varies on a busy machine.
 
 Usage: python -m benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
     [--keep FOLDER]

@@ -51,7 +51,7 @@ def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
 
 
 def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
-    """Measures the time to the first batch if an epoch is resumed after nine tenths of its batches.
+    """Measures the time to the first batch when an epoch resumes after nine tenths of its batches.
 
     The dataset is on a local disk or in a local object store that answers after 30 ms. Each measurement uses a new
     reader and a different step. Both shuffle modes are measured.
@@ -82,7 +82,7 @@ def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
 
 
 def run_memory(name: str, inputs: Inputs) -> str:
-    """Compares the peak memory of readers of several buffer sizes with the peak memory of a minimal buffer."""
+    """Compares the peak memory of readers with several buffer sizes and with a minimal buffer."""
     peaks = [measure([sys.executable, "-c", _READ_EPOCH, inputs.many_set, str(size)]).peak_bytes for size in _BUFFERS]
     rows = []
     for size, peak in zip(_BUFFERS[1:], peaks[1:]):

@@ -26,7 +26,7 @@ def list_class_folders(folder: str) -> tuple[list[tuple[str, int]], list[str]]:
 
 
 def loop(folder: str, output: str, check: str, num_processes: int, short: int = 0) -> None:
-    """Lists and shuffles the files. Several processes then read, check and write their own shards.
+    """Lists and shuffles the files. Then `num_processes` processes read and check the images and write the shards.
 
     The function uses neither Beam nor TensorFlow. If `short` is set, Pillow downscales the images as its documentation
     recommends. Decoding an image also checks the image.

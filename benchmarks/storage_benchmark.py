@@ -157,7 +157,7 @@ def make_readers(
 
 
 def measure(reader: Iterator[Any], seconds: float) -> tuple[float, float]:
-    """Waits until no reader prefetches, and returns examples per second of wall time and of CPU time."""
+    """Waits until no reader is prefetching, and returns examples per second of wall time and of CPU time."""
     import tensorflow as tf
 
     rest()

@@ -1,10 +1,10 @@
 """Compares `recordmill analyze` with TensorFlow Transform, and reading transformed features with reading pixels.
 
 The input folder contains class folders of photographs. The benchmark creates several hard links to each image. In the
-first table, both programs analyze the same dataset with the same preprocessing on the same local runner. The
-measured time of each program is the time of a whole process. `recordmill` reads pointers to records. TensorFlow
-Transform reads the records with `tfxio.TFExampleRecord`, as its guide recommends. The row `one pass` uses the default
-preprocessing. The row `two passes` normalizes pixels and then scales them to [0, 1]. In the second table, the readers
+first table, both programs analyze the same dataset with the same preprocessing on the same local runner. The measured
+time of each program is the time of a whole process. `recordmill` reads pointers to records. TensorFlow Transform reads
+the records with `tfxio.TFExampleRecord`, as its guide recommends. In the row `one pass`, the preprocessing is the
+default. In the row `two passes`, it normalizes pixels and then scales them to [0, 1]. In the second table, the readers
 run alternately in this process. The normalization layer runs on the CPU.
 
 Usage: python -m benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3] [--image_size 224]

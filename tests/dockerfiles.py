@@ -13,7 +13,7 @@ DOCKERFILES = {path.parent.name: path for path in sorted((ROOT / "deploy").glob(
 
 
 class Instruction(NamedTuple):
-    """An instruction of a Dockerfile, whose continued lines are joined."""
+    """A Dockerfile instruction with its continuation lines joined."""
 
     name: str
     value: str

@@ -184,7 +184,7 @@ def processes_of(folder: pathlib.Path) -> list[str]:
 
 
 def _load(path: pathlib.Path, name: str) -> ModuleType:
-    """Imports a file under a unique module name, because folders of `deploy` have modules with the same name."""
+    """Imports a file under a unique module name, because folders in `deploy` contain modules with the same name."""
     if name not in sys.modules:
         sys.path.insert(0, str(path.parent))  # the file imports modules of its own folder
         try:

@@ -84,14 +84,14 @@ class ForkedPython:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits at most `timeout` seconds for the end of the program and returns the exit code."""
+        """Waits at most `timeout` seconds for the program to exit, and returns the exit code."""
         if self.returncode is None:
             self._state.settimeout(timeout)
             self.returncode = _receive(self._state)
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Closes standard input, waits for the end of the program, and returns standard output and standard error."""
+        """Closes standard input, waits for the program to exit, and returns its standard output and standard error."""
         self.stdin.close()
         late = threading.Timer(timeout or threading.TIMEOUT_MAX, self.kill)
         late.start()
@@ -115,7 +115,7 @@ class ForkedPython:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        """Closes standard input and waits for the end of the program."""
+        """Closes standard input and waits for the program to exit."""
         self.stdin.close()
         self.wait()
         self.stdout.close()

@@ -11,7 +11,7 @@ from forked_python import BEAM, ForkedPython
 
 
 class ForkedRun(ForkedPython):
-    """A run of `recordmill` as the leader of a process session, which includes the worker processes.
+    """A run of `recordmill` that leads its own process session, to which its worker processes also belong.
 
     Args:
         *arguments: Arguments of the command line.
@@ -33,7 +33,7 @@ class ForkedRun(ForkedPython):
             super().kill()
 
     def reported(self) -> str:
-        """Waits for the end of the run and returns its standard output and standard error."""
+        """Waits for the run to end and returns its standard output and standard error."""
         if self._told is None:
             _, self._told = self.communicate()
         return self._told

@@ -1,6 +1,6 @@
-"""Makes a program fork its worker processes instead of starting new interpreters, if the program imports this module.
+"""Makes programs that import this module fork their worker processes instead of starting new interpreters.
 
-Forking saves time if `forked_python` runs the program, because the modules of the workers are already imported.
+Forking saves time in programs that `forked_python` runs, because they have already imported the workers' modules.
 """
 
 import os
@@ -45,7 +45,7 @@ class Forked:
         return self._wait(os.WNOHANG)
 
     def wait(self) -> int:
-        """Waits for the end of the process and returns the exit code."""
+        """Waits for the process to exit and returns its exit code."""
         return self._wait(0)
 
     def kill(self) -> None:

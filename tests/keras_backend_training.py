@@ -87,7 +87,7 @@ def num_optimizer_steps(model: keras.Model) -> int:
 
 
 def check_fit_from_start_step(flowers: tf_input.PreparedDataset) -> None:
-    """Checks that `fit` with a start step makes one optimizer step per batch, and that all epochs are equally long."""
+    """Checks that `fit` with a start step runs one optimizer step per batch, and that all epochs are equally long."""
     model, batches = make_model(flowers), Batches()
     for start_step in (0, 5):
         train = flowers.batches("train", augment=True, start_step=start_step, **OPTIONS)

@@ -14,7 +14,7 @@ from beam_pipelines.sources.source import Source
 
 
 def open_kind(path: str | os.PathLike[str], kind: str, source: Mapping[str, Any] = {}, options: Mapping[str, Any] = {}, **opened: Any) -> Source:
-    """Opens a source. `source` has fields of `SourceConfig`, and `options` has fields of `PrepareJob`."""
+    """Opens a source. `source` sets fields of `SourceConfig`, and `options` sets fields of `PrepareJob`."""
     config = PrepareJob(os.fspath(path), "out", "made", source=SourceConfig(kind=find_kind(kind), **source), **options)
     return open_source(config, **opened)
 

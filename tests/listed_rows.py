@@ -30,8 +30,8 @@ def open_rows(
     kind: str = "table",
     **options: Any,
 ) -> Source:
-    """Opens a source. `labels` and `features` are the values of the options `--label` and `--feature`. `config` has
-    fields of `PrepareJob`, and `options` has fields of `SourceConfig`."""
+    """Opens a source. `labels` and `features` are the values of the options `--label` and `--feature`. `config` sets
+    fields of `PrepareJob`, and `options` sets fields of `SourceConfig`."""
     parsed = None if labels is None else parse_labels(labels)
     kept = tuple(parse_column("--feature", text, "text") for text in features)
     source = SourceConfig(kind=find_kind(kind), labels=parsed, features=kept, **options)

@@ -34,7 +34,7 @@ def write_shard(folder: pathlib.Path, name: str, records: Sequence[bytes]) -> Sh
 
 
 def fingerprint_of(frames: Sequence[bytes]) -> Fingerprint:
-    """Returns the checksums at the end of the first and the last record, or (0, 0) for no records."""
+    """Returns the checksums at the end of the first and the last record, or (0, 0) if there are no records."""
     return tuple(struct.unpack("<I", item[-4:])[0] for item in (frames[0], frames[-1])) if frames else (0, 0)
 
 

@@ -121,7 +121,7 @@ def write_pictures(root: pathlib.Path) -> None:
 
 
 def plain(row: Values) -> dict:
-    """Returns a table row in which each list is joined to one string, as in a CSV file."""
+    """Returns a table row in which each list is joined into one string, as in a CSV file."""
     return {name: "|".join(value) if isinstance(value, list) else value for name, value in row.items()}
 
 

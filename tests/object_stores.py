@@ -180,7 +180,7 @@ def object_digests(server: StoreServer, folder: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def unresponsive(server: StoreServer) -> Iterator[None]:
-    """Context manager in which a server accepts connections but does not respond."""
+    """Context manager that makes a server accept connections without responding."""
     os.kill(server.process_id, signal.SIGSTOP)
     try:
         yield

@@ -1,11 +1,12 @@
 """Pauses a real run in one of its stages, so that a test can kill a process at a defined point.
 
-A test creates and locks a file for one stage. A worker that has processed elements in this stage creates a second file
-and waits for the lock. At this point, the worker has not yet committed its results. The kernel releases the lock if the
-test ends.
+A test creates and locks a file for one stage. A worker that has processed elements in this stage creates another file
+and waits for the lock. At this point, the worker has not yet committed its results. The kernel releases the lock when
+the test ends.
 
 Workers of a cluster import this module with Beam's option `--beam_plugin=paused_stages`. Local runs are started with
-`python -m paused_stages prepare`. An environment variable names the directory of the locked files.
+`python -m paused_stages prepare`. The directory of the lock files is in the environment variable
+`RECORDMILL_TEST_GATES`.
 """
 
 import fcntl

@@ -105,7 +105,7 @@ def package_of(name: str) -> str:
 
 
 def packages_loaded_by(statement: str, *first: str) -> set[str]:
-    """Returns the packages that are loaded after importing the modules `first` and running a statement."""
+    """Imports the modules in `first`, runs a statement and returns the names of the loaded packages."""
     code = f"{statement}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
     if first:
         return set(forked_python.run("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT)}, preloaded=first).stdout.split())
@@ -156,7 +156,7 @@ def test_plain_packages_load_neither_beam_nor_tensorflow():
 
 
 def test_declarations_of_source_formats_need_only_numpy():
-    """The commands of the reader work without the extra `beam`, and their parser names all source formats."""
+    """Commands that read datasets work without the extra `beam`, although their parser lists all source formats."""
     loaded = packages_loaded_by("from beam_pipelines.sources.registry import source_classes\nsource_classes()")
     assert not loaded & {"apache_beam", "defusedxml", "ijson", "pyarrow", "simplejpeg", "yaml", "PIL", "pycocotools"}
 

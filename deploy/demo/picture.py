@@ -1,4 +1,4 @@
-"""Draws a picture of the label order and the accuracy of two training runs."""
+"""Plots the label order and the accuracy of two training runs."""
 
 import io
 import logging

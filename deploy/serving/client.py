@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def describe(answer: Any) -> str:
-    """Returns the class names and the highest score, or the outputs of any other kind of model as JSON."""
+    """Returns the class names and the highest score of a classifier, or the outputs of another model as JSON."""
     if not isinstance(answer, dict) or not {"label", "scores"} <= set(answer):
         return json.dumps(answer)
     label = answer["label"]

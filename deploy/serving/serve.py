@@ -86,7 +86,7 @@ class Model:
         self._model = tf.saved_model.load(str(folder / self.version))
 
     def predict(self, call: Any) -> dict[str, Any]:
-        """Returns the response to a predict request in rows (`instances`) or columns (`inputs`).
+        """Returns the response to a predict request whose inputs are in rows (`instances`) or in columns (`inputs`).
 
         Raises InvalidInput if the request is invalid.
         """

@@ -24,7 +24,7 @@ _ROWS = (
 
 
 def main() -> int:
-    """Returns the exit code: 0 for success, 1 if a run failed or mixed precision is not faster, 2 without a GPU."""
+    """Returns the exit code: 0 for success, 1 if a run failed or mixed precision is not faster, 2 if no GPU exists."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, metavar="DIR", help="Dataset to read.")
     parser.add_argument("--model", default="resnet50", help="Network to train. Default: resnet50.")

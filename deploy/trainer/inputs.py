@@ -1,4 +1,4 @@
-"""Creates the batches that a worker reads, with the worker's part of each global batch."""
+"""Creates the batches for training and evaluation. Each worker reads only its share of each global batch."""
 
 import dataclasses
 import functools
@@ -98,8 +98,8 @@ def evaluation_batches(
 ) -> Batches:
     """Returns batches for evaluation. Every example occurs once and has weight 1.
 
-    The last batch is padded with weight 0. If the last batch can't be divided equally among the workers, arbitrary
-    images are used as padding. A replica that has no images in the last batch gets a black image.
+    The last batch is padded with examples of weight 0. If the last batch can't be divided equally among the workers,
+    arbitrary images are used as padding. A replica that has no images in the last batch gets a black image.
     """
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]

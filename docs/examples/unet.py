@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def make_unet(image_size: int, num_classes: int, width: int = 8, depth: int = 2) -> keras.Model:
-    """Returns a model from uint8 images [batch, size, size, 3] to logits [batch, size, size, num_classes].
+    """Returns a model that maps uint8 images [batch, size, size, 3] to logits [batch, size, size, num_classes].
 
     Args:
         image_size: The height and width of the images, a multiple of 2 to the power of `depth`.

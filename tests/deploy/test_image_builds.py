@@ -85,7 +85,7 @@ exec $java $(echo "$parameters" | sed -n 1p) $options -cp "$libraries" org.apach
 
 @pytest.mark.slow(seconds=90)
 def test_flink_images_run_the_job_of_the_manifest(tmp_path):
-    """The JobManager, a TaskManager, a worker pool and the submit command run in one container each."""
+    """The JobManager, a TaskManager, a worker pool and the submit command each run in their own container."""
     with socket.socket() as probe:
         if probe.connect_ex(("localhost", 50000)) == 0:
             pytest.skip("port 50000, which the worker pool of Beam needs, is already in use")

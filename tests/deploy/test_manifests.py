@@ -211,7 +211,7 @@ def selects(policy: dict[str, Any], labels: dict[str, str]) -> bool:
 
 @for_every_folder
 def test_network_policies_restrict_all_pods(folder):
-    """Clients can run any code through Flink's REST interface and the worker pool."""
+    """Flink's REST interface and the worker pool let clients run arbitrary code."""
     policies = [document for document in documents(folder) if document["kind"] == "NetworkPolicy"]
     for policy in policies:
         assert policy["spec"]["policyTypes"] == ["Ingress"]

@@ -1,5 +1,5 @@
-"""Takes a feature of every kind from `prepare` through all readers and descriptions, and checks that no module compares the
-names of kinds."""
+"""Tests `prepare`, all readers and all dataset descriptions with a feature of every kind, and checks that no module
+compares the names of kinds."""
 
 import ast
 import json
@@ -76,13 +76,13 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 
 def case_of(folder: pathlib.Path, kind: str) -> tuple[pathlib.Path, str, Callable[[int], Any]]:
-    """Returns the dataset, the name and the expected values of the feature of a kind."""
+    """Returns the dataset, the name and the expected values of the feature that has the given kind."""
     name, _, _, expected = CASES["image" if kind == "pixels" else kind]
     return folder / ("raw" if kind == "pixels" else "file"), name, expected
 
 
 def check(values: dict[str, Any], expected: Callable[[int], Any], kind: str) -> None:
-    """Checks the value of each key. Boxes are part of a dictionary, and text can be bytes."""
+    """Checks the value of each key. Boxes are read from the item `bbox` of each value, and bytes are decoded."""
     assert sorted(values) == [f"{index}.png" for index in range(COUNT)]
     for key, value in values.items():
         value = value["bbox"] if kind == "bbox" else value

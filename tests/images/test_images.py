@@ -60,7 +60,7 @@ def animate(image_format: str, num_frames: int) -> bytes:
 
 
 def exif(orientation: int, order: str = "<") -> bytes:
-    """Returns an EXIF block in the given byte order that contains only an orientation."""
+    """Returns an EXIF block that contains only the given orientation, in the given byte order."""
     start = struct.pack(order + "2sHIH", {"<": b"II", ">": b"MM"}[order], 42, 8, 1)
     return b"Exif\0\0" + start + struct.pack(order + "HHIHxxI", 0x0112, 3, 1, orientation, 0)
 

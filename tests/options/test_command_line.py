@@ -78,7 +78,7 @@ def test_prepare_help_has_an_example_all_options_and_defaults():
 
 
 def invalid_calls() -> dict[str, tuple[list[str], str]]:
-    """Returns the options of each invalid call, and a part of the expected error message, by the name of the call."""
+    """Returns a dictionary from names of invalid calls to their options and a part of the expected error message."""
     given = ["--input", "flowers", "--output", "out"]
     return {
         "no options": ([], "--input, --output"),

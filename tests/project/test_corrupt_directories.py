@@ -94,7 +94,7 @@ def truncate(name: str) -> Callable[[pathlib.Path], None]:
 
 
 def replace_by_pipes(*names: str) -> Callable[[pathlib.Path], None]:
-    """Returns a function that replaces each file that matches a pattern by a named pipe."""
+    """Returns a function that replaces each file that matches a pattern with a named pipe."""
 
     def change(out: pathlib.Path) -> None:
         for path in [path for name in names for path in out.glob(name) if path.is_file()]:
@@ -105,7 +105,7 @@ def replace_by_pipes(*names: str) -> Callable[[pathlib.Path], None]:
 
 
 def replace_by_endless_device(name: str) -> Callable[[pathlib.Path], None]:
-    """Returns a function that replaces a file by a link to /dev/zero."""
+    """Returns a function that replaces a file with a link to /dev/zero."""
 
     def change(out: pathlib.Path) -> None:
         (out / name).unlink()

@@ -1,4 +1,4 @@
-"""Tests that errors for users, and no other errors, are found in the exceptions that Beam runners raise."""
+"""Tests that user errors are found in the exceptions of Beam runners, and that other errors are not shown to users."""
 
 import contextlib
 import errno
@@ -62,7 +62,7 @@ def with_traceback(error: BaseException) -> BaseException:
 
 
 def wrap_error(error: BaseException, *, by_cause: bool) -> BaseException:
-    """Returns an exception with `error` as its cause, or else as its context, like those of Beam runners."""
+    """Wraps `error` in an exception, as its cause or as its context, like the exceptions of Beam runners."""
     try:
         try:
             raise error

@@ -1,7 +1,7 @@
 """Tests that each extra works with the lowest versions that pyproject.toml declares.
 
-For each release, these tests are run once with `make test-lowest`. Packages that are not listed in pyproject.toml are
-installed in their newest versions.
+For each release, these tests are run once with `make test-lowest`. For packages that pyproject.toml does not list, the
+newest versions are installed.
 """
 
 import contextlib

@@ -80,7 +80,7 @@ def environment(distributions: Distributions, tmp_path_factory: pytest.TempPathF
 
 
 def make_environment(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, dependencies: Iterable[str | os.PathLike]) -> Environment:
-    """Returns a new virtual environment with the wheel. Other packages are imported from the folders `dependencies`."""
+    """Installs the wheel in a new virtual environment, which finds other packages in the given folders."""
     root = tmp_path_factory.mktemp("environment")
     venv.create(root, symlinks=True)
     python = root / "bin" / "python"

@@ -74,7 +74,7 @@ def pairs(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def stored_values(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
-    """Returns the feature values of each example by example key, read without `tf_input`."""
+    """Reads all examples without `tf_input` and returns their feature values by key."""
     actual = {}
     for record in tf.data.TFRecordDataset(sorted(map(str, pathlib.Path(data.directory).glob("*.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature

@@ -50,7 +50,7 @@ def rgb(pixels: np.ndarray) -> np.ndarray:
 
 
 def read_back(output: pathlib.Path, manifest: Manifest) -> dict[bytes, dict[str, Any]]:
-    """Returns the values of each example in a dictionary whose keys are the pixels, read without `tf_input`."""
+    """Reads all examples without `tf_input`. Returns a dictionary from the pixels of an example to its values."""
     actual = {}
     for record in records_of(output.glob("*.tfrecord-*")):
         stored = tf.train.Example.FromString(record).features.feature

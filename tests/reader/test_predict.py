@@ -139,7 +139,7 @@ def test_numeric_targets_are_returned(tmp_path):
 
 
 def test_texts_are_decoded_and_nan_scores_have_no_predicted_class(mixed, tmp_path):
-    """TensorFlow returns strings as bytes. For scores with NaN, `argmax` returns the index of NaN."""
+    """TensorFlow returns strings as bytes. If the scores contain NaN, `argmax` returns the index of NaN."""
     names = np.array([["ä", "b", "c"]])
 
     def predict_outputs(x):

@@ -90,7 +90,7 @@ def test_examples_contain_the_values_of_their_records(datasets, name):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_example_equals_a_batch_of_size_one(datasets, name):
-    """Texts and scalars of an example are Python values."""
+    """The text and the scalars of an example are Python values."""
     dataset = datasets[name]
     features = [feature for feature in dataset.features if not feature.startswith("objects/")]
     names = tuple(features + ["objects"] * (len(features) < len(dataset.features)))

@@ -103,7 +103,7 @@ SOURCES = {"class folders": class_folders, "re-encoded": reencoded, "table": tab
 
 @pytest.fixture(scope="module")
 def prepared_folder(tmp_path_factory) -> Callable[[str], pathlib.Path]:
-    """Returns a function that prepares a source once, and returns the directory with its input and its dataset."""
+    """Returns a function that prepares each source only once and returns the folder of its input and its dataset."""
     folders: dict[str, pathlib.Path] = {}
 
     def make(name: str) -> pathlib.Path:

@@ -342,7 +342,7 @@ def test_report_of_table_tensors_and_image_pairs(tmp_path):
 
 @pytest.mark.slow(1)
 def test_report_size_is_bounded(tmp_path):
-    """One dataset has many classes with long names, and the other dataset has images that compress badly."""
+    """One dataset has many classes with long names, and the other dataset has images that compress poorly."""
     names = [f"{index:04d}<&\"'{'é<&>' * 60}" for index in range(1_500)]
     rows = "".join(f"{json.dumps({'key': f'k{index}', 'city': 'c', 'label': name})}\n" for index, name in enumerate(names))
     write_files(tmp_path, {"rows.jsonl": rows.encode()})

@@ -84,7 +84,7 @@ def recording_environment(folder: pathlib.Path) -> dict[str, str]:
 
 
 def check_records(folder: pathlib.Path, source: pathlib.Path, by_worker_processes: int) -> None:
-    """Checks how often files were opened. Processes without Beam must have opened `by_worker_processes` files."""
+    """Checks how often files were opened. Processes without Beam opened source files `by_worker_processes` times."""
     opened, actual = collections.Counter(), 0
     for path in (folder / "notes").iterdir():
         lines = path.read_text().splitlines()

@@ -39,7 +39,7 @@ def expected_order(seed: int, keys: Sequence[bytes]) -> list[bytes]:
 
 
 def make_references(keys: Sequence[bytes], seed: int, shift: int = 0) -> References:
-    """Returns one reference for each key. `num_bytes` stores the index of the key, to recognize rows after a shuffle.
+    """Returns one reference for each key. `num_bytes` contains the index of the key, to identify the row later.
 
     `shift` is the number of trailing bits to drop from the shuffle keys, which causes ties.
     """

@@ -1,4 +1,4 @@
-"""Tests the sample of inputs that is read first to choose the number of shards and to detect wrong folders."""
+"""Tests the sample of inputs that is read first to choose the number of shards and to detect invalid inputs early."""
 
 import dataclasses
 import pathlib

@@ -213,7 +213,7 @@ EXPECTED_RUN = expected_run_length([300] * NUM_LABELS)
 
 
 def is_shuffled(keys: list[str]) -> bool:
-    """Returns whether the mean length of sequences of equal labels is as in a random permutation (within 10 %)."""
+    """Returns whether the mean length of sequences of equal labels is within 10 % of that in a random permutation."""
     assert sorted(keys) == sorted(KEYS)
     return abs(mean_run_length(keys) / EXPECTED_RUN - 1) < 0.1
 

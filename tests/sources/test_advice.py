@@ -85,7 +85,7 @@ LESIONS = b"lesion_id,image_id,dx\n" + b"".join(b"HAM_%d,ISIC_%d,%s\n" % (index,
 
 
 def images(*names: str) -> dict[str, bytes]:
-    """Returns images in the formats that the names show."""
+    """Returns an image for each name: PPM if the name ends with `.ppm`, otherwise JPEG."""
     return {name: encode(noise(index), "PPM") if name.endswith(".ppm") else jpeg(index) for index, name in enumerate(names)}
 
 

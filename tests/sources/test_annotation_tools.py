@@ -1,4 +1,4 @@
-"""Tests the sources of annotation tools: shapes, invalid and hostile files, layouts, links and memory.
+"""Tests sources that read files of annotation tools: shapes, invalid and hostile files, layouts, links and memory.
 
 In each case, image `1` has the given annotations, and the images `2` and `3` have none. `test_conformance` and
 `test_source_tasks` test the detection of the formats and the stored values.
@@ -221,7 +221,7 @@ LISTED = ("cvat", "label_studio", "via")  # the formats with one annotation file
 
 
 def write_case(root: pathlib.Path, kind: str, content: tuple | Files) -> str:
-    """Writes the images and annotations in which image 1 has the given shapes, or which have the given files."""
+    """Writes images and annotations. `content` is either the shapes of image 1 or additional files."""
     return write(root, WRITERS[kind](*(() if isinstance(content, dict) else content)) | (content if isinstance(content, dict) else {}))
 
 

@@ -461,7 +461,7 @@ def test_rejects_invalid_npy_headers(case: str, data: bytes, expected: str, tmp_
 
 
 def corrupt_zip(case: str, path: pathlib.Path) -> pathlib.Path:
-    """Writes a ZIP archive of images and labels that is corrupt in the way that `case` names."""
+    """Writes a ZIP archive of images and labels, and corrupts the part of the archive that `case` names."""
     method = zipfile.ZIP_STORED if case.startswith("stored") else zipfile.ZIP_DEFLATED
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("x.npy", npy(np.zeros((1000, 64, 64), np.uint8)))

@@ -26,7 +26,7 @@ SHARED = ("divide", "label_names", "rows", "image_folders")
 
 
 def valid_value(declared: Option) -> str:
-    """Returns a value of an option other than the default, as a string of the command line."""
+    """Returns a valid command-line value for an option. The value differs from the default."""
     if declared.is_switch:
         return ""
     for text in (*reversed(declared.list_choices()), "a", "1", "a=x", "1=1", "4,4", "|", "none"):

@@ -321,7 +321,7 @@ sys.addaudithook(_listen)
 
 @pytest.fixture
 def opened_paths(monkeypatch):
-    """Returns the list of paths that this process opens. The run starts no worker process."""
+    """Yields a list to which each path that this process opens is appended. The run starts no worker processes."""
     monkeypatch.setattr(local, "num_cores", lambda: 0)
     monkeypatch.setattr(sys.modules[__name__], "_listens", True)
     _opened.clear()

@@ -29,7 +29,7 @@ def by_key(dataset: tf_input.PreparedDataset) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow(4)
 def test_class_folders_of_tiffs_are_pictures(tmp_path, capsys):
-    """8 bits stay exact, 16 bits stay exact with --keep_depth, and pages after the first are reported."""
+    """8-bit images keep their pixels, 16-bit images only with --keep_depth, and pages after the first are reported."""
     deep = np.random.default_rng(0).integers(0, 65536, (SIDE, SIDE, 3), np.uint16)
     files = {f"cat/{index}.tif": make_tiff(noise(index), compression="LZW", tile=(16, 16)) for index in range(3)}
     files |= {"dog/pages.tiff": make_tiff(noise(3), num_pages=4), "dog/deep.TIF": make_tiff(deep, order=">"), "dog/p.tif": jpeg(5)}

@@ -27,7 +27,7 @@ from tf_input.dataset_format import Feature
 
 
 class Listing(listed.Listing):
-    """The result of listing an input, with a new source object for each part, as in Beam workers."""
+    """The result of listing an input. As on Beam workers, each part is listed with a new source object."""
 
     def __init__(self, root: os.PathLike[str], **options: Any) -> None:
         super().__init__(root, "masks", **options)

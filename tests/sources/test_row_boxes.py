@@ -52,7 +52,7 @@ for _name, *_box in BOXES:
     EXPECTED[_name].add((*map(float, _box[:4]), ("cat", "dog", "owl").index(_box[4])))
 
 def cells(name: str, x0: int, y0: int, x1: int, y1: int, label: str) -> dict[str, Any]:
-    """Returns the possible cells of a row with a box."""
+    """Returns table cells that describe one box in several coordinate formats."""
     w, h = x1 - x0, y1 - y0
     relative = {"rx0": x0 / WIDTH, "ry0": y0 / HEIGHT, "rx1": x1 / WIDTH, "ry1": y1 / HEIGHT, "rw": w / WIDTH, "rh": h / HEIGHT}
     box = {"x0": x0, "y0": y0, "x1": x1, "y1": y1, "w": w, "h": h, "cx": (x0 + x1) / 2, "cy": (y0 + y1) / 2, "box": [float(x0), y0, w, h]}

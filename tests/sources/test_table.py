@@ -630,7 +630,7 @@ def test_bad_parquet_cells_are_dead_letters(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("has_pandas", [True, False])
 def test_typed_parquet_cells_are_written_like_python_values(tmp_path: pathlib.Path, monkeypatch, has_pandas: bool) -> None:
-    """Timestamps keep their nanoseconds, even if pandas is not installed."""
+    """Timestamps keep nanosecond precision, even if pandas is not installed."""
     if not has_pandas:
         monkeypatch.setattr(pa.lib, "_pandas_api", types.SimpleNamespace(have_pandas=False))
     some, second = uuid.UUID(int=7), 1_600_000_000_000_000_000

@@ -417,7 +417,7 @@ def test_path_of_a_dataset_file_as_input_may_be_another_folder(tmp_path):
 
 
 def test_error_names_the_folders_that_were_searched(tmp_path):
-    """The dataset files of Ultralytics have a path that exists only after a download."""
+    """Ultralytics dataset files contain a path that exists only after the dataset is downloaded."""
     write_files(tmp_path / "elsewhere", ULTRALYTICS)
     write_files(tmp_path, {"files/coco128.yaml": b"path: ../datasets/coco128\ntrain: images/train\nval: images/val\n" + NAMES})
     with pytest.raises(UserError) as caught:

@@ -1,4 +1,4 @@
-"""Tests that the sizes of splits are as near to the requested fractions as possible, in each stratum and in total."""
+"""Tests that the sizes of splits are as close to the requested fractions as possible, in each stratum and in total."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Tests that no group is divided between splits, and that the sizes of splits are near the requested fractions."""
+"""Tests that no group is divided between splits, and that the sizes of splits are close to the requested fractions."""
 
 from hypothesis import given
 from hypothesis import strategies as st

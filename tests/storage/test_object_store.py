@@ -489,7 +489,7 @@ def test_silent_store_fails_all_requests_until_it_answers(faulty_store, bucket, 
 
 
 def test_gives_up_on_failing_request_but_not_on_the_store(faulty_store, bucket, faults, waited, monkeypatch):
-    """While the failed request waits, a second request succeeds or is answered with 404."""
+    """While a failed request waits for its next attempt, another request gets a successful response or status 404."""
     faulty_store.write(f"{bucket}/a", b"a")
     faults.choose = lambda method, path, number: 503 if "/hard" in path else None
 

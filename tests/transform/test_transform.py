@@ -73,7 +73,7 @@ def test_transformed_dataset_passes_verify(transformed) -> None:
 
 
 def records(directory: pathlib.Path, split: str) -> list[tf.train.Example]:
-    """Returns the examples of a split, which are read only with TensorFlow."""
+    """Reads the examples of a split with TensorFlow instead of `tf_input`."""
     names = [str(directory / shard.name) for shard in read_manifest(directory).splits[split]]
     return [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(names).as_numpy_iterator()]
 
@@ -386,7 +386,7 @@ def test_invalid_arguments_are_one_line_errors(copied, tmp_path, capsys):
 
 
 def corrupt_image(path: pathlib.Path, record_index: int) -> int:
-    """Replaces the image of a record by invalid bytes, updates the checksum, and returns the offset of the record."""
+    """Replaces the image of a record with invalid bytes, updates the checksum, and returns the offset of the record."""
     from made_shards import frame
 
     examples = [tf.train.Example.FromString(item) for item in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]

@@ -364,7 +364,8 @@ def test_too_long_line_is_reported_and_the_next_one_is_read() -> None:
 
 
 def test_duplicate_key_and_group_in_two_splits_are_detected(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    """A shard is copied to another split and the manifest is updated. Each shard is valid, but keys occur twice."""
+    """A shard is copied to another split and the manifest is updated. Each shard is valid, but its keys occur in both
+    splits."""
     rows = "".join(f"{index}.png,{index % 2},g{index}\n" for index in range(12))
     source = write_files(tmp_path / "in", {f"{index}.png": png(index) for index in range(12)} | {"rows.csv": f"image,label,group\n{rows}".encode()})
     out = tmp_path / "out"

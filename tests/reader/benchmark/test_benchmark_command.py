@@ -155,7 +155,7 @@ run()
 
 @pytest.mark.slow(3)
 def test_runs_without_beam_and_stops_on_interrupt(mixed):
-    """The command prints no log messages of TensorFlow, and Ctrl-C stops the command."""
+    """The command prints no TensorFlow log messages, and Ctrl-C stops the command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     command = [sys.executable, "-c", _WITHOUT_BEAM, "benchmark", str(mixed), "--image_size", "16", "--seconds", "600"]

@@ -90,7 +90,7 @@ def pictures(size: tuple[int, int] = (16, 24), count: int = 6) -> np.ndarray:
 
 
 def change_colors_in_numpy(pixels, brightness: float, saturation: float, angle: float, contrast: float) -> np.ndarray:
-    """Applies color changes to one image in float64. The hue changes by a rotation in the IQ plane of YIQ."""
+    """Applies color changes to one image in float64. The hue is changed by a rotation in the IQ plane of YIQ."""
     luma = np.array([0.299, 0.587, 0.114])
     image = pixels.astype(np.float64) * brightness
     image = contrast * image + (1 - contrast) * (image @ luma).mean()
@@ -156,7 +156,7 @@ def test_nothing_is_computed_without_color_changes():
 
 @pytest.mark.parametrize("kind", ["brightness", "contrast", "saturation", "hue"])
 def test_gray_images_stay_gray(kind):
-    """Saturation and hue do not change gray images. One gray channel changes like three equal color channels."""
+    """Saturation and hue do not affect gray images. One channel changes in the same way as three equal channels."""
     gray = pictures()[..., :1]
     augmentation = Augmentation(**{kind: 0.5})
     changed = jitter_colors(tf.constant(np.repeat(gray, 3, axis=-1)), augmentation, make_seed(2)).numpy()

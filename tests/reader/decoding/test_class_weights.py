@@ -130,7 +130,7 @@ def masks(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.mark.slow(5)
 def test_mask_has_class_weights_per_pixel(masks):
-    """Pixels of weight 0 do not count in the loss of Keras. The weights are correct for batches of every shape."""
+    """Pixels of weight 0 do not contribute to the Keras loss. The weights are correct for batches of every shape."""
     (name,) = [target for target in masks.targets if masks.features[target].kind == "mask"]
     table = np.ones(256, np.float32)
     table[[3, 255]] = 2.5, 0

@@ -123,7 +123,7 @@ def test_models_can_be_trained_on_lists(data):
 
 @pytest.mark.slow(1.3)
 def test_model_with_lists_can_be_served(data, tmp_path):
-    """A client sends padded lists with their lengths. Clients may send longer lists than the lists in the dataset."""
+    """A client sends padded lists with their lengths. The lists can be longer than any list in the dataset."""
     ids = keras.Input([None], dtype="int64", name="ids")
     mask = keras.Input([None], dtype="bool", name="ids_mask")
     embedded = keras.layers.Embedding(NUM + 1, 4)(ids) * keras.ops.cast(mask, "float32")[..., None]

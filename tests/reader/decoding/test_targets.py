@@ -235,7 +235,7 @@ def test_columns_of_objects_must_have_equal_lengths(tmp_path):
 
 @pytest.mark.slow(2)
 def test_masks_boxes_and_dense_targets_follow_their_image(rich, tmp_path):
-    """The image is red on the left and blue on the right. The mask and the box end at the border of the colors."""
+    """The image is red on the left and blue on the right. The mask and the box have an edge where the color changes."""
     size = (40, 80)
     left = np.arange(size[1]) < 32
     pixels = np.where(left[np.newaxis, :, np.newaxis], [255, 0, 0], [0, 0, 255]).astype(np.uint8).repeat(size[0], axis=0)

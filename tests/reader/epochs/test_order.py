@@ -82,7 +82,7 @@ def test_epoch_starts_with_small_windows():
 
 @pytest.mark.parametrize("size", [500, 2000])
 def test_exact_order_is_statistically_random(size):
-    """Records that were sorted by label are mixed as well as in a random permutation."""
+    """The exact order mixes records that were sorted by label as thoroughly as a random permutation."""
     epochs, labels = 30, np.arange(size) * 10 // size
     check_random([permuted(epoch_key(0, epoch), np.arange(size), size) for epoch in range(epochs)], labels)
 

@@ -1,4 +1,4 @@
-"""Tests that keypoints in batches stay on the same spots of their images."""
+"""Tests that keypoints in batches mark the same spots as in the original images."""
 
 import logging
 import pathlib

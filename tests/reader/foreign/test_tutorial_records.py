@@ -259,7 +259,7 @@ def write_records(path: pathlib.Path, write: Callable[[int], Mapping[str, tf.tra
 
 
 def examples_by_image(batches: Iterable) -> dict[bytes, tuple]:
-    """Returns the label and the features of each example in a dictionary whose keys are the image pixels."""
+    """Returns a dictionary from the image pixels of each example to its label and features."""
     actual = {}
     for batch in batches:
         x, y = batch if isinstance(batch, tuple) else (batch, None)

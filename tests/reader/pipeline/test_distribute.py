@@ -74,7 +74,7 @@ def test_last_batch_is_padded_only_if_hosts_cannot_divide_it(dataset):
 
 @pytest.mark.slow
 def test_padding_examples_have_weight_zero(tmp_path):
-    """With weight 0 for padding examples, Keras computes the same metrics on several hosts as on a single host."""
+    """Because padding examples have weight 0, Keras computes the same metrics on several hosts as on a single host."""
     dataset = tf_input.open(prepare_images(tmp_path, "--splits=validation=1", num_images={"ant": 8, "bee": 9}))
     options = {"batch_size": 8, "image_size": 8, "class_weight": {0: 0.5, 1: 2.0}}
     ((_, labels, weights),) = dataset.batches("validation", **{**options, "batch_size": 100}).as_numpy_iterator()

@@ -1,4 +1,4 @@
-"""Tests that user functions are called in the same way as by `Dataset.map`."""
+"""Tests that user functions are called in the same way as `Dataset.map` calls them."""
 
 import functools
 import json

@@ -145,7 +145,7 @@ def test_rejects_image_with_too_many_pixels_by_its_header():
 
 @pytest.fixture(scope="module")
 def batching_model(flowers, tmp_path_factory) -> tuple[pathlib.Path, keras.Model]:
-    """Exports a model that joins several calls into one batch, and returns the export directory and the model."""
+    """Exports a model that combines several calls into one batch, and returns the export directory and the model."""
     folder, model = tmp_path_factory.mktemp("batching_model"), small_model()
     (folder / "1").mkdir()
     (folder / "1/old").touch()
@@ -155,7 +155,7 @@ def batching_model(flowers, tmp_path_factory) -> tuple[pathlib.Path, keras.Model
 
 
 def test_joined_calls_fail_separately(flowers, batching_model):
-    """The exported model joins the images of several clients into one batch. A corrupt image causes an error only in
+    """The exported model combines images from several clients into one batch. A corrupt image causes an error only in
     the call that contains the image."""
     path, model = batching_model
     loaded_signatures, _owner = signatures(path)
@@ -404,7 +404,7 @@ def test_example_server_answers_requests_of_the_client(flowers, exported_model, 
 
 
 def check_rest_api(url: str, images, labels: list[str], scores: np.ndarray) -> None:
-    """Sends requests like a client of TensorFlow Serving and checks the answers."""
+    """Sends the same requests as a TensorFlow Serving client and checks the responses."""
 
     def send(path: str, body=None) -> tuple[int, dict]:
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -443,7 +443,7 @@ def check_rest_api(url: str, images, labels: list[str], scores: np.ndarray) -> N
 
 
 def check_bodies_of_unknown_length(url: str) -> None:
-    """Checks that the server rejects requests without a Content-Length and then closes the connection."""
+    """Checks that the server rejects requests without a valid Content-Length and then closes the connection."""
     for headers in ({"Content-Length": "many"}, {"Transfer-Encoding": "chunked"}):
         connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
         connection.putrequest("POST", "/v1/models/flowers:predict")

@@ -224,7 +224,7 @@ def test_model_trained_on_rescaled_batches_is_exported_as_advised(two_classes, t
 
 
 def test_is_other_scale_detects_rescaled_values():
-    """`is_other_scale` ignores changes of brightness and contrast, because these changes are augmentations."""
+    """`is_other_scale` ignores changes in brightness and contrast, because augmentation makes such changes."""
     image = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
     values, mean = image.astype(np.float32), np.float32([123.68, 116.779, 103.939])
     others = {
@@ -244,7 +244,7 @@ def test_exports_with_mapped_batches_whose_images_are_unchanged(two_classes, tmp
 
 
 def test_batch_normalization_statistics_reveal_another_input_range(two_classes, tmp_path, caplog):
-    """The moving variance of the first BatchNormalization shows that the training values were from 0 to 1."""
+    """The moving variance of the first BatchNormalization shows that the model was trained on values from 0 to 1."""
     folder, options = tf_input.open(two_classes.directory), {"transform": False, "image_size": (12, 16), "fit": "crop"}
     models = {
         "sequential": plain_model(keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization(), units=2),

@@ -291,14 +291,14 @@ def test_missing_shard_raises_an_error_or_skips_its_records(writable_shards):
 
 
 def exhaust_descriptors(_: pathlib.Path) -> Callable[[], None]:
-    """Lowers the limit of open files and returns a function that restores the limit."""
+    """Lowers the limit on open files and returns a function that restores the limit."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def break_disk(path: pathlib.Path) -> Callable[[], None]:
-    """Replaces a shard by a file that can be opened but not read, and returns a function that restores the shard."""
+    """Replaces a shard with a file that can be opened but not read, and returns a function that restores the shard."""
     kept = path.rename(path.with_name("kept"))
     path.symlink_to("/proc/self/mem")
     return lambda: kept.replace(path)

@@ -213,7 +213,7 @@ def test_rejects_url_without_bucket_or_server():
 
 
 def required_bytes(url: str, advice: str, **cache: object) -> int:
-    """Returns the number of bytes that an exact order needs according to the error message."""
+    """Returns the number of bytes that an exact order needs, which is read from the error message."""
     with pytest.raises(ValueError) as caught:
         tf_input.open(url, **cache).batches("train", **EXACT)
     actual = re.search(r"shuffle='window', or (.*) with ([\d,]+) bytes", str(caught.value))

@@ -284,7 +284,7 @@ def test_instance_role_signs_requests_without_boto3(has_role, monkeypatch):
     seen = []
 
     class InstanceStore(AnonymousStore):
-        """Object store, and the metadata server of an EC2 instance, which requires a session token."""
+        """An object store that also serves EC2 instance metadata to clients with a session token."""
 
         def do_PUT(self) -> None:
             assert self.path == "/latest/api/token"

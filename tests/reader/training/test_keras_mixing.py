@@ -57,7 +57,7 @@ def test_mixing_layers_can_be_mapped_over_batches(uniform, location):
 
 
 class Mixing(keras.Model):
-    """A model that mixes the examples of each batch in its training step, with mixing layers in the model."""
+    """A model whose training step mixes the examples of each batch with MixUp and CutMix layers."""
 
     def __init__(self, model: keras.Model) -> None:
         super().__init__()

@@ -103,7 +103,7 @@ def test_worker_processes_give_the_same_batches(mixed, quick_spawn):
 
 @pytest.mark.slow(5)
 def test_worker_process_needs_no_shards_of_split_in_memory(uniform, tmp_path):
-    """If a split is cached, a worker process receives the bytes that it decodes and reads no shards."""
+    """If a split is cached, worker processes decode the cached images and read no shards."""
     copy = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))
     options = {**OPTIONS, "augment": True, "map_example": darken}
     expected = tf_input.Sequence(uniform, "train", **options)

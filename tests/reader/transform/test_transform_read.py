@@ -194,7 +194,7 @@ def test_images_are_not_parsed_for_numeric_outputs(custom_dataset):
 
 @pytest.mark.slow(1)
 def test_assertions_are_evaluated_only_for_needed_inputs(custom_dataset):
-    """An assertion of the preprocessing function is evaluated only if the inputs of the assertion are needed."""
+    """An assertion in the preprocessing function is evaluated only if its inputs are needed."""
     graph = tf_input.open(custom_dataset).files.transform.graph
 
     @tf.function(autograph=False)
