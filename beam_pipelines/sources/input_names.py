@@ -6,9 +6,10 @@ import functools
 import itertools
 import os
 import re
-from typing import Callable, NamedTuple
+from typing import Callable, Iterable, NamedTuple
 
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
+from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.sources.files.label_files import read_head
 from beam_pipelines.sources.files.layouts import find_folder
 from beam_pipelines.sources.files.other_files import is_ignored
@@ -45,7 +46,9 @@ class Recognition(NamedTuple):
 
 
 class InputNames:
-    """The names of files and folders in an input, without hidden files and system files. Folders are read on demand.
+    """The names of files and folders in an input, without hidden files and system files.
+
+    Folders are read on demand. In an object store, several folders or files are read concurrently, and only once.
 
     Args:
         path: The path or URL of the input.
@@ -55,8 +58,8 @@ class InputNames:
 
     def __init__(self, path: str, is_folder: bool | None = None, may_be_class: bool = False) -> None:
         self.path = path
-        self.is_folder = _is_folder(path) if is_folder is None else is_folder
         self._may_be_class = may_be_class
+        self.is_folder = self._find_is_folder() if is_folder is None else is_folder
         self._folders: dict[str, InputNames] = {}
         self._heads: dict[str, bytes] = {}
 
@@ -64,6 +67,12 @@ class InputNames:
     def name(self) -> str:
         """The last component of the path."""
         return self.path.rpartition("/")[2]
+
+    def _find_is_folder(self) -> bool:
+        if not is_remote(self.path):
+            return os.path.isdir(self.path)
+        self.is_folder = not files_at(self.path).exists(self.path)
+        return any(self._listing)
 
     @functools.cached_property
     def _listing(self) -> "_Listing":
@@ -92,13 +101,22 @@ class InputNames:
     @functools.cached_property
     def below(self) -> "tuple[InputNames, ...]":
         """The subfolders, except class folders. A class folder contains images, and is not named like a split."""
-        inner = (InputNames(f"{self.path}/{name}", True, name.lower() not in SPLIT_FOLDERS) for name in self.folders)
-        return tuple(names for names in inner if not (names._may_be_class and names.has_images))
+        may_be_class = {name: name.lower() not in SPLIT_FOLDERS for name in self.folders}
+        if is_remote(self.path):
+            inner = [self._subfolder(name) for name in self.folders]
+            are_classes = read_ahead(lambda names: names.has_images, ((names, 1) for names in inner))
+        else:
+            inner = [InputNames(f"{self.path}/{name}", True, may_be_class[name]) for name in self.folders]
+            are_classes = (may_be_class[names.name] and names.has_images for names in inner)
+        return tuple(names for names, is_class in zip(inner, are_classes) if not (may_be_class[names.name] and is_class))
 
     def folder(self, *usual: str) -> "InputNames | None":
         """Returns the subfolder with the first of the given lower-case names that exists, ignoring case, or None."""
         name = find_folder(self.folders, usual)
-        return name and self._folders.setdefault(name, InputNames(f"{self.path}/{name}"))
+        return name and self._subfolder(name)
+
+    def _subfolder(self, name: str) -> "InputNames":
+        return self._folders.setdefault(name, InputNames(f"{self.path}/{name}", True))
 
     def find(self, *patterns: str) -> str:
         """Returns the first file in the folder whose name matches one of the patterns, ignoring case, or "". If the input
@@ -113,15 +131,16 @@ class InputNames:
             self._heads[name] = read_head(f"{self.path}/{name}" if name else self.path)
         return self._heads[name]
 
+    def heads(self, names: Iterable[str]) -> Iterable[tuple[str, bytes]]:
+        """Yields pairs of a file in the folder and its first 64 KiB (see `head`)."""
+        read = lambda name: (name, self.head(name))
+        return read_ahead(read, ((name, 1) for name in names)) if is_remote(self.path) else map(read, names)
+
 
 class _Listing(NamedTuple):
     folders: list[str]
     files: list[str]  # without images
     images: list[str]
-
-
-def _is_folder(path: str) -> bool:
-    return not files_at(path).exists(path) and any(files_at(path).top_level(path)) if is_remote(path) else os.path.isdir(path)
 
 
 def _list_folder(path: str, until_image: bool) -> _Listing:

@@ -14,6 +14,7 @@ from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.sources.files.sizes import find_sizes
+from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.object_stores import object_listing
@@ -108,6 +109,20 @@ def test_number_of_requests_does_not_grow_with_images(proxied, kind, capsys):
         assert f"images:    {num}" in printed and "assumed" not in printed, printed
         assert f"read:      {format_size(num_bytes)} " in printed, printed
     assert len(requests[30]) == len(requests[10]) < 20, {num: len(some) for num, some in requests.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proxied", ["gs"], indirect=True)
+def test_guess_lists_each_folder_and_reads_each_file_once(proxied):
+    server, faults = proxied
+    bucket = server.make_bucket()
+    for index in range(7):
+        server.write(f"{bucket}/pets/Annotations/{index}.xml", XML.format(index).encode())
+        server.write(f"{bucket}/pets/JPEGImages/{index}.jpg", jpeg(index))
+    start = len(faults.seen)
+    assert guess_source(f"{bucket}/pets").kind.name == "voc"
+    requests = [(method, path) for method, path, _ in faults.seen[start:]]
+    assert len(requests) == len(set(requests)) <= 9, requests
 
 
 @pytest.mark.slow

@@ -97,8 +97,8 @@ class AnnotationSource(Source):
         for outer in (names, *names.below):
             for folder in filter(None, (outer, outer.folder(*cls.folders))):
                 matching = (name for name in folder.files if name.lower().endswith(cls.extensions))
-                for name in itertools.islice(matching, _NUM_CHECKED):
-                    if format_of_content(name, folder.head(name)) == cls.file_format:
+                for name, head in folder.heads(itertools.islice(matching, _NUM_CHECKED)):
+                    if format_of_content(name, head) == cls.file_format:
                         return Recognition(name, Certainty.MARKER)
         return None
 

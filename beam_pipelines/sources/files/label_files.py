@@ -94,14 +94,15 @@ class Format(NamedTuple):
         return self.advice.startswith("Read ")
 
 
-def recognise(path: str, pattern: str = "") -> Format | None:
+def recognise(path: str, pattern: str = "", head: bytes | None = None) -> Format | None:
     """Returns the format of a file, or None if the format is unknown or the file cannot be read.
 
     Args:
         path: The path of the file.
         pattern: A pattern of the paths of all files like this file, if there are several. The advice for tables uses it.
+        head: The first bytes of the file, if they are known.
     """
-    head, name = read_head(path), path.lower()
+    head, name = read_head(path) if head is None else head, path.lower()
     by_name = next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
     if known := _by_content(name, head) or by_name or _foreign_image(head):
         advice = known[1].replace("{path}", printable(path)).replace("{coco}", coco_options(path))
@@ -115,9 +116,9 @@ def format_of_content(name: str, head: bytes) -> str:
     return (_by_content(name.lower(), head) or ("",))[0]
 
 
-def reject_other_format(path: str) -> None:
-    """Raises `UserError` if the first bytes of a file show a format that no source reads."""
-    known = recognise(path)
+def reject_other_format(path: str, head: bytes | None = None) -> None:
+    """Raises `UserError` if the first bytes of a file, or `head`, show a format that no source reads."""
+    known = recognise(path, head=head)
     if known and not known.is_read:
         raise UserError(f"--input={printable(path)}: looks like {known.name}. {known.advice}")
 

@@ -52,7 +52,7 @@ class Voc(PairedSource):
         annotations = names.folder(*cls.folders)
         for folder in (*_folders_in(annotations, cls.folders), names, *names.below):
             if name := folder.find("*.xml") or _without_extension(folder, folder in (names, *names.below)):
-                reject_other_format(f"{folder.path}/{name}")
+                reject_other_format(f"{folder.path}/{name}", folder.head(name))
                 return Recognition(name, Certainty.EXTENSION if folder in (names, *names.below) else Certainty.LAYOUT)
         return None
 
