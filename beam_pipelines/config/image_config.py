@@ -77,5 +77,5 @@ class ImageConfig(Options):
 
     @property
     def is_kept(self) -> bool:
-        """Whether image files are stored without re-encoding, if records can contain their format."""
+        """Whether image files are stored without re-encoding if records can contain their format."""
         return dataclasses.replace(self, keep_depth=False) == ImageConfig()

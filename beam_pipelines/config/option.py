@@ -199,7 +199,7 @@ def declarations(options: type[Options]) -> tuple[Option, ...]:
 
 
 def parts(options: type[Options]) -> Iterator[tuple[str, type[Options]]]:
-    """Yields the name and the class of each field that contains other options."""
+    """Yields the name and the class of each field that is itself a dataclass of options."""
     for field in dataclasses.fields(options):
         if isinstance(field.type, type) and issubclass(field.type, Options):
             yield field.name, field.type
@@ -222,7 +222,7 @@ def all_declarations(options: type[Options]) -> dict[str, Option]:
 
 
 def find_differences(options: type[Options], earlier: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    """Describes each option that differs between two runs, but must be equal to resume the earlier run.
+    """Describes each option that differs between two runs but must be the same to resume the earlier run.
 
     Args:
         options: The options of the command.

@@ -216,7 +216,7 @@ in it (flowers/train/rose/1.jpg). To read the dataset in Python:
         return self.splits or DEFAULT_SPLITS
 
     def max_dead_letters(self, num_inputs: int) -> int:
-        """Returns the maximum number of dead letters for a number of inputs."""
+        """Returns the maximum allowed number of dead letters among `num_inputs` inputs."""
         # As a float, 0.29 * 100 is less than 29.
         return math.floor(Fraction(str(self.max_bad_fraction)) * num_inputs)
 

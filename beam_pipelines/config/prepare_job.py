@@ -8,7 +8,7 @@ from beam_pipelines.config.run_paths import RunPaths
 
 @dataclasses.dataclass(frozen=True)
 class PrepareJob(PrepareConfig):
-    """The options of a `recordmill prepare` run, with absolute paths and a known source, and the paths of the run.
+    """The options and paths of a `recordmill prepare` run. The options contain absolute paths and the source format.
 
     Attributes:
         run: The run. None creates a run without an ID for the output in the options.

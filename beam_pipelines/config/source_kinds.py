@@ -44,7 +44,7 @@ class SourceKind:
 
     @property
     def has_label_columns(self) -> bool:
-        """Whether `--label` names columns. In other formats, `--label none` is the only value."""
+        """Whether `--label` names columns. In other formats, the only valid value of `--label` is `none`."""
         return "features" in self.options or self.has_image_classes
 
     @property
@@ -54,7 +54,7 @@ class SourceKind:
 
     @property
     def has_box_forms(self) -> bool:
-        """Whether boxes may have different formats and the input does not state the format."""
+        """Whether boxes can have different formats, which the input does not specify."""
         return "box_format" in self.options
 
     @property

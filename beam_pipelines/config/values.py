@@ -31,7 +31,7 @@ def parse_integer(text: str) -> int:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Parses comma-separated names, each of which is given only once."""
+    """Parses comma-separated names. Repeated names are invalid."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) < len(names):
         raise ValueError
@@ -39,7 +39,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Parses integers that are separated by commas, optionally in brackets, such as `48,48`."""
+    """Parses comma-separated integers, optionally in brackets, such as `48,48`."""
     sides = text.strip().removeprefix("[").removesuffix("]").split(",")
     if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", side) for side in sides):
         raise ValueError
@@ -172,7 +172,7 @@ def parse_patterns(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_image_roots(texts: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
-    """Parses the values of `--image_root`: a folder, or several folders that are separated by commas.
+    """Parses the values of `--image_root`: one folder, or several folders separated by commas.
 
     Returns:
         The folder, or the folder that contains all folders; and the folders relative to it if there are several.

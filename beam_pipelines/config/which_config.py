@@ -137,7 +137,7 @@ examples:
             raise UserError("--batch_size is missing. Give the batch size of the training, or --checkpoint.")
 
     def read_options(self) -> dict[str, Any]:
-        """Returns the options of the training run that were given, as keyword arguments of `tf_input.ReadConfig`.
+        """Returns the training options that were given, as keyword arguments of `tf_input.ReadConfig`.
 
         Image options are included, because they can change the order of the examples: `augment` implies a shuffle, and
         the image size determines whether a split is cached in memory.

@@ -87,7 +87,7 @@ class DeadLetterCount:
 
 
 def sufficient_fraction(num_dead_letters: int, num_inputs: int) -> str:
-    """Returns the smallest `--max_bad_fraction` of two digits that allows this number of dead letters."""
+    """Returns the smallest `--max_bad_fraction` with two significant digits that allows this number of dead letters."""
     return f"{decimal.Context(prec=2, rounding=decimal.ROUND_UP).divide(num_dead_letters, num_inputs):f}"
 
 

@@ -98,7 +98,8 @@ class Division:
     largest: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     def with_inputs(self, num_listed: Mapping[str, int]) -> "Division":
-        """Returns a copy with the number of inputs in each split, if splits were assigned to groups by hash.
+        """Returns a copy with the number of inputs in each split. Returns this object if splits were not assigned to
+        groups by hash.
 
         With many small groups, the split sizes are close to the requested sizes. The largest group of a split is
         reported if the split exceeds its requested size by at least 1 % of all inputs.

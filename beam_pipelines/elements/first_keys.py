@@ -11,7 +11,7 @@ _NUM_SHOWN = 3
 
 @dataclasses.dataclass
 class FirstKeys:
-    """The number of inputs that a message is about, and the names of the first few.
+    """The number of inputs to report in a message, and the names of the first few.
 
     Attributes:
         num: The number of inputs.

@@ -63,7 +63,7 @@ class Listing:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The class names of `label`. Empty if the feature `label` is not exactly one class per example."""
+        """The class names of `label`. Empty unless `label` contains exactly one class per example."""
         return next((f.label_names for f in self.schema if f.name == LABEL and f.is_categorical and not f.shape), ())
 
     @property

@@ -143,6 +143,6 @@ class _Joined:
 
 
 def is_inconclusive(quality: Mapping[str, Any]) -> bool:
-    """Returns whether even sorted records would have short runs, for example because each class has only one record.
-    Run lengths then do not show whether records are shuffled."""
+    """Returns whether even sorted records would have short runs, for example because each class has only one record. In
+    this case, run lengths do not show whether records are shuffled."""
     return quality["sorted_mean_run_length"] < _MIN_INFORMATIVE_RATIO * quality["expected_mean_run_length"]

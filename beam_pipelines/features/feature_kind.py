@@ -1,7 +1,8 @@
 """Defines the base class of feature kinds.
 
-The methods of `FeatureKind` are in the order in which the writer calls them. They encode the values that a source
-lists, check the stored values, compute statistics and describe the feature. The defaults suit numbers and strings.
+The methods of `FeatureKind` are defined in the order in which the writer calls them. They encode the values that a
+source lists, check the stored values, compute statistics and describe the feature. The defaults suit numbers and
+strings.
 """
 
 import dataclasses
@@ -42,7 +43,8 @@ class PositionFacts(Protocol):
 
 
 class Mark(NamedTuple):
-    """A point or a line to draw on an image, in fractions of the width and height. The two ends of a point are equal."""
+    """A point or a line to draw on an image, in fractions of the width and height. For a point, both ends are the
+    same."""
 
     x: float
     y: float
@@ -102,8 +104,8 @@ class EncodedExample:
 
     @property
     def array_geometry(self) -> Geometry:
-        """The rotation and resizing of the image, which its arrays must fit. Without a check, no rotation is
-        assumed."""
+        """The rotation and resizing of the image, which also apply to its arrays. If the image is not checked, no
+        rotation is assumed."""
         return self.geometry or Geometry((0, 0), 1, (0, 0))
 
     def read(self, part: FilePart | ArrayPart) -> bytes:
@@ -122,7 +124,8 @@ class EncodedExample:
         return np.frombuffer(self.read(part), part.dtype).reshape(part.shape)
 
     def note_rotation(self, size: tuple[int, int] | None) -> None:
-        """Sets a fact if the image size in the annotations does not show whether the annotations must be rotated."""
+        """Records in `facts` if the image size in the annotations does not show whether the annotations must be
+        rotated."""
         if self.options.source.drawn_on is None and is_turn_guessed(size, self.geometry):
             self.facts["is_turn_guessed"] = True
 
@@ -135,7 +138,7 @@ ObjectEncoder = Callable[[Objects, Sequence[int], EncodedExample], Any]
 
 
 class FeatureKind:
-    """A kind of features, such as boxes or masks. See `tf_input.stored_kinds` for properties that the reader needs.
+    """A kind of feature, such as boxes or masks. See `tf_input.stored_kinds` for properties that the reader needs.
 
     Attributes:
         noun: The plural noun for values that reports draw as marks; empty if there are no marks.
@@ -156,7 +159,7 @@ class FeatureKind:
         return lambda value, example: value
 
     def object_encoder(self, feature: Feature) -> ObjectEncoder | None:
-        """Returns the encoder of a feature of objects; None if `bbox` encodes the values."""
+        """Returns the encoder of a feature of objects, or None if the kind `bbox` encodes its values."""
         return None
 
     def check(self, feature: Feature, example: SerializedExample, decodes: bool, is_sampled: bool) -> CheckedImage | np.ndarray | None:

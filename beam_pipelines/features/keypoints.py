@@ -214,7 +214,7 @@ def check_points(feature: Feature, numbers: np.ndarray) -> None:
 
 
 def count_points(feature: Feature, numbers: np.ndarray) -> Counter[str]:
-    """Returns the number of points, and of points with a position, for the statistics."""
+    """Returns the number of points and the number of labeled points, which have a position, for the statistics."""
     num_points = numbers.size // feature.shape[-1]
     num_labeled = int((numbers.reshape(-1, 3)[:, 2] > 0).sum()) if feature.shape[-1] == 3 else num_points
     return Counter(num_points=num_points, num_labeled=num_labeled)

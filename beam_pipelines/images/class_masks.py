@@ -315,7 +315,7 @@ def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
 
 
 def _draw_pairs(text: str, height: int, width: int) -> np.ndarray:
-    """Draws (start, length) pairs, bool [height, width]. A start is a pixel index from 1 in column-major order."""
+    """Draws (start, length) pairs, bool [height, width]. A start is a one-based pixel index in column-major order."""
     try:
         starts, lengths = np.array(text.split(), np.int64).reshape(-1, 2).T
     except (ValueError, OverflowError):

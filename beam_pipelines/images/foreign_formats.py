@@ -1,4 +1,4 @@
-"""Recognises file formats that are not supported as images, by their first bytes, and suggests conversions."""
+"""Detects file formats that are not supported as images by their first bytes, and suggests conversions."""
 
 from typing import NamedTuple
 

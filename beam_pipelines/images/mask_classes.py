@@ -83,7 +83,7 @@ def pack_colors(pixels: np.ndarray) -> np.ndarray:
 
 
 def describe_colors(pixels: np.ndarray) -> str:
-    """Describes the most frequent colors of a mask and their numbers of pixels."""
+    """Describes the most frequent colors of a mask and the share of pixels of each color."""
     codes, counts = np.unique(pack_colors(pixels), return_counts=True)
     order = np.argsort(-counts, kind="stable")[:_MAX_SHOWN].tolist()
     shown = "; ".join(f"{codes[index] >> 16},{codes[index] >> 8 & 255},{codes[index] & 255} ({counts[index] / counts.sum():.2%})" for index in order)

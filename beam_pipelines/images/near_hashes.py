@@ -184,8 +184,8 @@ def _find_existing_values(
 
 
 def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """Yields masks of one or two bits in which the bands of two hashes may differ, grouped by the highest bit. Each mask
-    has a flag that tells whether one of the two images is flipped."""
+    """Yields the differences that the bands of two similar hashes can have, as masks of one or two bits, grouped by the
+    highest bit. Each mask has a flag that tells whether one of the two images is flipped."""
     flips = [1 << bit for bit in range(bits)]
     flips[-1] ^= flip  # The highest bit is always 0, so flipping it stands for a flipped value.
     of_highest: dict[int, list[tuple[int, bool]]] = {}
@@ -196,8 +196,8 @@ def _masks(bits: int, flip: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]
 
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
-    """Returns a comparison key for each hash, the bits of the key that a flip of the image inverts, and a function.
-    Given the XOR of two keys, the function returns whether the hashes may be similar."""
+    """Returns a comparison key for each hash, the bits of the key that a flip of the image inverts, and a function that
+    decides from the XOR of two keys whether the hashes may be similar."""
     if not band.flip:  # The band does not show flips. In the upper half, either few bits or nearly all bits differ.
         step = np.uint8(distance)
         return (
@@ -220,7 +220,8 @@ def _compare(
     keys: np.ndarray,
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Compares each hash in `ones` with the range of hashes from `others` to `ends`. Yields pairs that may be similar."""
+    """Compares each hash in `ones` with the hashes that have indices from `others` to `ends - 1`. Yields pairs that may
+    be similar."""
     while len(ones) > _FEW_HASHES:  # Compare all hashes with the first hash of their ranges, then with the second one, and so on.
         is_resumable = others < ends
         if np.count_nonzero(is_resumable) < 0.75 * len(is_resumable):

@@ -1,7 +1,7 @@
 """Computes perceptual hashes of images. Hashes of images that look similar differ in few bits.
 
 The hash is similar to pHash (https://www.phash.org/docs/design.html): each bit is the sign of a low-frequency DCT
-coefficient of a small gray image. Recompression, resizing, and changes of brightness or color change few bits. A
+coefficient of a small gray image. Recompression, resizing, and changes of brightness or color affect only a few bits. A
 horizontal flip inverts exactly the bits of frequencies that are antisymmetric from left to right. Images with alpha are
 composited over middle gray, so that black shapes are as visible as white shapes. All matrices contain integers, stored
 as floats, so that their products are exact, and the hash is the same on every machine.
@@ -142,7 +142,8 @@ def _shrink(images: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)  # Photographs in a dataset usually have few distinct sizes.
 def _cells(size: int) -> np.ndarray:
-    """Returns how much of each pixel along a side is in each grid cell, in units of 1/_SIDE, float64 [_SIDE, size]."""
+    """Returns the fraction of each pixel along a side that falls into each grid cell, in units of 1/_SIDE, float64
+    [_SIDE, size]."""
     pixels = _SIDE * np.arange(size + 1)
     ends = size * np.arange(_SIDE + 1)[:, None]
     return np.clip(np.minimum(pixels[1:], ends[1:]) - np.maximum(pixels[:-1], ends[:-1]), 0, None).astype(np.float64)
@@ -159,7 +160,7 @@ def _cosines() -> np.ndarray:
 def _order() -> np.ndarray:
     """Returns the order in which DCT frequencies are assigned to the bits of a hash.
 
-    Low frequencies precede high frequencies. In either group, those with left-right symmetry are first.
+    Low frequencies precede high frequencies. Within each group, frequencies with left-right symmetry come first.
     """
     rows, columns = np.divmod(np.arange(_LOW * _LOW), _LOW)
     return np.lexsort((columns % 2, np.maximum(rows, columns) >= _LOWEST))

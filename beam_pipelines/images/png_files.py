@@ -95,7 +95,7 @@ class PngFile(NamedTuple):
             pass
 
     def _passes(self) -> Iterator[tuple[int, int]]:
-        """Yields the number of rows, and of bytes per row including the filter byte, for each interlacing pass."""
+        """Yields (bytes per row including the filter byte, number of rows) for each interlacing pass."""
         pixel_bits = self.num_bits * _COLOR_TYPES[self.color_type][1]
         for row, column, row_step, column_step in _ADAM7 if self.is_interlaced else ((0, 0, 1, 1),):
             num_rows, num_columns = -(-(self.height - row) // row_step), -(-(self.width - column) // column_step)

@@ -50,8 +50,8 @@ def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
     """Returns the image layout of an array, or None if its shape or dtype is not suitable for an image.
 
     An array with two dimensions has one channel. In an array with three dimensions, the last dimension contains the
-    channels. However, the first dimension contains the channels of a uint8 array if its size is 1, 3 or 4, and the size
-    of the last dimension is not.
+    channels. However, if the size of the first dimension of a uint8 array is 1, 3 or 4 and that of the last dimension
+    is not, the first dimension contains the channels.
     """
     if len(shape) not in (2, 3) or not math.prod(shape):
         return None

@@ -46,7 +46,7 @@ def read_header(data: bytes) -> TiffHeader:
 
 
 def decode_picture(data: bytes, header: TiffHeader) -> "Image.Image | np.ndarray":
-    """Decodes a TIFF that is not a tensor.
+    """Decodes a TIFF that is not stored as a tensor.
 
     Returns:
         A Pillow image, or uint16 [height, width, 2 to 4] for 16-bit colors. The EXIF rotation is not applied.
@@ -243,7 +243,7 @@ def _decode_with_pillow(data: bytes, header: TiffHeader) -> "Image.Image":
 
 
 def _entries_for_pillow(header: TiffHeader) -> dict[int, TagValue]:
-    """Returns the tags that affect pixels. The types and counts of their values are those that Pillow expects."""
+    """Returns the tags that affect pixels, with the value types and counts that Pillow expects."""
     entries = {tag: TagValue(_LONG, struct.pack(header.order + "I", header.number(tag))) for tag in _SINGLE_TAGS if tag in header.tags}
     for tag in _SHORT_TAGS:
         if tag in header.tags:

@@ -121,8 +121,8 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
     """Performs a part of the search for near-duplicates, and returns the pairs that it finds.
 
-    If the pairs do not fit into memory, for example between video frames, only some pairs are returned. The result
-    depends only on the hashes.
+    If the pairs do not fit into memory, for example the pairs of similar video frames, only some pairs are returned.
+    The result depends only on the hashes.
 
     Args:
         hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], from `VisualHashes`.
@@ -200,7 +200,7 @@ def _stays_near(differing: np.ndarray) -> np.ndarray:
 
 
 def join_edges(parts: Iterable[Edges]) -> tuple[np.ndarray, bool]:
-    """Returns the distinct pairs from all parts of a search, int64 [num_edges, 2], and whether no pairs are missing."""
+    """Returns the distinct pairs from all parts of a search, int64 [num_edges, 2], and whether they are complete."""
     parts = list(parts)
     edges = _distinct([np.zeros(0, np.uint64), *(part.pairs for part in parts)])
     return np.stack([edges >> np.uint64(32), edges & np.uint64(0xFFFFFFFF)], axis=1).astype(np.int64), all(part.are_all for part in parts)
@@ -222,8 +222,8 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def num_differing_bits(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the number of differing low-frequency bits between hashes. If flipping one of two images makes the number
-    smaller, the smaller number is returned.
+    """Returns the number of low-frequency bits in which hashes differ. If flipping one of the two images gives a
+    smaller number, that number is returned.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].

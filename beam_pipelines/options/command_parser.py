@@ -31,18 +31,18 @@ class CommandParser(argparse.ArgumentParser):
             self.register("action", name, _Once)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
-        """Parses arguments and keeps a copy so that error messages can mention misspelt options."""
+        """Parses arguments and keeps a copy so that error messages can mention misspelled options."""
         self._given = [str(argument) for argument in args or ()]
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raises a `UserError`. If a required option is missing, the message names options that may be misspelt."""
+        """Raises a `UserError`. If a required option is missing, the message names options that may be misspelled."""
         if "arguments are required" in message:
             message = "".join(f"unknown option {option}{near}; " for option, near in self._misspelt()) + message
         raise UserError(f"{message} (see `{self.prog} --help`)")
 
     def reject_unknown(self, others: Sequence[str]) -> NoReturn:
-        """Raises a `UserError` about arguments that the command does not have."""
+        """Raises a `UserError` about arguments that the command does not accept."""
         near = did_you_mean_option(others[0], self._option_string_actions)
         self.error(f"unrecognized arguments: {' '.join(others)}{near}")
 

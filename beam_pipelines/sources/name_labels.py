@@ -64,9 +64,10 @@ class NameLabels:
 
 
 def without_name_labels(config: PrepareConfig) -> PrepareConfig:
-    """Returns the options for opening the source, without the labels that the pattern finds.
+    """Returns the options for opening the source, without the labels that `--label_pattern` finds.
 
-    Masks and boxes of the source remain targets. Its classes, such as the names of folders, are not read.
+    If the source has masks or boxes, they are still targets. Other classes in the source, such as folder names, are not
+    read.
     """
     kind, source = config.source.kind, config.source
     pattern = KeyPattern(config.label_pattern or "", _OPTION)

@@ -21,7 +21,7 @@ def source_classes() -> Mapping[str, type[Source]]:
 
 
 def find_kind(name: str) -> SourceKind:
-    """Returns the `SourceKind` of the format with a given value of `--source`."""
+    """Returns the `SourceKind` of the format that `--source` selects by `name`."""
     return source_classes()[name].kind
 
 
@@ -31,5 +31,5 @@ def synonyms() -> dict[str, str]:
 
 
 def formats_with(field: str) -> list[str]:
-    """Returns the values of `--source` to which an option applies, given its field of `SourceConfig`."""
+    """Returns the values of `--source` to which the option in a field of `SourceConfig` applies."""
     return [name for name, source in source_classes().items() if field in source.kind.options]

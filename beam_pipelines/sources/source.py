@@ -42,8 +42,8 @@ class Source(abc.ABC):
     Each format is a subclass that declares `kind`, in a module or folder of `sources.formats`. The command line, the
     detection of the format, and the checks of options use this declaration.
 
-    The constructor should be fast, and read only the data that determines the features and the list of parts. Its
-    arguments are those of `open_source`.
+    The constructor should be fast, and should read only the data that determines the features and the list of parts.
+    Its arguments are those of `open_source`.
 
     Attributes:
         kind: The declaration of the format.
@@ -110,8 +110,8 @@ class Source(abc.ABC):
         invalid input becomes a dead letter instead."""
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns the class names that the source states for each feature, for example in a header: a tuple if they are
-        ordered, and otherwise a set. Called after the parts have been listed."""
+        """Returns the class names that the source specifies for each feature, for example in a header: a tuple if they
+        are ordered, and otherwise a set. Called after the parts have been listed."""
         return {}
 
     def memory_bytes(self, part: str) -> int:
@@ -126,7 +126,7 @@ def other_images(source: Source) -> tuple[str, ...]:
 
 
 def class_name_reader(feature: Feature) -> Callable[[InputRecord], Sequence[str]]:
-    """Returns a function from an input to its class names, for a feature of kind `class_label`."""
+    """Returns a function that maps an input to its class names, for a feature of kind `class_label`."""
     name = feature.name
     if name == OBJECT_LABEL:
         return lambda record: record.values[OBJECTS].labels

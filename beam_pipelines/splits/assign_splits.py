@@ -83,7 +83,7 @@ class AssignSplits(beam.PTransform):
 
 
 class ReadSplitFacts(beam.DoFn):
-    """Reads the facts about the inputs of each run from which their splits are determined."""
+    """Reads the facts that determine the splits of the inputs in each run."""
 
     def __init__(self, config: PrepareJob) -> None:
         self._config, self._earlier = config, None

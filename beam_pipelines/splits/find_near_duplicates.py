@@ -150,7 +150,7 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHas
 def resolve_near_duplicates_found(
     unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob
 ) -> Iterator[Any]:
-    """Decides whether each near-duplicate is grouped or dropped, and yields the changes to each run of references.
+    """Decides whether each near-duplicate is grouped or dropped, and yields the changes to the references of each run.
 
     Raises:
         UserError: No image is readable, or near-duplicates already belong to different splits.

@@ -49,7 +49,7 @@ class Needs:
         self._weight_of_all = _WEIGHT // max(sum(totals), 1) ** 2
 
     def take(self, stratum: int, split: int, num: int) -> None:
-        """Records that a split gets inputs of a stratum, so that the split needs fewer inputs."""
+        """Records that a split gets `num` inputs of a stratum and therefore needs fewer inputs."""
         self.of_strata[stratum][split] -= num * self._scale
         self._of_all[split] -= num * self._scale
 
@@ -57,7 +57,7 @@ class Needs:
         """Assigns a group to the split that lacks the most inputs in the group's strata. Returns the index of the
         split.
 
-        In a tie, the split with the smallest share is chosen.
+        If there is a tie, the split with the smallest share is chosen.
         """
         size, gains = 0, [0] * len(self._of_all)
         for stratum, num in group.nums:

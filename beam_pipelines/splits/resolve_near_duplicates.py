@@ -131,7 +131,7 @@ class ResolvedNearDuplicates:
         return [united.get(label, name) for label, name in zip(labels[:num].tolist(), self._names)], renamed
 
     def _reject_spanning(self) -> None:
-        """Raises UserError if a cluster spans several splits, and at least one of these splits is predefined."""
+        """Raises `UserError` if a cluster spans several splits, and at least one of these splits is predefined."""
         splits, indices = self._splits()
         spanning = []
         number_and_split = np.unique(self._numbers * len(splits) + indices)

@@ -1,6 +1,6 @@
 """Collects the facts that determine the split of each input: its group, group hash, stratum and known split.
 
-One worker stores these facts in memory: 19 bytes for each input, and the names of the groups.
+One worker keeps these facts in memory. They take 19 bytes for each input, plus the names of the groups.
 """
 
 import contextlib

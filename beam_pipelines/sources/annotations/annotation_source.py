@@ -86,7 +86,7 @@ class AnnotationSource(Source):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises an annotation file by its first bytes, or a folder with such a file.
+        """Detects an annotation file by its first bytes, or a folder with such a file.
 
         In a folder, the first files with a usual extension are checked. Split folders and the usual folders of annotation
         files are also searched.
@@ -153,7 +153,7 @@ class AnnotationSource(Source):
         return tuple(filter(None, shapes))
 
     def _read_label(self, value: Any) -> str:
-        """Returns the class name of a shape. Raises `InvalidInput` if it is not valid, or not in `--label_names`."""
+        """Returns the class name of a shape. Raises `InvalidInput` if the name is invalid or not in `--label_names`."""
         try:
             return known(read_class(value), self._label_names)
         except InvalidInput as error:

@@ -25,18 +25,19 @@ class ImagePlace(NamedTuple):
     prefix: str = ""
 
     def path(self, stated: str) -> str:
-        """Returns a stated path relative to the root, unless it is an absolute path or a URL."""
+        """Converts a path in an input to a path relative to the root. Absolute paths and URLs remain absolute."""
         path = portable(stated).removeprefix(self.prefix)
         return path if path.startswith("/") or is_remote(path) else join(self.folder, path)
 
 
 def find_place(root: Root, folders: Iterable[str], paths: Sequence[str], may_shorten: bool = True) -> ImagePlace | None:
-    """Returns the first folder and prefix with which one of the first stated paths exists, or None.
+    """Tries possible folders and prefixes of paths. Returns the first combination with which one of the first paths
+    exists, or None.
 
     Args:
         root: The root of the source.
         folders: The possible folders, relative to the root.
-        paths: The stated paths of files or folders.
+        paths: The paths of files or folders, as written in the input.
         may_shorten: Whether to also look for paths without their first folders.
     """
     first = [portable(path) for path in paths[:_NUM_PROBED]]
@@ -53,7 +54,7 @@ def find_place(root: Root, folders: Iterable[str], paths: Sequence[str], may_sho
 
 
 def portable(path: str) -> str:
-    """Replaces the backslashes in a Windows path by slashes."""
+    """Replaces the backslashes in a Windows path with slashes."""
     return path.replace("\\", "/") if path[1:3] in (":\\", ":/") or path[:2] == "\\\\" or "/" not in path else path
 
 

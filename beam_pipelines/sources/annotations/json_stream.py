@@ -46,11 +46,11 @@ def open_json(path: str, name: str) -> Iterator[Events]:
 
 
 class _RepeatedField(Exception):
-    """Raised if a JSON object contains a field twice. The error message is the printable name of the field."""
+    """Raised if a JSON object contains a field twice. The error message is the name of the field, in printable form."""
 
 
 def read_value(events: Events, event: str, value: Any, depth: int) -> Any:
-    """Returns the value that starts with `event`. Values at more than `depth` levels of nesting become None."""
+    """Returns the value that starts with `event`. Values nested more than `depth` levels deep become None."""
     if event not in ("start_array", "start_map"):
         return value
     if depth == 0:

@@ -98,7 +98,7 @@ class FilesSource(AnnotationSource):
         return posixpath.dirname(folder) if posixpath.basename(folder).lower() in self.folders else folder
 
     def memory_bytes(self, part: str) -> int:
-        """Returns an estimate of the memory in bytes for the image names of a part while the part is listed."""
+        """Returns an estimate of the memory, in bytes, that the image names of a part take while the part is listed."""
         return file_bytes(Part(*json.loads(part)).path) // 4
 
 
@@ -165,7 +165,7 @@ class ListedSource(FilesSource):
 
 
 class _ImageNames:
-    """An index of the images below a folder by file name. Each image takes about 300 bytes of memory."""
+    """An index of the images below a folder, by file name. Each image takes about 300 bytes of memory."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, list[ListedFile]] = {}

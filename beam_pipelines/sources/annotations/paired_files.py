@@ -116,8 +116,8 @@ class PairedFiles(AnnotationSource):
         return found, [folder for folder in folders if folder not in splits]
 
     def _split_group(self, files: FileListing, group: PairedFolders) -> tuple[list[PairedFolders], list[str]]:
-        """Divides a group into splits if all subfolders of its annotation folder have names of splits. There may be a
-        folder in between, as in `Annotations/CLS-LOC/train`. If there are split lists, the group is not divided.
+        """Divides a group into splits if all subfolders of its annotation folder have names of splits. There may be one
+        folder level in between, as in `Annotations/CLS-LOC/train`. If there are split lists, the group is not divided.
 
         Returns:
             The groups, and the image folders without annotations.
@@ -150,7 +150,8 @@ class PairedFiles(AnnotationSource):
         return folders, any(self._is_annotation(name) for name in found)
 
     def _name_splits(self, folders: Sequence[str]) -> dict[str, str | None]:
-        """Returns the split of each folder like `name_splits`, but also recognises names with a year, such as `train2017`."""
+        """Returns the split of each folder, like `name_splits`, but also detects splits in names with a year, such as
+        `train2017`."""
         stems = {_YEAR.sub("", folder): folder for folder in folders}
         if self._config.split_folders or len(stems) < len(folders):
             stems = {folder: folder for folder in folders}

@@ -66,7 +66,8 @@ class PairedSource(PairedFiles):
         return list(map(json.dumps, self._tasks()))
 
     def _tasks(self) -> list[dict[str, Any]]:
-        """Returns listing tasks. A task contains pairs of files, or the folders of files that have no counterpart."""
+        """Returns listing tasks. A task contains either pairs of files, or folders with files that have no
+        counterpart."""
         files = FileListing(self._root, self._config.ignore, self._with_sizes)
         groups, left_out = self._find_groups(files)
         if not self.features or self.is_optional:  # Annotations may be missing.

@@ -64,7 +64,7 @@ def read_coordinate(value: Any, name: str) -> float:
 
 
 def read_flag(value: Any, name: str) -> int:
-    """Converts the text of a flag in an XML file to 0 or 1. Raises `InvalidInput` if it is not a flag."""
+    """Converts the text of a flag in an XML file to 0 or 1. Raises `InvalidInput` if the text is not a flag."""
     flag = _FLAGS.get((value or "").strip().lower())
     if flag is None:
         raise InvalidInput("bad_annotation", f"has {name} {shown(value)}; it must be 0 or 1")

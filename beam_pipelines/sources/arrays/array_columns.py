@@ -123,7 +123,7 @@ class ArrayColumns:
 
 
 def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
-    """Returns the field name that matches the first possible name in `usual`, ignoring case, or None."""
+    """Returns the field name that matches the earliest name in `usual`, ignoring case, or None."""
     names_by_lower_case = {name.lower(): name for name in sorted(names, reverse=True)}
     return next((names_by_lower_case[name] for name in usual if name in names_by_lower_case), None)
 
@@ -235,8 +235,8 @@ def _is_mask(field: Field) -> bool:
 
 
 def _comparable(field: Field) -> tuple[str, tuple[int, ...]]:
-    """Returns the dtype kind and the shape of a field for comparisons. Integers and booleans have the same kind, and so
-    have strings and bytes. A single number has the shape (1,)."""
+    """Returns the dtype kind and the shape of a field for comparisons. Integers and booleans have the same kind, as do
+    strings and bytes. A single number has the shape (1,)."""
     family = {"u": "i", "b": "i", "S": "U"}.get(field.dtype.kind, field.dtype.kind)
     return family, field.shape if _is_array(field) else (field.num_values,)
 

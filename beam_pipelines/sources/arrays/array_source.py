@@ -191,7 +191,7 @@ class ArraySource(Source):
 def divide_records(
     stream: Stream, dtype: np.dtype, num_bytes: int, advice: str, header_bytes: int = 0, footer_bytes: int = 0
 ) -> Records:
-    """Returns the fixed-length records in a stream of a known size, in bytes. Raises `UserError` with advice if the size
+    """Returns the fixed-length records in a stream of `num_bytes` bytes. Raises `UserError` with advice if this size
     does not fit the record."""
     num, remainder = divmod(num_bytes - header_bytes - footer_bytes, dtype.itemsize)
     if num < 1 or remainder:

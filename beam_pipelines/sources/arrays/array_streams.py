@@ -81,7 +81,7 @@ class Field(NamedTuple):
 
     @property
     def num_values(self) -> int:
-        """The number of numbers or strings in one record's value."""
+        """How many numbers or strings one record's value contains."""
         return math.prod(self.shape)
 
     @property

@@ -80,7 +80,7 @@ def find_array_shapes(columns: Iterable[Column], resolve: Callable[[Column], Col
 
 
 def describe_resolved(column: Column) -> str:
-    """Returns an example of an option value that states the shape and dtype of a column, for a message."""
+    """Returns an example of an option value with the shape and dtype of a column, for a message."""
     name = printable(column.names[0])
     if form_of(column).is_points:
         return f"{name}:{column.kind}[N], or {name}:{column.kind}[N,3]"

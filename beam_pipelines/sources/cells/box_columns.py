@@ -1,4 +1,4 @@
-"""Recognises tables in which each row is a box, by the names of the columns."""
+"""Detects tables in which each row is a box, by the column names."""
 
 import re
 from typing import Collection, Mapping, NamedTuple, Sequence

@@ -1,4 +1,4 @@
-"""Checks the format and unit of boxes in tables and tar files, which do not state them."""
+"""Checks the format and unit of boxes in tables and tar files, which do not specify them."""
 
 import dataclasses
 from typing import Iterator

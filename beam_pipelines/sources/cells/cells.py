@@ -1,7 +1,7 @@
 """Converts table cells and record fields to feature values, according to the kind of the column.
 
 In CSV files, each cell is a string. In other formats, a cell can also be a number, a list, None, bytes or a NumPy
-value. A list that contains a single value is treated like this value.
+value. A list that contains a single value is treated like that value.
 """
 
 import decimal
@@ -228,7 +228,7 @@ def bad_cell(reason: str, cell: Any, expected: str) -> InvalidInput:
 
 
 def is_empty(cell: Any) -> bool:
-    """Returns whether a cell is empty or contains only blanks."""
+    """Returns whether a cell is empty or contains only whitespace."""
     return cell is None or (isinstance(cell, list) and not cell) or (isinstance(cell, str) and not cell.strip())
 
 

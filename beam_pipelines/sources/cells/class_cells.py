@@ -24,8 +24,8 @@ _WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas writes integer
 
 @functools.lru_cache(1 << 16)
 def class_name(text: str) -> str:
-    """Returns a class name in NFC, without leading and trailing blanks. Raises `InvalidInput` if the name is empty, too
-    long, not UTF-8 or a negative number, or has control characters."""
+    """Returns a class name in NFC, without leading and trailing whitespace. Raises `InvalidInput` if the name is empty,
+    too long, not UTF-8 or a negative number, or has control characters."""
     name = unicodedata.normalize("NFC", text.strip())
     if not 0 < len(name) <= _MAX_CLASS_CHARACTERS or CONTROL.search(name) or not is_utf8(name):
         raise bad_cell("bad_label", text, _CLASS)
@@ -159,8 +159,8 @@ def read_one_hot(cell: Any, label_names: Sequence[str]) -> str:
 
 
 def read_only_flag(flags: Mapping[str, bool]) -> str:
-    """Returns the name of the only column with a 1, which is the class of a row with a column for each class. Raises
-    `InvalidInput` if no column or several columns have a 1."""
+    """Returns the name of the only column that contains a 1. This is the class of a row if each class has its own
+    column. Raises `InvalidInput` if no column or several columns have a 1."""
     names = [name for name, flag in flags.items() if flag]
     if len(names) != 1:
         problem = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"

@@ -60,7 +60,7 @@ def _split(cell: Any) -> Any:
 
 def find_pixel_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Returns the columns that are named like pixels, such as `pixel0` or `28x28`, in the order of the pixels, and the
-    shape of the image. The shape is empty if the names do not show it."""
+    shape of the image. The shape is empty if the names do not indicate it."""
     numbered = sorted((int(match[1]), name) for name in columns if (match := _NUMBERED.fullmatch(name)))
     first = numbered[0][0] if numbered else 0
     if len(numbered) >= _MIN_PIXELS and first in (0, 1) and [number for number, _ in numbered] == [*range(first, first + len(numbered))]:

@@ -16,7 +16,7 @@ _EXPECTED = 'run lengths such as "1 3 10 5" (start and length, from 1), or {"siz
 
 
 def run_length_reader(column: Column, label_names: Collection[str]) -> Callable[[Mapping[str, Any]], Regions]:
-    """Returns a function from a row to a mask.
+    """Returns a function that reads the mask in a row.
 
     The first column contains the run lengths of a region; a missing cell or -1 means no region. The second column
     contains the class of the region, which determines the value of its pixels. Without a second column, the value is 1.

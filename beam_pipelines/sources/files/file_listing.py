@@ -40,7 +40,7 @@ class ListedFile(NamedTuple):
 
 
 class Level(NamedTuple):
-    """The direct content of a folder, without ignored files. Names are sorted.
+    """The files and subfolders directly in a folder, without ignored entries. Names are sorted.
 
     Attributes:
         folders: Names of folders, and of links to folders that are followed.
@@ -97,7 +97,7 @@ class FileListing:
         self.is_remote = is_remote(root.path)
 
     def walk(self, folder: str = "") -> Iterator[ListedFile | DeadLetter]:
-        """Yields all files below a folder, which is "" for the root. The files of each folder are sorted by name. Raises
+        """Yields all files below a folder ("" is the root). The files of each folder are sorted by name. Raises
         `UserError` if a folder cannot be read."""
         if self.is_remote:
             for _, files in self._walk_store(files_at(self._root.path).list(join(self._root.path, folder)), folder):
@@ -135,8 +135,9 @@ class FileListing:
         return [FolderPart([], [], first, end) for first, end in itertools.pairwise(bounds)]
 
     def level(self, folder: str = "", is_short: bool = False) -> Level:
-        """Lists the direct content of a folder, which is "" for the root. With `is_short`, only the first page of names is
-        read from an object store, and only one file is listed on a disk. Raises `UserError` if the folder cannot be read."""
+        """Lists the files and subfolders directly in a folder ("" is the root). With `is_short`, reads only the first
+        page of names from an object store, and lists only one file on a disk. Raises `UserError` if the folder cannot
+        be read."""
         if self.is_remote:
             folders, files = files_at(self._root.path).top_level(join(self._root.path, folder), is_short)
             is_kept = [[name for name in names if not self._is_ignored(folder, name, names is folders)] for names in (folders, files)]
@@ -154,9 +155,9 @@ class FileListing:
         return Level(*map(sorted, names))
 
     def top_level(self, folder: str = "", is_short: bool = False) -> tuple[list[str], list[str]]:
-        """Returns the sorted names of the subfolders and of the files directly in a folder. Links are treated like their
-        targets. With `is_short`, only the first page of names is read from an object store. Raises `UserError` if the
-        folder cannot be read."""
+        """Returns the sorted names of the subfolders and of the files directly in a folder. Links are treated like
+        their targets. With `is_short`, reads only the first page of names from an object store. Raises `UserError` if
+        the folder cannot be read."""
         level = self.level(folder, is_short and self.is_remote)
         return sorted([*level.folders, *level.links]), level.files
 
@@ -174,8 +175,8 @@ class FileListing:
         return wanted.fitting(names), [rejected[path] for path in sorted(fitting)]
 
     def take_files(self, folder: str, is_wanted: Callable[[str], Any]) -> list[str]:
-        """Returns the sorted names of those files directly in a folder for which `is_wanted` is true. Raises `UserError`
-        if the folder or one of these files cannot be read, for example because it is a link that is not followed."""
+        """Returns the sorted names of the files directly in a folder that satisfy `is_wanted`. Raises `UserError` if
+        the folder or one of these files cannot be read, for example because it is a link that is not followed."""
         wanted = sorted(outcome for outcome in self._direct_files(folder) if is_wanted(posixpath.basename(outcome.path)))
         self.reject(result for result in wanted if isinstance(result, DeadLetter))
         return [posixpath.basename(value.path) for value in wanted]
@@ -246,7 +247,7 @@ class FileListing:
         return None if kind == "file" else DeadLetter(printable(path), "list", *rejection)
 
     def _is_followed(self, path: str) -> bool:
-        """Returns whether a path is a link to a folder, and this link is followed."""
+        """Returns whether a path is a link to a folder that is followed."""
         return self._root.follows_links and kind_of(f"{self._root.path}/{path}") == "folder" and not self._root.is_loop(path)
 
     def _names_between(self, first: str, end: str) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Recognises label files by their first bytes and extension, and suggests how to read or convert them."""
+"""Detects label files by their first bytes and extension, and suggests how to read or convert them."""
 
 import os
 import re
@@ -78,7 +78,7 @@ _LIST = re.compile(r"\S.*\.(?:jpe?g|png|bmp|gif|webp|tiff?|hei[cf]|avif|jp2|p[pg
 
 
 class Format(NamedTuple):
-    """A recognised format.
+    """A detected format.
 
     Attributes:
         name: The name of the format, for messages such as "looks like NAME".

@@ -1,4 +1,4 @@
-"""Recognises folders by their names, such as folders of images and folders of splits."""
+"""Identifies folders by their names, such as folders of images and folders of splits."""
 
 from typing import Iterable, Sequence
 
@@ -90,7 +90,7 @@ def given_options(source: SourceConfig) -> list[Option]:
 
 
 def applies(field: str, source: SourceConfig, kind: SourceKind) -> bool:
-    """Returns whether an option, given its field of `SourceConfig`, applies to a source format."""
+    """Returns whether the option in a field of `SourceConfig` applies to a source format."""
     if field in ("label_names_of", "first_label_names"):
         return "label_names" in kind.options
     has_positions = any(form_of(column).is_points for column in (*(source.labels or ()), *source.features))

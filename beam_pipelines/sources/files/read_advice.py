@@ -33,7 +33,7 @@ _FLAGS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
 
 
 def unpack_advice(path: str, inner_folder: str = "") -> str:
-    """Returns advice to unpack an archive with a command that depends on the ending of its name.
+    """Returns advice on how to unpack an archive, with a command that depends on its file extension.
 
     Args:
         path: The path of the archive.
@@ -98,7 +98,8 @@ def table_advice(path: str, head: bytes, pattern: str = "") -> str:
 
 
 def _find_images(folder: str, header: Sequence[str], row: Sequence[str]) -> tuple[str, str, str] | None:
-    """Returns the folder of the image in a row, the column with its name, and the extension to append to the name."""
+    """Returns the folder of the image in a row, the column that contains its name, and the extension to append to the
+    name."""
     checks = itertools.product(_with_subfolders(folder), zip(header, row), ("", ".jpg", ".png"))
     for root, (column, value), suffix in itertools.islice(checks, _MAX_CHECKS):
         is_name = value and not value.startswith("/") and (suffix or "." in value)

@@ -68,7 +68,7 @@ class TextList(RowFiles):
 
 
 def _recognise_pets(names: InputNames) -> Recognition | None:
-    """Recognises the list of classes of the Oxford-IIIT Pet dataset, which also has masks and boxes."""
+    """Detects the class list of the Oxford-IIIT Pet dataset, which also has masks and boxes."""
     annotations, images = names.folder("annotations"), names.folder("images")
     if annotations is None or images is None or not annotations.find("list.txt") or not annotations.folder("trimaps"):
         return None
@@ -96,7 +96,7 @@ def _reject_tables(file: TableFile, source: SourceConfig) -> None:
 
 
 def _num_fields(column: Column) -> int:
-    """Returns how many fields of a line belong to each name of a column. A list of any length is in one field."""
+    """Returns the number of fields in a line for each name of a column. A list of any length is a single field."""
     form = form_of(column)
     if form.is_points and len(column.names) == 1:
         return math.prod(column.shape)
@@ -123,7 +123,8 @@ class _Fields:
         self._between = " " if form.value_type in (float, int) else separator
 
     def split(self, line: str) -> Mapping[str, str] | InvalidInput:
-        """Returns the cells of a line, by name, or an error if the line has a wrong number of fields, or a NUL byte."""
+        """Returns the cells of a line by name, or an error if the line has the wrong number of fields or contains a NUL
+        byte."""
         if "\0" in line:
             return InvalidInput("bad_row", "the line has a NUL byte")
         if "\t" in line:

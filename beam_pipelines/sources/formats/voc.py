@@ -48,7 +48,7 @@ class Voc(PairedSource):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises XML files in a folder with a usual name such as `Annotations`, or beside images."""
+        """Detects XML files in a folder with a usual name such as `Annotations`, or beside images."""
         annotations = names.folder(*cls.folders)
         for folder in (*_folders_in(annotations, cls.folders), names, *names.below):
             if name := folder.find("*.xml") or _without_extension(folder, folder in (names, *names.below)):

@@ -95,7 +95,7 @@ class SchemaEvidence(Mergeable):
                 self.known_orders.setdefault(feature, set()).add(known)
 
     def known_names(self, feature: str) -> tuple[str, ...] | frozenset[str]:
-        """Returns the class names that the source states for a feature, as a tuple if all parts state the same
+        """Returns the class names that the source specifies for a feature, as a tuple if all parts specify the same
         order."""
         names, orders = self.known_labels.get(feature, ()), self.known_orders.get(feature, ())
         return next((order for order in orders if len(orders) == 1 and len(order) == len(names)), frozenset(names))

@@ -79,8 +79,8 @@ def with_background(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _found_features(facts: ListedFacts) -> Iterator[Feature]:
-    """Yields the features that only listing determines, such as keypoints. Raises `UserError` if parts of the source
-    have different features of the same name."""
+    """Yields the features that are known only after listing, such as keypoints. Raises `UserError` if parts of the
+    source have different features of the same name."""
     for name, found in sorted(facts.schema.found_features.items()):
         if len(found) > 1:
             forms = sorted(f"{list(feature.shape[1:])} {', '.join(map(printable, feature.point_names))}".strip() for feature in found)
@@ -136,8 +136,8 @@ def _other_image(config: PrepareConfig, name: str) -> Feature:
 
 
 def _image_tensor(config: PrepareConfig, raws: set[RawImage], is_of_files: bool) -> Feature:
-    """Returns the feature `image` for images that are stored as tensors. Raises `UserError` unless all have the same dtype
-    and the same number of channels."""
+    """Returns the feature `image` for images that are stored as tensors. Raises `UserError` unless all images have the
+    same dtype and number of channels."""
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
     (dtype, num_channels), *others = kinds
     if others:

@@ -127,8 +127,8 @@ def list_shared_part(context: bytes, part: str) -> ListedRuns:
 
 
 def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
-    """Lists parts of the source in parallel threads, and yields each result when it is available. If one part fails, the
-    listing of all other parts stops."""
+    """Lists parts of the source in parallel threads, and yields each result as soon as it is available. If one part
+    fails, the listing of all other parts stops."""
     is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
     try:  # one source per thread, because a source lists one part at a time
         for done in as_completed([pool.submit(list_entire_part, PartContext(config), part, is_over) for part in parts]):
@@ -139,8 +139,8 @@ def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[List
 
 
 def list_entire_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
-    """Lists one part of the source, until the event `is_over` is set, and writes sorted files of references. The returned
-    value keeps the remaining references, which are too few for a file."""
+    """Lists one part of the source, until the event `is_over` is set, and writes sorted files of references. The
+    returned value contains the remaining references, which are too few to fill a file."""
     config, stopwatch = context.config, progress.Stopwatch("list")
     num_shares = _NUM_THREADS if is_over else min(max(config.run.num_processes, 1), _MAX_SHARES)
     listed = ListedRuns(config.run.spool_directory, 1 / num_shares)

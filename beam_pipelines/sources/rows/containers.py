@@ -53,7 +53,7 @@ class Containers(NamedTuple):
 
 
 def find_containers(config: PrepareConfig, is_container: Callable[[str], bool], expected: str) -> Containers:
-    """Finds the files of an input, and their splits according to their names.
+    """Finds the files of an input, and derives their splits from their names.
 
     Args:
         config: The options of the source.

@@ -20,7 +20,7 @@ class LongLineError(ValueError):
 
 
 class Lines:
-    """An iterator over the lines of a text file, including line ends.
+    """An iterator over the lines of a text file, including line breaks.
 
     The iterator raises `LongLineError` for a line that is too long. It can then continue with the next line.
 

@@ -180,7 +180,7 @@ class RowFiles(Source):
 
 
 class _FolderRoot(Root):
-    """A root for paths that are relative to one of its subfolders."""
+    """A root in which relative paths start in one of its subfolders."""
 
     def __init__(self, path: str, folder: str, follows_links: bool) -> None:
         super().__init__(path, follows_links)

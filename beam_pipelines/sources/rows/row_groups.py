@@ -1,6 +1,6 @@
 """Groups the rows of a file by a key, such as the name of an image. Rows with the same key need not be adjacent.
 
-SQLite sorts the rows. It keeps a part of them in memory, and writes the rest to temporary files.
+SQLite sorts the rows. It keeps some rows in memory, and writes the rest to temporary files.
 """
 
 import contextlib

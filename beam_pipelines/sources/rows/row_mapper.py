@@ -201,7 +201,7 @@ def check_defaults(defaults: Mapping[str, str], used: Collection[str]) -> None:
 def _make_reader(
     column: Column, source: SourceConfig, root: Root | None, allowed: Collection[str], names: tuple[str, ...]
 ) -> _Reader:
-    """Returns a function from a row to the value of a feature. See the module `source` for the types of values.
+    """Returns a function that reads the value of a feature from a row. See the module `source` for the types of values.
 
     Args:
         column: The columns from which the feature is made.
@@ -209,7 +209,7 @@ def _make_reader(
         root: The root of the files that cells name; None if cells contain locations instead of file names.
         allowed: The allowed class names of a label; empty allows all names. In a tuple without integers, cells can also
             refer to class names by index.
-        names: The class names for class indices in cells, if the source states them.
+        names: The class names for class indices in cells, if the source specifies them.
 
     Raises:
         UserError: A label has a column for each class, and the name of a column is not a valid class name.
@@ -240,7 +240,7 @@ def _make_reader(
 def _make_converter(
     column: Column, source: SourceConfig, root: Root | None, allowed: Collection[str], names: tuple[str, ...]
 ) -> Callable[[Any], Any]:
-    """Returns a function from a cell to the value of a feature. See `_make_reader` for the arguments."""
+    """Returns a function that converts a cell to the value of a feature. See `_make_reader` for the arguments."""
     form = form_of(column)
     if form.is_flags:
         classes, read_flags = form.class_names(column, allowed or names), read_one_hot if form.is_one_class else read_multi_hot

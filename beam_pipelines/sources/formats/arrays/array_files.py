@@ -87,7 +87,7 @@ class Arrays(ArraySource):
         return [images._replace(split=self._choose_split(images.name, images.split)) for images in sets]
 
     def _first_feature(self, arrays: Sequence[NamedArray]) -> str | None:
-        """Returns the name of the first array that examples without images keep, or None if there is no such array."""
+        """Returns the name of the first array to keep if examples have no images, or None if there is no such array."""
         source = self._config.source
         if not source.features and (values := find_features(arrays)):
             source = dataclasses.replace(source, features=(values,))

@@ -35,13 +35,13 @@ class NamedArray(NamedTuple):
 def make_sets(
     arrays: Sequence[NamedArray], find_lead: Callable[[Mapping[str, NamedArray]], str | None], has_images: bool
 ) -> list[ImageSet]:
-    """Groups the arrays of the same examples into sets. Such arrays, for example images and labels, share a location
-    and a split.
+    """Groups arrays of the same examples, such as images and labels, into sets. These arrays share a location and a
+    split.
 
     Args:
         arrays: All arrays.
-        find_lead: Returns the name of the array with the images, or else of a feature, in a group of arrays by name. None
-            leaves out the group.
+        find_lead: Returns the name of the leading array in a group of arrays: the array with the images, or else a
+            feature. If it returns None, the group is omitted.
         has_images: Whether the examples have images.
 
     Raises:

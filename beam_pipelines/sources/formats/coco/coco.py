@@ -9,9 +9,9 @@ converted to class values, and pixels without a segment become 0.
 The captions of `captions_NAME.json` become the feature `captions`, a list for each image. The keypoints of
 `person_keypoints_NAME.json` become `objects/keypoints`, with the names of the points and the skeleton.
 
-Each COCO file is read once, as a stream. To limit the memory, each machine reads only one large file at a time. An image
-takes about 300 bytes of memory, or 500 bytes if its size comes from an object store. An annotation takes about 100 bytes
-and, with `--masks`, as much as the JSON of its outline.
+Each COCO file is read once, as a stream. To limit memory use, each machine reads only one large file at a time. An
+image takes about 300 bytes of memory, or 500 bytes if its size comes from an object store. An annotation takes about
+100 bytes. With `--masks`, the JSON of its outline is also kept in memory.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class Coco(FilesSource):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a COCO file, a folder called `annotations` with COCO files, and Roboflow's folders of images."""
+        """Detects a COCO file, a folder called `annotations` with COCO files, and Roboflow's folders of images."""
         if not names.is_folder:
             if names.find("*.json"):
                 reject_other_format(names.path)
@@ -207,8 +207,8 @@ class Coco(FilesSource):
         return ImagePlace("" if has_root else self._folder_around(path))
 
     def _find_segments(self, path: str) -> str:
-        """Returns the folder with the PNGs of a panoptic file, relative to the root. Raises `UserError` if they are in
-        none of the usual folders."""
+        """Returns the folder with the PNGs of a panoptic file, relative to the root. Raises `UserError` if the PNGs are
+        in none of the usual folders."""
         stem, own = posixpath.basename(path).removesuffix(".json"), posixpath.dirname(path)
         below = f"{self.root}/"
         folders = [f"{folder}/{name}" for folder in (own, posixpath.dirname(own)) for name in (stem, f"annotations/{stem}")]

@@ -90,7 +90,7 @@ def read_keypoints(entry: Mapping[str, Any], feature: Feature | None) -> Points:
 
 
 def read_caption(entry: Mapping[str, Any]) -> str:
-    """Returns the text of a caption. Raises `InvalidInput` if it is not a text."""
+    """Returns the text of a caption. Raises `InvalidInput` if the caption is empty or not a string."""
     caption = entry.get("caption")
     if not isinstance(caption, str) or not caption.strip():
         raise InvalidInput("bad_annotation", f"'caption' is {shown(caption)}; it must be a text")

@@ -52,7 +52,8 @@ class CocoCategories:
         self._used: dict[str, int | str] = {}  # the category id of each name that an annotation uses
 
     def add(self, position: str, entry: Mapping[str, Any]) -> None:
-        """Adds an entry of `categories`. Raises `UserError` if it is invalid or contradicts another category."""
+        """Adds an entry of `categories`. Raises `UserError` if the entry is invalid or conflicts with another
+        category."""
         category_id, name, parent = read_id(entry.get("id")), entry.get("name"), entry.get("supercategory")
         try:
             if category_id is None or not isinstance(name, str):

@@ -1,7 +1,7 @@
 """Reads a JSON file in one of COCO's formats (https://cocodataset.org/#format-data) as a stream.
 
 A COCO file lists annotations in any order, before or after the images. The needed fields of each annotation are kept as
-a line of JSON, which takes less memory than Python objects, and are parsed when the image is listed.
+a line of JSON, which takes less memory than Python objects. The line is parsed when the image is listed.
 """
 
 import json

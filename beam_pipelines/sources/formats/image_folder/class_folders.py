@@ -155,7 +155,7 @@ def _choose(root: str, paths: Sequence[str]) -> Reading:
 
 
 def _divides(name: str, outer: str) -> bool:
-    """Returns whether a folder in the folder `outer` only subdivides the images of a class, such as `session1`."""
+    """Returns whether the folder `name`, such as `session1`, only subdivides the images of the class folder `outer`."""
     rest = name.casefold().replace(outer.casefold(), "")
     has_outer, has_number = len(rest) < len(name), any(map(str.isdecimal, rest))
     is_short = sum(map(str.isalpha, rest)) <= _MAX_LETTERS
@@ -255,8 +255,8 @@ def _are_masks(images: str, masks: str) -> str:
 
 
 def reject_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
-    """Raises `UserError` if a class folder seems to contain masks for the images in another class folder. More than
-    four class folders are not checked."""
+    """Raises `UserError` if a class folder seems to contain masks for the images in another class folder. Checks
+    nothing if there are more than four class folders."""
     if not 2 <= len(folders) <= _MAX_PAIRED:
         return
     names = {folder: {_stem(name): name for name in listing.top_level(folder, is_short=True)[1]} for folder in folders}

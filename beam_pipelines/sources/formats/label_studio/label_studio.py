@@ -1,7 +1,7 @@
 """Source `label_studio`: boxes, masks and classes from Label Studio's JSON and JSON-MIN exports.
 
 Images are matched by file name. URLs of images are not downloaded. If a task has several annotations, the first
-annotation that is not cancelled is used.
+annotation that is not canceled is used.
 """
 
 from typing import Any, Iterator, Mapping, Sequence

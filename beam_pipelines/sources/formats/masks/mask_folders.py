@@ -83,9 +83,9 @@ def recognise_pair(folder: InputNames, is_top: bool) -> str:
 
 
 def find_pairs(files: FileListing, root: str, split_folders: bool | None, suffix: str) -> list[Pair]:
-    """Returns the folders of images and masks below the root. The arguments `split_folders` and `suffix` are the options
-    `--split_folders` and `--mask_suffix`. Raises `UserError` if there are no pairs, a folder is a link, or the splits that
-    options require are missing."""
+    """Returns the folders of images and masks below the root. The arguments `split_folders` and `suffix` are the values
+    of `--split_folders` and `--mask_suffix`. Raises `UserError` if there are no pairs, a folder is a link, or the
+    splits that options require are missing."""
     finder = _PairFinder(files, root, split_folders, (suffix,) if suffix else _SUFFIXES)
     pairs = finder.find("")
     if split_folders and any(pair.split is None for pair in pairs):
@@ -180,7 +180,8 @@ def _mask_beside(names: Collection[str], suffixes: Sequence[str]) -> str:
 
 def _pair_names(names: Sequence[str]) -> list[tuple[str, str, str]]:
     """Returns pairs of an image folder and a mask folder, each with the part that both names share: `train` for
-    `train_images` and `train_masks`, and "" for `images` and `masks`. Pairs that share "" exclude all other pairs."""
+    `train_images` and `train_masks`, and "" for `images` and `masks`. If there are pairs that share "", only these
+    pairs are returned."""
     by_name = {name.lower(): name for name in reversed(names)}
     images, masks = _rests(by_name, _IMAGE_WORDS), _rests(by_name, _MASK_WORDS)
     pairs = []
@@ -193,8 +194,8 @@ def _pair_names(names: Sequence[str]) -> list[tuple[str, str, str]]:
 
 def _rests(names: Collection[str], words: Sequence[str]) -> dict[str, str]:
     """Removes a word in `words` from each name, and returns a mapping from the remaining part to the name. Earlier
-    words take precedence. A part such as `isic2018_task1_training` is replaced by its split, if no other part contains
-    this split."""
+    words take precedence. A remaining part such as `isic2018_task1_training` is shortened to the name of its split,
+    `training`, if no other part contains this name."""
     found: dict[str, tuple[int, str]] = {}
     pattern = re.compile(rf"(?:(?P<before>.+?)[ ._-]?)??(?P<last>{'|'.join(words)})|(?P<first>{'|'.join(words)})[ ._-](?P<after>.+)")
     for name in sorted(names):

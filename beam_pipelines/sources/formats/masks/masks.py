@@ -1,8 +1,8 @@
 """Source `masks`: images and masks with the same names, in two folders or in the same folder.
 
-The pixel values of a mask are class ids, unless a file with the classes of colors or values is given or found beside the
-masks. Only the first mask is checked when the source is opened. A part is a pair of folders. While it is listed, the
-names of all its masks are in memory.
+The pixel values of a mask are class ids, unless a file with the classes of colors or values is given or found beside
+the masks. Only the first mask is checked when the source is opened. A part is a pair of folders. The names of all masks
+of a part are in memory while the part is listed.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ class Masks(Source):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises folders of images beside folders of masks, masks beside images, and Roboflow's list of classes."""
+        """Detects folders of images beside folders of masks, masks beside images, and Roboflow's list of classes."""
         for folder in (names, *names.below):
             if (name := folder.find(_ROBOFLOW)) and _ROBOFLOW_HEADER in folder.head(name)[:100].lower():
                 return Recognition(name, Certainty.MARKER)
@@ -86,7 +86,7 @@ class Masks(Source):
 
     @functools.cached_property
     def _found_classes(self) -> tuple[str, dict[str, str]] | None:
-        """The path of a file beside the masks that states the class of each color or pixel value, and a mapping from
+        """The path of a file beside the masks that specifies the class of each color or pixel value, and a mapping from
         the colors or values to the classes. Both are empty without such a file. None if `--mask_colors` is given.
 
         Raises:

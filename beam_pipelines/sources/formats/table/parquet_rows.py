@@ -131,7 +131,7 @@ def _number_bytes(chunk: pa.parquet.ColumnChunkMetaData) -> int:
 
 
 def _max_bytes(parquet: pa.parquet.ParquetFile, path: str, chunk: pa.parquet.ColumnChunkMetaData, index: int) -> int:
-    """Returns an upper bound for the decoded size of a column in a row group."""
+    """Returns an upper bound on the decoded size of a column in a row group."""
     value_bytes = _WIDTHS.get(chunk.physical_type) or parquet.schema.column(index).length  # 0 for a variable length
     has_dictionary = any("DICTIONARY" in encoding for encoding in chunk.encodings)
     if not value_bytes and has_dictionary and chunk.total_uncompressed_size * chunk.num_values > _BATCH_BYTES:

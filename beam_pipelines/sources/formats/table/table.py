@@ -108,8 +108,8 @@ class Table(RowFiles):
         check_defaults(source.defaults, self._needed)
 
     def _name_classes(self, head: TableHead) -> dict[str, tuple[str, ...]]:
-        """Returns a mapping from features to the class names that the first table states for columns of class indices.
-        Later tables must have the same class names."""
+        """Returns a mapping from features to the class names that the first table specifies for columns of class
+        indices. Later tables must have the same class names."""
         columns, source = self._columns, self._source
         names = [name for column in (*columns.labels, *source.features) for name in column.names]
         unnamed = [label for label in columns.labels if not source.names_of(label.name)]
@@ -135,7 +135,7 @@ class Table(RowFiles):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises files called `metadata`, Parquet files, and folders of tables with or without images."""
+        """Detects files called `metadata`, Parquet files, and folders of tables with or without images."""
         if not names.is_folder:
             table = names.find(*_TABLES)
             return Recognition(table, Certainty.MARKER) if table else None
@@ -183,8 +183,8 @@ class Table(RowFiles):
         return column
 
     def _note_unnamed_images(self, file: TableFile, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yields the rows unchanged. At the end, counts the images in the folder of the table that no row names, for a
-        warning. Roboflow writes tables of boxes to the folder of the images, without the images that have no box."""
+        """Yields the rows unchanged. At the end, counts the images in the table's folder that are in no row, for a
+        warning. For example, Roboflow's tables of boxes omit images without boxes."""
         names: set[str] = set()
         for number, row in rows:
             if isinstance(row, Mapping) and isinstance(cell := row.get(self._image), str):

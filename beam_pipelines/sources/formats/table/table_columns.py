@@ -53,7 +53,7 @@ class TableColumns:
 
     @property
     def are_grouped(self) -> bool:
-        """Whether several rows can belong to an image."""
+        """Whether several rows can belong to the same image."""
         return self.rows != "images"
 
     @property
@@ -179,8 +179,8 @@ class Chooser:
         return None
 
     def _has_images(self, column: str) -> bool:
-        """Returns whether a column with a less usual name contains images. Without `--feature`, this is assumed. With
-        `--feature`, no image is needed, so that the first cell must be an image or the name of an image file."""
+        """Returns whether a column with a less common name contains images. Without `--feature`, this is assumed. With
+        `--feature`, examples may have no images, so the first cell must be an image or the name of an image file."""
         if not self._config.features or self._config.image_suffix:
             return True
         cell = self._first_row((column,)).get(column)
@@ -214,7 +214,7 @@ class Chooser:
 
     def _find_boxes(self, image: str | None) -> BoxColumns:
         """Returns the columns of a box. The class column is given by the label `objects`, or by the only label. Raises
-        `UserError` if no columns have usual names of boxes, or `--label` does not name the class column."""
+        `UserError` if no columns are named like the sides of a box, or `--label` does not name the class column."""
         boxes = find_box_columns(self._head.columns, image, () if self._config.rows else self._used)
         if boxes is None:
             advice = f"Rename them to {BOX_COLUMNS}, for example with --skip_lines 1 --column_names NAME,…"

@@ -62,7 +62,7 @@ def _read_raw(example: SerializedExample, layout: Layout, num_bytes: int) -> Raw
 
 def _read_shape(example: SerializedExample, layout: Layout, name: str, num_bytes: int) -> tuple[str, int, tuple[int, ...]]:
     """Returns the dtype, the count and the shape of the numbers that a bytes value contains. Raises `BadExampleError`
-    if the record states no valid shape."""
+    if the record contains no valid shape."""
     item = layout.numbers[name]
     dtype = item.dtype or "uint8"
     num_values = num_bytes // DTYPES[dtype]
@@ -117,8 +117,8 @@ class ObjectsReader:
 
 
 def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list: bool = False) -> Any:
-    """Returns the only value of a feature, or None without values. Returns a list, in which bytes are decoded, if there
-    are several values or `is_list` is true. Raises `InvalidInput` if bytes in the list are not UTF-8."""
+    """Returns the only value of a feature, or None if there are no values. If there are several values or `is_list` is
+    true, returns a list and decodes bytes to strings. Raises `InvalidInput` if bytes in the list are not UTF-8."""
     if len(values) == 1 and not is_list:
         return values[0]
     try:
@@ -154,7 +154,7 @@ def resolve_by_record(example: SerializedExample, column: Column) -> Column:
 def read_part(path: str, start: int, example: SerializedExample, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
     """Returns the location of a mask, image or array in the file `path`. If an array is stored as a list of numbers,
     returns this list. Returns None if the feature is missing. `start` is the offset of the record's data in the file.
-    Raises `BadExampleError` if the number of bytes differs from the shape that the record states."""
+    Raises `BadExampleError` if the number of bytes does not match the shape in the record."""
     if has_numbers(example, name):
         return example.values(name) or None
     spans = example.spans(name)

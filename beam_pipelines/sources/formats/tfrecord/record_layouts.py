@@ -198,7 +198,7 @@ def _column_of(name: str, item: Item, seen: FieldValues, find_shape: Callable[[I
 
 
 def replace_image(layout: Layout, image: str, examples: Iterable[SerializedExample]) -> Layout:
-    """Replaces the image feature of a layout by the feature in `--image_column`. Raises `UserError` if the first
+    """Replaces the image feature of a layout with the feature in `--image_column`. Raises `UserError` if the first
     records do not have such a feature."""
     names, num_searched = search_names((example.features for example in examples), {image})
     if image not in names:
@@ -209,7 +209,7 @@ def replace_image(layout: Layout, image: str, examples: Iterable[SerializedExamp
 
 def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
     """Returns the columns of the labels and of the other features. Options take precedence over the layout. Raises
-    `UserError` if neither specifies the labels, or no feature is kept."""
+    `UserError` if neither the options nor the layout specify the labels, or if no feature is kept."""
     labels = layout.labels if source.labels is None else source.labels
     if labels is None:
         raise UserError("The dataset has no class label, or several. Pass --label with one of its features, or --label none.")

@@ -28,7 +28,8 @@ def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator
 
 
 def layout_of_tfds(folder: str, info: dict[str, Any], tfds_features: Mapping[str, tuple[str, dict[str, Any]]]) -> Layout:
-    """Returns the layout of a TensorFlow Datasets dataset. Raises `UserError` if several features may be the image."""
+    """Returns the layout of a TensorFlow Datasets dataset. Raises `UserError` if several features could be the
+    image."""
     supervised = {key for item in _supervised_items(info) if isinstance(key := item.get("featureKey"), str)}
     image = _only(tfds_features, "Image", supervised)
     if image is None and any(kind.startswith("Image") for kind, _ in tfds_features.values()):

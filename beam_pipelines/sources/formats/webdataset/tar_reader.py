@@ -1,7 +1,7 @@
 """Reads the names and positions of the members of a tar file.
 
-Supported header formats are POSIX (ustar and pax) and GNU. The standard library's `tarfile` only parses single headers
-here. It would not be safe for reading untrusted files, because it keeps all members in memory.
+Supported header formats are POSIX (ustar and pax) and GNU. The standard library's `tarfile` is used only to parse
+single headers. It is not safe for untrusted files, because it keeps all members in memory.
 
 Sparse files, links and devices are members without data. A tar file cannot be read beyond a corrupt header. It ends
 with a block of zeros. If data other than zeros follows, such as a second tar file, it is reported as lost.
@@ -77,7 +77,7 @@ class TarReader:
             file.seek(0)
 
     def read(self, member: Member, limit: int | None = None) -> bytes:
-        """Reads the data, or the first `limit` bytes, of the member that was yielded last. Raises `BadTarError` if the data
+        """Reads the data of the last yielded member, or only the first `limit` bytes. Raises `BadTarError` if the data
         is truncated."""
         return self._read(member.offset, member.num_bytes if limit is None else min(member.num_bytes, limit))
 
@@ -140,7 +140,7 @@ class TarReader:
 
 
 def _parse_header(header: bytes, offset: int, extended_fields: dict[str, str]) -> tuple[Member, bytes]:
-    """Parses a header. Returns the member that it describes, and the type of the member."""
+    """Parses a header. Returns the member that the header describes, and the type of the member."""
     try:
         info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         size = int(extended_fields["size"]) if extended_fields.get("size", "").isdecimal() else info.size

@@ -40,8 +40,8 @@ class TarSample:
         self.rejection = self.rejection or (reason, message)
 
     def fields(self) -> dict[str, Any]:
-        """Returns the fields in the sample's JSON member, or {} if there is no such member. Raises `InvalidInput` if the
-        JSON is not a valid object."""
+        """Returns the fields in the sample's JSON member, or {} if there is no such member. Raises `InvalidInput` if
+        the member is not a valid JSON object."""
         if "json" not in self.data:
             return {}
         try:
@@ -53,8 +53,8 @@ class TarSample:
         return fields
 
     def text(self, extension: str) -> str:
-        """Returns the text in a member, without leading and trailing line ends. Raises `InvalidInput` if the member is
-        not UTF-8."""
+        """Returns the text in a member, without leading and trailing line breaks. Raises `InvalidInput` if the member
+        is not UTF-8."""
         try:
             return self.data[extension].decode().strip("\r\n")
         except UnicodeDecodeError:

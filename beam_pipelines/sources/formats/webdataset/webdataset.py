@@ -88,7 +88,7 @@ class WebDataset(ContainerSource):
         return Recognition(name) if name else None
 
     def _take_objects(self, labels: tuple[Column, ...], first: TarSample) -> tuple[tuple[Column, ...], ObjectsColumn | None]:
-        """Returns the labels without `objects`, and a reader of the objects, or None if there are no objects."""
+        """Returns the labels without `objects`, and a reader of the objects (None if there are no objects)."""
         self.unused_fields, self.boxes = UnusedFields(), BoxForms()
         has_objects = bool(_fields_of(first.fields().get(OBJECTS)))
         others = tuple(label for label in labels if not has_objects or label.names != (OBJECTS,) or not form_of(label).is_class)
@@ -102,7 +102,8 @@ class WebDataset(ContainerSource):
 
     def _choose_images(self, first: TarSample, wanted: Collection[str]) -> None:
         """Chooses the file extensions of images. If the first samples contain no image files, their `.npy` files are
-        the images. Raises `UserError` if other members may also be the images, or `--image_column` names no member."""
+        the images. Raises `UserError` if other members could also be the images, or `--image_column` names no
+        member."""
         column = self._config.source.image_column
         self.detected, self._companion_arrays = "", None
         self._images = () if not self.has_images else (column.lower(),) if column else _IMAGES
@@ -208,7 +209,7 @@ class WebDataset(ContainerSource):
 
 
 def is_tar_file(name: str) -> bool:
-    """Returns whether a file has an extension of tar files."""
+    """Returns whether a file name has the extension of a tar file."""
     return name.lower().endswith((".tar", ".tar.gz", ".tgz"))
 
 

@@ -55,7 +55,7 @@ class Yolo(PairedSource):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises dataset files, and label files in folders with the usual names or beside images."""
+        """Detects dataset files, and label files in folders with the usual names or beside images."""
         if not names.is_folder:
             is_dataset = names.name.lower().endswith(DATASET_ENDS) and is_dataset_head(names.name, names.head())
             return Recognition(names.name, Certainty.MARKER) if is_dataset else None
