@@ -216,7 +216,7 @@ class Feature:
 
     @property
     def is_spatial(self) -> bool:
-        """Whether the value refers to pixels or positions of `image`: a mask, boxes or points."""
+        """Whether the value describes pixels or positions in `image`, as masks, boxes and points do."""
         return FEATURE_KINDS[self.kind].is_spatial
 
     @property
@@ -231,7 +231,7 @@ class Feature:
 
     @property
     def is_plain(self) -> bool:
-        """Whether values are numbers or strings, stored as a list, but not class indices or positions."""
+        """Whether values are lists of numbers or strings that are neither class indices nor positions."""
         return not (self.is_packed or self.is_categorical or self.is_spatial)
 
     @property
@@ -332,10 +332,9 @@ def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
 def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     """Returns the features that have a column in the catalog, by column name.
 
-    Features with class names, single numbers and single short strings have a column in the catalog. If the name of a
-    feature is already used by another column, the column of a class label is called `label_NAME`, and the column of a
-    number or text is called `feature_NAME`. In datasets without images, features may use the names of the image
-    columns, such as `width`.
+    Features with class names, single numbers and single short strings have a column in the catalog. The column has the
+    name of the feature. If this name is taken, it is called `label_NAME` for class labels, and `feature_NAME` for
+    numbers and text. In datasets without images, features may use the names of the image columns, such as `width`.
     """
     has_image = any(feature.name == IMAGE for feature in schema)
     taken = {*CATALOG_COLUMNS, *HASH_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
@@ -386,7 +385,7 @@ class ShardInfo:
 
     @property
     def fingerprint(self) -> "Fingerprint":
-        """The checksums by which a reader detects that a file is not the expected shard. The index file of the shard
+        """The checksums that tell a reader whether a file is the expected shard. The index file of the shard
         contains the same checksums."""
         return self.first_crc32c, self.last_crc32c
 

@@ -125,7 +125,7 @@ def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config:
 
 
 def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
-    """Raises an error if options for images are set although a transform replaces the images."""
+    """Raises an error if options for images are set even though a transform replaces the images."""
     if _is_stored(features.get(IMAGE)):
         return
     shown = [("encoded", False, _SHOWN), *((name, None, _SHOWN) for name in ("image_size", "channels", "fit"))]

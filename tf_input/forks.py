@@ -1,8 +1,8 @@
 """Detects processes that were forked after TensorFlow had run, and raises an error instead of hanging.
 
 A forked child process has no TensorFlow threads, but inherits the locks that these threads had acquired. Reading
-examples in the child process would therefore wait forever. A process can fork before it runs TensorFlow, and can use
-the start method "spawn" at any time.
+examples in the child process would therefore hang. A process can fork before it runs TensorFlow, and can use the start
+method "spawn" at any time.
 """
 
 import os

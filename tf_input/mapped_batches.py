@@ -1,4 +1,4 @@
-"""Detects whether `map` changed the inputs of the batches on which a model was trained."""
+"""Detects whether `map` changed the inputs of the batches that a model was trained on."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
 
 
 def is_other_scale(array: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether the standard deviations of two arrays differ tenfold, or only one array is centered at 0."""
+    """Returns whether the standard deviations of two arrays differ by a factor of 10, or only one is centered at 0."""
     low, high = sorted(float(values.std(dtype=np.float64)) for values in (array, other))
     return low > 0 and (low * OTHER_SCALE <= high or _is_centered(array) != _is_centered(other))
 

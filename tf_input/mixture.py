@@ -105,17 +105,17 @@ class Mixture:
 
     Proportions are exact, not only on average. With two components, the number of examples from a component always
     equals its share of the examples so far, rounded to an integer. With three or four components, the number differs
-    from this share by at most one. The examples of a component are spread over the slots of a batch. Therefore the
+    from this share by at most one. The examples of a component are spread over the slots of a batch. Therefore, the
     proportions of the components in a full batch are the same on each host, and nearly the same on each replica.
 
     All epochs have the same number of batches. Each component has its own epochs, in which every example occurs once,
     in a new random order. An epoch of the mixture continues each component after the last example of the previous
-    epoch. Therefore every example of a component is read once before any example is repeated. As for a single split, a
-    batch depends only on the seed, the epoch and the step.
+    epoch. Therefore, every example of a component is read once before any example is repeated. As with a single split,
+    a batch depends only on the seed, the epoch and the step.
 
-    `image_size` brings images to the same size. Classes are matched by name. The class indices of the first component
-    are the same as without the mixture. Classes that occur only in later components get the next class indices. If only
-    some components have example weights, the examples of all other components have weight 1.
+    `image_size` brings images to the same size. Classes are matched by name. The first component keeps its class
+    indices. Classes that occur only in later components get the next class indices. If only some components have
+    example weights, the examples of all other components have weight 1.
 
     Examples:
         ```python

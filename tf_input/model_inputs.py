@@ -1,4 +1,4 @@
-"""Detects inputs that do not have the range, dtype or shape for which the layers of a Keras model were trained."""
+"""Detects inputs whose range, dtype or shape differs from the inputs that a Keras model was trained on."""
 
 import contextlib
 from collections.abc import Mapping
@@ -70,7 +70,7 @@ def _first_layers(model: keras.Model, given: Any) -> Iterator[keras.layers.Layer
 
 
 def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
-    """Explains why a layer can't have been trained on the given values. Returns "" if no reason is found."""
+    """Explains why a layer was clearly not trained on the given values. Returns "" if no reason is found."""
     if isinstance(layer, keras.layers.Rescaling) and values.dtype.kind == "f":
         scale, largest = np.abs(np.asarray(layer.scale)).max(), np.abs(values).max(initial=0)
         if scale <= _MAX_RESCALING and 0 < largest <= _MAX_NORMALISED:

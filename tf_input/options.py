@@ -10,7 +10,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def named_options(config: type | None = None, *, without: Collection[str] = ()) -> Callable[[_F], _F]:
-    """Returns a decorator for functions or classes, which suggests similar names for misspelled options.
+    """Returns a decorator that makes functions or classes suggest similar names for misspelled options.
 
     Examples:
         ```python
@@ -83,7 +83,7 @@ def suggest_option(name: Any, names: Iterable[str]) -> str:
 
 
 def _spelled_out(signature: inspect.Signature, config: type | None, without: Collection[str]) -> inspect.Signature:
-    """Returns a signature in which the parameter `**options` is replaced by the attributes of `config`."""
+    """Returns a signature with the attributes of `config` instead of the parameter `**options`."""
     if config is None:
         return signature
     *first, options = signature.parameters.values()

@@ -18,8 +18,8 @@ class Examples:
     """A sequence of the examples of a split, in shard order. `PreparedDataset.__getitem__` returns it.
 
     Each access to an example reads one record. A key, as in `train["ant/17.jpg"]`, is first looked up in the catalog,
-    which requires pyarrow. Threads may share the object. An example is a dictionary of features, with the values that
-    batches contain, but without a batch dimension. Images are not cropped or resized. Scalars are Python values.
+    which requires pyarrow. Threads may share the object. An example is a dictionary of features. Its values are the
+    same as in batches, but without a batch dimension. Images are not cropped or resized. Scalars are Python values.
     Features have these types:
 
     image         uint8 [height, width, 3] in RGB; one channel if all images are grayscale; uint16 with `--keep_depth`

@@ -412,7 +412,7 @@ class ReadConfig:
         return self.max_length.get(name) if isinstance(self.max_length, Mapping) else self.max_length
 
     def padding_of(self, name: str) -> Any:
-        """Returns the `padding_value` of a list; None for the default, 0 or an empty string."""
+        """Returns the `padding_value` of a list; None for the default (0 or an empty string)."""
         return self.padding_value.get(name) if isinstance(self.padding_value, Mapping) else self.padding_value
 
     @property
@@ -499,7 +499,7 @@ def _is_one_of(value: Any, *names: str) -> bool:
 
 
 def _is_switch(value: Any) -> bool:
-    """Returns whether a value is equal to True or False. Arrays are rejected: they are not hashable."""
+    """Returns whether a value equals True or False. Arrays are rejected, because they are not hashable."""
     return isinstance(value, Hashable) and value in (False, True)
 
 

@@ -1,4 +1,4 @@
-"""Decodes the records of datasets that were prepared with `--records verbatim`, with the user function `parse`."""
+"""Uses the user function `parse` to decode the records of datasets prepared with `--records verbatim`."""
 
 from __future__ import annotations
 

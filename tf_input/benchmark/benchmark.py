@@ -108,7 +108,7 @@ def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: th
 
 
 def _read_for(batches: Iterator[Any], seconds: float, interrupted: threading.Event) -> int:
-    """Reads batches for some seconds and returns the number of images that were read."""
+    """Reads batches for the given number of seconds and returns the number of images that were read."""
     import tensorflow as tf
 
     end, num_batches, num_images = time.perf_counter() + seconds, 0, 0

@@ -15,11 +15,12 @@ _NUM_RECORDS = 64
 
 
 def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence[bytes]]) -> str:
-    """Returns a warning about coordinate features, which are not adjusted when images are cropped, flipped or resized.
+    """Returns a warning about coordinate features. They are not adjusted when images are cropped, flipped or resized.
 
     Args:
         decoder: The decoder of a split.
-        read_sample: A function that returns the first records. It is called only if names are not sufficient.
+        read_sample: A function that returns the first records. It is called only if the names of the features are not
+            conclusive.
 
     Returns:
         A message; "" if no feature looks like coordinates.

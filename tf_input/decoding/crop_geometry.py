@@ -98,7 +98,7 @@ def compute_crops(
 
 
 def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor:
-    """Returns the largest JPEG downscaling ratio at which a crop is not smaller than its output, int32 [batch].
+    """Returns the largest JPEG downscaling ratio that keeps each crop at least as large as its output, int32 [batch].
 
     Small images are not downscaled, so that decoding whole images gives the same pixels as decoding crops.
     """
@@ -229,7 +229,7 @@ def crop_dense_targets(dense_targets: tf.Tensor, crops: CropGeometry) -> tf.Tens
 def _canvas_pixels(pixels: tf.Tensor, crops: CropGeometry, size: tuple[int, int]) -> tf.Tensor:
     """Samples pixels in the coordinates of `tf.image.resize`, in which 0 and 1 are the outer edges of the image.
 
-    The op `crop_and_resize` samples only from the center of the first pixel to the center of the last pixel. Therefore
+    The op `crop_and_resize` samples only from the center of the first pixel to the center of the last pixel. Therefore,
     the pixels at the edges are repeated, which adds a border of one pixel.
     """
     stored = tf.cast(tf.shape(pixels)[1:3], tf.float32)

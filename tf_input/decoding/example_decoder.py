@@ -288,7 +288,7 @@ class ExampleDecoder:
 
     @property
     def growth(self) -> int:
-        """How many times larger lists and strings can be in memory than in records; 0 without lists and strings."""
+        """How many times larger lists and strings can be in memory than in records; 0 if there are none."""
         features = [self.features[name] for name in self.feature_names]
         if any(feature.is_ragged and feature.storage != "float" for feature in features):
             return _MOST_GROWTH
@@ -323,7 +323,7 @@ class ExampleDecoder:
         """The default of `ReadConfig.fit`.
 
         The default is `unscaled` if `image_size` is "largest". Otherwise, it is `pad` if a crop could remove parts of
-        boxes, keypoints, masks or dense targets, and `crop` if not.
+        boxes, keypoints, masks or dense targets. In all other cases, it is `crop`.
         """
         if self.config.image_size == "largest":
             return "unscaled"

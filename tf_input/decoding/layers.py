@@ -110,8 +110,8 @@ class RandomFlipAndColors(keras.layers.Layer):
     shape as the input, and its values are not rounded. The dtype of the output is float32 or the dtype of the Keras
     policy.
 
-    Keras' own layers work differently. RandomBrightness adds a constant. RandomContrast uses a separate mean for each
-    channel. RandomSaturation and RandomHue work in HSV. Keras' layers also change images if a model is called without
+    Keras's own layers work differently. RandomBrightness adds a constant. RandomContrast uses a separate mean for each
+    channel. RandomSaturation and RandomHue work in HSV. Keras's layers also change images if a model is called without
     the argument `training`.
 
     Attributes:

@@ -55,7 +55,7 @@ def find_hosts(strategy: "tf.distribute.Strategy | tf.distribute.InputContext | 
 
 
 def _active_strategy() -> "tf.distribute.Strategy | None":
-    """Returns the strategy whose scope is active, or None. Without TensorFlow imported, no strategy can be active."""
+    """Returns the strategy whose scope is active, or None. If TensorFlow is not imported, none is active."""
     tf = sys.modules.get("tensorflow")
     return tf.distribute.get_strategy() if tf is not None and tf.distribute.has_strategy() else None
 

@@ -27,7 +27,7 @@ class Iteration(NamedTuple):
     count: int
 
     def end(self, num_batches: int) -> tuple[int, int]:
-        """Returns the epoch and the step at which the iteration ends, if an epoch has `num_batches` batches."""
+        """Returns the epoch and the step at which the iteration ends, given the number of batches in an epoch."""
         epoch, step, _ = self.after(1, num_batches)
         return epoch, step
 
@@ -42,12 +42,12 @@ class IteratorState:
 
     The attribute `iterator_state` of batches from `PreparedDataset.batches` is an `IteratorState`. Requesting the
     second batch of an iteration, or its only batch, moves the state to the end of the iteration, even if the iteration
-    is stopped early. If only the first of several batches is read, the state does not change. Iterators that start at
-    the same state read the same batches.
+    is stopped early. If an iteration has several batches and only the first is requested, the state does not change.
+    Iterators that start at the same state read the same batches.
 
     The first iteration ends at the end of its epoch. All later iterations have as many batches as the first iteration.
-    Therefore a later iteration can start in the middle of an epoch and continue into the next epoch. The next iteration
-    starts where the previous iteration ended.
+    Therefore, a later iteration can start in the middle of an epoch and continue into the next epoch. The next
+    iteration starts where the previous iteration ended.
 
     Args:
         epoch, step: The epoch and the step of the first batch, from 0. Default: 0.

@@ -5,7 +5,7 @@ without iterating over the epoch. A recursive algorithm divides the list of comp
 rounded, proportional number of examples to each half. Each level of the recursion can add a rounding error of 0.5
 examples. Therefore, at any index of an epoch, the number of preceding examples of a component differs from its exact
 share by at most 0.5 for two components, and by at most 1 for three or four components. Within a batch, the examples of
-each component are spread over the slots. Therefore the proportions of the components on each host and each replica are
+each component are spread over the slots. Therefore, the proportions of the components on each host and each replica are
 nearly the same as in the whole batch.
 """
 
@@ -139,7 +139,7 @@ class MixedOrder:
         return slots_and_numbers
 
     def component_indices(self, component: int, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Converts indices of a component's examples in a mixture's epoch to epochs and indices of the component."""
+        """Returns the component's epoch, and the index in it, of each given example in a mixture's epoch."""
         return np.divmod(epoch * self.counts[component] + numbers, self.sizes[component])
 
     def virtual_shards(self, component: int, component_epoch: int, component_indices: np.ndarray) -> np.ndarray:
@@ -161,7 +161,7 @@ def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int,
 
     The distance between the slots of consecutive examples is a stride that is coprime to the batch size. If n hosts
     divide the batch, any n consecutive examples are therefore on different hosts. The stride is chosen so that the
-    continued fraction of stride / batch size has small terms, as that of the golden ratio. This gives every range of
+    continued fraction of stride / batch size has small terms, like that of the golden ratio. This gives every range of
     slots nearly the same proportions of components as the whole batch. See Niederreiter, Random Number Generation and
     Quasi-Monte Carlo Methods, chapter 5, https://doi.org/10.1137/1.9781611970081.
     """

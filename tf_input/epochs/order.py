@@ -1,7 +1,7 @@
 """Computes the random key of an epoch, and permutes a split at random without a table in memory.
 
-The record at any index of the permutation is computed directly. Therefore a training run can resume in the middle of an
-epoch without reading earlier records, even with 300 million records.
+The record at any index of the permutation is computed directly. Therefore, a training run can resume in the middle of
+an epoch without reading earlier records, even if a split has 300 million records.
 """
 
 import functools
@@ -59,8 +59,8 @@ def _random_words(key: int, num: int) -> np.ndarray:
 def _encrypt(values: np.ndarray, key: int, size: int) -> np.ndarray:
     """Permutes the numbers below `size` with a Feistel cipher.
 
-    The cipher permutes all numbers of the same number of bits. A result that is too large is encrypted again until it is
-    small enough, which preserves the permutation.
+    The cipher permutes the numbers below a power of two. A result that is not below `size` is encrypted again until it
+    is below `size`, so all results remain distinct.
 
     Args:
         values: The numbers to permute, uint64 [n].

@@ -19,7 +19,7 @@ class Balance:
     The examples of a class are used in turn, and each epoch continues where the previous epoch ended. If an epoch
     contains only some examples of a class, the next epoch contains the next examples. For example, if an example occurs
     2.5 times per epoch on average, it occurs exactly five times in two epochs. The examples of each class are spread
-    evenly over the epoch. Therefore repetitions of an example are far apart, and any range of the epoch has balanced
+    evenly over the epoch. Therefore, repetitions of an example are far apart, and any range of the epoch has balanced
     classes.
 
     Args:

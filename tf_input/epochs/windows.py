@@ -132,7 +132,7 @@ def _scramble(draws: np.ndarray) -> np.ndarray:
 
     The number of the virtual shard is written with one digit for each radix in `_RADICES`. Each digit is then shifted
     cyclically by a random number that depends on the preceding digits, and the order of the digits is reversed.
-    Therefore virtual shards whose numbers are equal modulo 2, 4, 8 or 16 have adjacent slices. The method is Owen's
+    Therefore, virtual shards whose numbers are equal modulo 2, 4, 8 or 16 have adjacent slices. The method is Owen's
     nested scrambling, https://doi.org/10.1007/978-1-4612-2552-2_19, with cyclic shifts instead of permutations.
     """
     left, slices, size = np.arange(NUM_VIRTUAL_SHARDS), np.zeros(NUM_VIRTUAL_SHARDS, np.int64), 1

@@ -1,4 +1,4 @@
-"""Defines the base class of feature kinds, whose methods other packages call instead of comparing names of kinds."""
+"""Defines the base class of feature kinds. Other packages call its methods instead of comparing names of kinds."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ class Crops(Protocol):
 
 
 class FeatureKind:
-    """A feature kind. By default, the methods do nothing, which is right for values that do not depend on the crop of
-    the image, and for boxes and masks, which `decoding` crops. `tf_input.stored_kinds` declares further properties."""
+    """A feature kind. By default, the methods do nothing. `tf_input.stored_kinds` declares further properties of kinds.
+
+    The defaults are correct for values that do not depend on the crop of the image. They are also correct for boxes and
+    masks, because `decoding` crops them.
+    """
 
     def check_options(self, config: ReadConfig, features: Mapping[str, Feature]) -> None:
         """Checks the options for features of this kind.

@@ -1,8 +1,8 @@
 """Feature kind `keypoints`: x, y and optionally visibility of points, float32 [num_points, 2 or 3].
 
 x and y are fractions of the width and height of the image. They follow crops, flips, padding and resizing. A point
-outside the crop gets x, y and visibility 0. Points without visibility keep their position outside the crop,
-so x or y is outside 0..1.
+outside the crop gets x, y and visibility 0. If the points of a feature have no visibility, points outside the crop keep
+their position, so their x or y is outside 0..1.
 
 A horizontal flip exchanges left and right points, such as `left_eye` and `right_eye`. The pairs come from the option
 `flip_pairs`, or from the names of the points.
@@ -116,8 +116,8 @@ def _exchanged(num_points: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _is_labeled(points: np.ndarray) -> np.ndarray:
-    """Returns whether each point is labeled, bool [..., num_points]: its visibility is above 0, or if points have no
-    visibility, x and y are in 0..1."""
+    """Returns whether each point is labeled, bool [..., num_points]. A labeled point has a visibility above 0 or, if
+    points have no visibility, x and y in 0..1."""
     if points.shape[-1] == 3:
         return points[..., 2] > 0
     return ((points >= 0) & (points <= 1)).all(axis=-1)

@@ -102,5 +102,5 @@ class ParsedRecords:
 
 
 def _dense(element: Any) -> list[tf.Tensor]:
-    """Returns the dense tensors of an element, which must have equal shapes in a batch, unlike ragged tensors."""
+    """Returns the dense tensors of an element. Unlike ragged tensors, they must have equal shapes in a batch."""
     return [leaf for leaf in tf.nest.flatten(element) if isinstance(leaf, tf.Tensor)]

@@ -1,4 +1,4 @@
-"""Converts parsed values from TFRecords of other tools to the values of features."""
+"""Converts parsed values from other tools' TFRecords to feature values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fold(values: tf.RaggedTensor, shape: tuple[int, ...], message: str) -> tf.Te
 
 
 def fill(values: tf.RaggedTensor, default: bytes | int | float, message: str) -> tf.RaggedTensor:
-    """Replaces missing values by a default, so that each example has exactly one value. Returns a ragged tensor."""
+    """Replaces missing values with a default, so that each example has exactly one value. Returns a ragged tensor."""
     at_most_one = tf.debugging.assert_less_equal(values.row_lengths(), tf.constant(1, values.row_splits.dtype), message)
     with tf.control_dependencies([at_most_one]):
         filled = values.to_tensor(default, shape=(None, 1))

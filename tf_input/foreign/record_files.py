@@ -1,4 +1,4 @@
-"""Implements `open_tfrecords`, which reads TFRecords of other tools without converting them."""
+"""Implements `open_tfrecords`, which reads TFRecords from other tools without converting them."""
 
 from __future__ import annotations
 
@@ -48,9 +48,8 @@ def open_tfrecords(
 ) -> "RecordFiles | ParsedRecords":
     """Opens TFRecords that other tools wrote.
 
-    Records are shuffled only with a buffer of a few thousand records. Therefore the order of the records is close to
-    the stored order. If the records are sorted by class, use `recordmill prepare --source=tfrecord` instead, which
-    shuffles all records.
+    Records are shuffled only with a buffer of a few thousand records, so their order is close to the stored order. If
+    the records are sorted by class, use `recordmill prepare --source=tfrecord` instead, which shuffles all records.
 
     Examples:
         ```python
@@ -373,7 +372,7 @@ def _find_compression(path: str, compression: str | None) -> str | None:
 
 
 def _check_compression(paths: Sequence[str], compression: str) -> None:
-    """Checks that all files have the given compression. A record is read only if the first bytes suggest otherwise."""
+    """Checks that all files have the given compression. Reads a record only if the first bytes do not match it."""
 
     def check(path: str) -> None:
         with tf.io.gfile.GFile(path, "rb") as file:

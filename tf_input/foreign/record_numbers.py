@@ -1,4 +1,4 @@
-"""Converts arrays that are stored as raw bytes in TFRecords of other tools to images, masks and tensors."""
+"""Converts arrays that other tools store as raw bytes in TFRecords to images, masks and tensors."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class NumberReader:
         return Column(feature, parts, lambda data, *others: {name: data, f"{name}/shape": stated.shapes(data, *others)})
 
     def _stated(self, item: Item, num_sides: int) -> tuple[tuple[int | str, ...], tuple[Feature, ...]]:
-        """Returns the sizes of the dimensions of an array, and the stored features that contain unknown sizes. For an
-        unknown size, the dtype of the stored integers is returned instead.
+        """Returns the sizes of the dimensions of an array, and the stored features that contain unknown sizes. If a
+        size is unknown, the dtype of the stored integers takes its place.
         """
         if item.shape:
             return item.shape, ()

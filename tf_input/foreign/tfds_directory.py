@@ -83,7 +83,7 @@ def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -
 def _features(
     directory: str, name: str, fields: Mapping[str, Any], is_class_mask: bool = False
 ) -> Iterator[Feature]:
-    """Yields the features of a `tf.train.Example` in which TensorFlow Datasets stores the given feature. Entries of a
+    """Yields the `tf.train.Example` features that TensorFlow Datasets uses to store the given feature. Entries of a
     dictionary are named `name/ENTRY`."""
     if "featuresDict" in fields:
         inner_fields = fields["featuresDict"]["features"]

@@ -71,8 +71,9 @@ class Loader:
     batch, and their random crops, depend only on the seed, the epoch and the step, for any number of hosts and threads.
 
     A batch is a dictionary of the features of `Examples`, stacked along a new first dimension. Values that differ in
-    shape, such as lists of objects, remain a list with one array per example. If `transform` is given, its results are
-    stacked instead. They can be arrays, numbers, and tuples or dictionaries of arrays and numbers.
+    shape, such as lists of objects, are returned as a list with one array per example. If `transform` is given, its
+    results are stacked instead of the features. They can be arrays, numbers, and tuples or dictionaries of arrays and
+    numbers.
 
     Examples:
         ```python
@@ -151,7 +152,7 @@ class Loader:
             raise RuntimeError("another iteration of the loader has started, or its position was restored. Create one loader for each.")
 
     def _submit(self, pool: concurrent.futures.ThreadPoolExecutor, inputs: Any, position: int) -> list[concurrent.futures.Future]:
-        """Starts to decode a batch, with one task for each thread."""
+        """Starts decoding a batch, with one task for each thread."""
         epoch, step = divmod(position, len(self))
         ((records, slots),) = inputs.batch(epoch, step)
         is_real = slots != PADDING

@@ -1,7 +1,7 @@
 """Handles examples that can't be decoded, either by reporting their keys or by removing the examples from their batch.
 
-TensorFlow has no op that reports whether an image can be decoded. Therefore a Python function calls the decoder of a
-batch, and catches errors. If an error occurs, each example of the batch is decoded separately. The Python call has no
+TensorFlow has no op that reports whether an image can be decoded. Therefore, a Python function calls the decoder of a
+batch and catches errors. If an error occurs, each example of the batch is decoded separately. The Python call has no
 measurable cost, because no tensor is copied.
 """
 
@@ -22,7 +22,7 @@ FindNumber = Callable[[Sequence[int], int, int], int]
 
 
 def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, component: int, slot: int) -> int:
-    """Returns the index in the split of an example, given its batch slot."""
+    """Returns the index of an example in the split, given its batch slot."""
     with make_inputs() as inputs:
         numbers_and_slots = inputs.numbers(epoch, step)
     numbers, slots = numbers_and_slots if isinstance(numbers_and_slots, tuple) else numbers_and_slots[component]

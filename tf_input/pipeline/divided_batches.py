@@ -15,7 +15,7 @@ _DERIVED = (  # methods that return a dataset with the same examples
 
 
 def sharding_policy(num_hosts: int) -> tf.data.experimental.AutoShardPolicy:
-    """Returns the policy by which `experimental_distribute_dataset` divides batches among the workers of a strategy.
+    """Returns the policy that `experimental_distribute_dataset` uses to divide batches among a strategy's workers.
 
     With a single host, each worker reads whole batches and keeps its part of every batch. With several hosts,
     TensorFlow must reject the batches, because the batches are already divided among hosts. The policy FILE rejects
@@ -26,7 +26,7 @@ def sharding_policy(num_hosts: int) -> tf.data.experimental.AutoShardPolicy:
 
 
 def source_name(hosts: tuple[int, int]) -> str | None:
-    """Returns a dataset name by which TensorFlow's error message explains that the batches are already divided.
+    """Returns a dataset name that makes TensorFlow's error message explain that the batches are already divided.
 
     TensorFlow allows only identifiers as names of datasets.
     """
@@ -44,7 +44,7 @@ def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
 def _divided_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     class Divided(plain):
         def shard(self, num_shards: Any, index: Any, name: str | None = None) -> tf.data.Dataset:
-            """Raises ValueError, because dividing the batches again would lose examples."""
+            """Raises ValueError, because dividing the batches a second time would lose examples."""
             raise ValueError(
                 f"shard({num_shards}, {index}): these batches are already divided among hosts={self.hosts}. "
                 "Remove `.shard`. batch_size is the number of examples on all hosts together."

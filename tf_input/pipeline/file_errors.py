@@ -19,7 +19,7 @@ RECORDS_PER_FILE = 1 << _RECORD_BITS
 
 
 class FileErrors(DecodeErrors):
-    """Finds the undecodable records of files. A batch has records, their positions, the seed and batch slots.
+    """Finds the undecodable records of files. A batch consists of records, their positions, a seed and batch slots.
 
     Args:
         paths: The paths of the files.

@@ -135,7 +135,7 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
     counting = min(1, count - 1)
 
     def begin() -> np.ndarray:
-        """Returns the `Iteration` that begins now, with a count of 0 if reading must not update the iterator state."""
+        """Returns the next `Iteration`. Its count is 0 if reading must not update the iterator state."""
         first = iterator_state.take(num_batches)
         return np.array(first._replace(count=0) if _is_keras_build() else first, np.int64)
 
@@ -144,7 +144,7 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
         return number
 
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
-        """Returns a dataset of one number per batch. Only the second number matters: reading it updates the state."""
+        """Returns a dataset with one number per batch. Reading the second number updates the iterator state."""
         counts = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
         counts = counts.map(without_autograph(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
         return tf.data.Dataset.range(counting).concatenate(counts).concatenate(tf.data.Dataset.range(count - 1 - counting))

@@ -281,7 +281,7 @@ def _without_corrupt(values: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray,
 
 
 def _pad_numbers(numbers: np.ndarray, slots: np.ndarray, number: int) -> np.ndarray:
-    """Appends `number` for each padding slot, so that every slot has an index."""
+    """Appends `number` for each padding slot, so that there is one number per slot."""
     return np.concatenate([numbers, np.full(len(slots) - len(numbers), number)])
 
 

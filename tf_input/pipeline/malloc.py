@@ -2,8 +2,8 @@
 
 With Python 3.11 or later, TensorFlow changes malloc for the whole process when an iterator over a generator is created
 (`ApplyPython311MemoryPatch`, with `mallopt`). As a result, malloc requests each block of 128 KiB or more from the
-system, and returns it to the system as soon as it is freed. Therefore each large record and each decoded image needs
-new memory pages. If photos are 2000 pixels wide, allocating these pages takes a quarter of the time for reading.
+system, and returns it to the system as soon as it is freed. Therefore, each large record and each decoded image needs
+new memory pages. If photos are 2000 pixels wide, allocating these pages takes a quarter of the reading time.
 """
 
 import ctypes

@@ -148,7 +148,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
 class Numbers:
     """Stores the numeric values of all examples in a TensorFlow resource, which is filled chunk by chunk.
 
-    A tensor would need more memory. With plain tensors, a tf.data dataset would copy the values for each iterator, and
+    Plain tensors would need more memory, because a tf.data dataset would copy the values for each iterator, and
     TensorFlow would not free the memory of concatenated chunks.
     """
 

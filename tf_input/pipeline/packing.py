@@ -16,8 +16,10 @@ _ALIGNED = 8  # TensorFlow copies rows of strings unless the length of a row is 
 
 
 def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
-    """Packs the note and the inputs of a batch into one array. Without records, the array is int64. With records, the
-    array contains the records, padding, and all numbers as one byte string. Its length is a multiple of 8.
+    """Packs the note and the inputs of a batch into one array.
+
+    If the batch has no records, the array is int64. Otherwise, the array contains the records, padding, and a byte
+    string with all numbers. Its length is then a multiple of 8.
 
     Args:
         note: The key of the epoch, and the step of the batch in the epoch.
@@ -47,7 +49,7 @@ def take_apart(packed: np.ndarray, are_cached: Sequence[bool]) -> tuple[list[int
 
 
 def pack_error(error: Exception) -> np.ndarray:
-    """Packs the message of an error in place of a batch. For an exception, TensorFlow would print the traceback."""
+    """Packs an error message in place of a batch. If an exception were raised, TensorFlow would print the traceback."""
     return np.array([str(error).encode(), b""], object)
 
 

@@ -1,4 +1,4 @@
-"""Joins records with their keys in one byte string, for batches with keys if records do not contain their keys."""
+"""Joins each record with its key in one byte string, for batches with keys that the records do not contain."""
 
 from __future__ import annotations
 

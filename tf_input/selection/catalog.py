@@ -79,7 +79,7 @@ class Catalog(Mapping[str, Column]):
         return self._read[name]
 
     def described(self) -> str:
-        """Lists the existing columns in a sentence for error messages."""
+        """Returns a clause for error messages that lists the existing columns."""
         if all(shard.catalog for shard in self._shards):
             return f"the catalog has {', '.join(self)}"
         return (
@@ -249,7 +249,7 @@ class Catalog(Mapping[str, Column]):
 
 
 def _shard_name(metadata: Any) -> str:
-    """Reads the name of a catalog's shard from the Parquet statistics; returns "" without statistics."""
+    """Reads the name of a catalog's shard from the Parquet statistics; returns "" if there are no statistics."""
     for group in range(metadata.num_row_groups):
         columns = (metadata.row_group(group).column(column) for column in range(metadata.num_columns))
         for column in columns:

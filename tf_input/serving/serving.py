@@ -127,8 +127,8 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     preprocessed images must be bit-identical to the images from `batches`. There is one exception: pixel values from 0
     to 255 may differ by 1 if all stored images have the same size, and are at most 96 x 96 pixels or cached before
     resizing. Predictions may have rounding differences of up to 1e-4 of the largest prediction, if the model computes
-    in float32. Models that were obviously not trained on these inputs are rejected. Examples are inputs with the wrong
-    shape or range, and normalized inputs for a model that normalizes its inputs itself.
+    in float32. Models that were obviously not trained on these inputs are rejected. For example, the inputs may have
+    the wrong shape or range, or they may be normalized although the model normalizes its inputs itself.
 
     Examples:
         ```python

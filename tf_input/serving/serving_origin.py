@@ -1,4 +1,4 @@
-"""Determines the dataset and the reading options with which a model was trained."""
+"""Determines which dataset and which reading options a model was trained with."""
 
 import os
 from typing import Any, Mapping

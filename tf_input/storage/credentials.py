@@ -84,7 +84,7 @@ def azure_options() -> dict[str, Any]:
 
 
 def missing_keys(scheme: str) -> str:
-    """Returns advice about missing credentials for a rejected request; "" if the request was signed."""
+    """Returns advice about missing credentials after a request was rejected; "" if credentials were found."""
     options, where = {
         "gs": (
             google_options,

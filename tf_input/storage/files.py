@@ -45,7 +45,7 @@ class Files(Protocol):
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
         """Removes a corrupt byte range from the cache. Returns whether a part of the byte range was in the cache.
 
-        If the method returns False, reading the byte range again would return the same bytes.
+        If it was not, reading the byte range again would return the same bytes.
         """
 
     def watch(self, fingerprints: Fingerprints) -> None:

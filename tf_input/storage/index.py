@@ -22,7 +22,7 @@ _ADVICE = "Copy the shard and its index again, or repeat `recordmill prepare`, w
 
 
 class CorruptIndexError(ValueError):
-    """Raised if an index contradicts its shard. Then the index is corrupt, but the records may be intact."""
+    """Raised if an index contradicts its shard. In this case, the index is corrupt, but the records may be intact."""
 
 
 class ShardIndex:

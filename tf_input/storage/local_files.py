@@ -122,7 +122,7 @@ class LocalFiles:
 
 
 class _OpenFile:
-    """An open file descriptor, which is closed with the last reference to this object."""
+    """An open file descriptor, which is closed when this object is garbage-collected."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

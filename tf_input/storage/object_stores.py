@@ -142,7 +142,7 @@ def _make_store(bucket: str) -> Any:
 class _Fork:
     """Records whether this process was forked after obstore was used.
 
-    A forked process does not have the threads of obstore, and would wait for them forever.
+    A forked process does not have obstore's threads, so a request would wait for them forever.
 
     Attributes:
         has_run: Whether obstore was used in this process.

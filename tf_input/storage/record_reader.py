@@ -1,4 +1,4 @@
-"""Reads and checks the records of a split, one by one or in chunks. In the code, a chunk is called a "run"."""
+"""Reads and checks the records of a split, one by one or in chunks. In names, a chunk is called a "run"."""
 
 import collections
 import dataclasses
@@ -108,7 +108,7 @@ class RecordReader:
 
     @property
     def first(self) -> int:
-        """The index in the split of the first record of the epoch."""
+        """The index of the epoch's first record in the split."""
         return 0 if self.selection is None else int(self.selection.numbers[0])
 
     def each_once(self) -> "RecordReader":
@@ -305,7 +305,7 @@ class RecordReader:
         return self._index(shard).extent(record - 1)[1] if offset is None else offset
 
     def read_again(self, number: int) -> bytes | None:
-        """Reads a seemingly corrupt record again. It is valid if only its predecessor or a cached copy is corrupt.
+        """Reads a seemingly corrupt record again. It is valid if only the previous record or a cached copy is corrupt.
 
         Returns:
             The serialized example, or None if the record is corrupt and skipped.

@@ -65,8 +65,8 @@ class Store:
     def counts(self, shards: Sequence[ShardInfo], on_error: str) -> list[int]:
         """Returns the number of readable records in each shard.
 
-        If `on_error` is "raise", the numbers are read from the manifest. Otherwise, the records of missing shards
-        and the missing records of truncated shards are not counted, and are added to the skipped records.
+        If `on_error` is "raise", the numbers are read from the manifest. Otherwise, the records of missing shards and
+        the missing records of truncated shards are added to the skipped records instead of being counted.
         """
         if on_error == "raise":
             return [shard.num_examples for shard in shards]

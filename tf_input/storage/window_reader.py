@@ -105,7 +105,7 @@ class WindowReader:
         return self._order
 
     def _cache(self, order: WindowOrder, index: int) -> "_Loading":
-        """Returns a window. Releases the windows before the given window and starts to read the following windows."""
+        """Returns a window. Releases the windows before it and starts reading the windows after it."""
         if next(iter(self._cached), None) == index:
             return self._cached[index]
         loading = self._cached.get(index) or self._load(order, index)

@@ -19,7 +19,7 @@ _EPOCH_IS_OVER = "the epoch is over"
 class BackupAndRestore(keras.callbacks.Callback):
     """Keras callback that saves checkpoints. When the script restarts, `fit` resumes with the same batches and weights.
 
-    Keras' own callback repeats the interrupted epoch. This callback resumes in the middle of the epoch and reads only
+    Keras's own callback repeats the interrupted epoch. This callback resumes in the middle of the epoch and reads only
     the remaining batches. The documentation of `Checkpoint` describes the contents of a checkpoint. Use `Checkpoint`
     for training loops without `fit`. The model must be built. The state of other callbacks, such as the patience of
     EarlyStopping, is not saved. Metrics are not saved either, so the logs of a resumed epoch cover only the remaining
@@ -77,7 +77,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         super().set_model(model)
 
     def _implements_train_batch_hooks(self) -> bool:
-        """Returns True for Keras 2, which calls this method before `set_model` reports that Keras 3 is required."""
+        """Returns True. Keras 2 calls this method before `set_model`, which reports that Keras 3 is required."""
         return True
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -107,7 +107,7 @@ class BackupAndRestore(keras.callbacks.Callback):
                 "Pass the result of `batches`."
             )
         if checkpoint.restored_from is not None:
-            self.model._initial_epoch = checkpoint.epoch  # Keras' own callback does the same
+            self.model._initial_epoch = checkpoint.epoch  # Keras's own callback does the same
             kept_in = None if self._deletes else pathlib.Path(self._directory)
             checkpoint.report_completion(self.params["epochs"], kept_in, "epochs")
         self._first_epoch, self._is_lost = checkpoint.epoch, False

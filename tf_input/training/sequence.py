@@ -40,7 +40,7 @@ class Sequence(keras.utils.PyDataset):
     `train[i]` is batch i of the current epoch, in NumPy arrays. It equals batch i of `flowers.batches` with the same
     options. `flowers.batches` is faster and has more features. Threads may share the object.
 
-    An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Therefore Keras may read
+    An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Therefore, Keras may read
     some batches of the epoch in advance, and `steps_per_epoch` may be smaller than the number of batches. A training
     loop can call `train.iterator_state.go_to(epoch, step)`. After this call, `train[0]` is the batch of the given step,
     and indices after the last batch of the epoch refer to the next epoch.

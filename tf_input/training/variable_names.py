@@ -10,8 +10,8 @@ import keras
 def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[str]:
     """Returns unique names of variables: their paths, in which automatic layer names are renumbered from 0.
 
-    Automatic layer names of Keras, such as `dense_7`, contain a number that increases throughout the process, so they
-    differ if a model is built again. Layer names that the user has chosen are unchanged.
+    Keras's automatic layer names, such as `dense_7`, contain a number that increases throughout the process, so they
+    change if a model is built again. Layer names that the user has chosen are unchanged.
 
     Args:
         model: The model.
