@@ -202,7 +202,7 @@ def is_encoded(data: bytes) -> bool:
 
 
 def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequence[Any]], num_values: int) -> tuple[int, ...]:
-    """Returns the shape that a record states.
+    """Returns the shape that a record specifies.
 
     Args:
         layout: The layout of the record.
@@ -211,7 +211,7 @@ def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequ
         num_values: The number of values in the array. It shows whether a stored shape has 32-bit or 64-bit integers.
 
     Raises:
-        ValueError: The record states no shape. The message is one line.
+        ValueError: The record specifies no valid shape. The message is one line.
     """
     numbers: list[int] = []
     for side in sides:

@@ -112,7 +112,7 @@ class Option:
             require(self.check(value), self.flag, self.text(value), self.expected)
 
     def text(self, value: Any) -> str:
-        """Returns a value as a string of the command line."""
+        """Returns a value as it is written on the command line."""
         match value:
             case _ if self.show:
                 return self.show(value)
@@ -206,7 +206,7 @@ def parts(options: type[Options]) -> Iterator[tuple[str, type[Options]]]:
 
 
 def texts(options: Options) -> dict[str, str]:
-    """Returns the options whose values are not the defaults, as strings of the command line by name."""
+    """Returns a mapping from each option that differs from its default to its value as written on the command line."""
     found: dict[str, str] = {}
     for declared, value in options.given():
         found[declared.name] = found.get(declared.name, "") + declared.text(value)

@@ -195,7 +195,7 @@ class SplitStatistics:
     counts: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
 
     def add_counts(self, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """Adds the statistics of the numbers of features."""
+        """Adds statistics of numbers, by feature."""
         for name, numbers in counts.items():
             self.counts.setdefault(name, Counter()).update(numbers)
 

@@ -9,8 +9,7 @@ visible point. A point with visibility 0 is stored as 0, 0, 0. A point whose x a
 point.
 
 A point up to one pixel outside the image is moved to the edge, as for boxes. Points that are farther outside are
-rejected. With `--bad_boxes clip`, values that contain the visibility are not rejected. Instead, the visibility of these
-points becomes 0.
+rejected. However, with `--bad_boxes clip`, points that have a visibility are kept, and their visibility becomes 0.
 """
 
 import dataclasses

@@ -11,9 +11,10 @@ A class ID is the number that is stored in the file for a pixel, instead of the 
     RGB or alpha                              rejected, unless `MaskClasses` defines the class of each color
     JPEG or WebP                              rejected, because the values are not exact
 
-A mask must have the size of its image before or after EXIF rotation. A mask with the size before rotation is rotated
-with the image. If the rotation does not change the size of the image, `SourceConfig.drawn_on` determines whether the
-mask is rotated. Masks are resized by nearest-neighbor interpolation, which never mixes class IDs.
+A mask must have the size of its image before or after EXIF rotation. A mask that has the size before rotation is
+rotated together with its image. If the rotation does not change the size of the image, `SourceConfig.drawn_on`
+determines whether the mask is rotated. Masks are resized by nearest-neighbor interpolation, which never mixes class
+IDs.
 """
 
 from typing import Any, Sequence

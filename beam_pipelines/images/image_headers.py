@@ -152,7 +152,7 @@ def _check_num_scans(data: bytes, first: int) -> None:
 
 
 def exif_orientation(tiff: bytes) -> int:
-    """Returns the orientation in an EXIF block. Returns 1 if it is missing or invalid."""
+    """Returns the orientation in an EXIF block. Returns 1 if the orientation is missing or invalid."""
     order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
     if order:
         try:

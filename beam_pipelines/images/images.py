@@ -272,7 +272,8 @@ def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConf
 
 
 def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """Checks a GIF, BMP, WebP, PPM, HEIC, AVIF or JPEG 2000. Re-encodes it, unless it is a WebP and WebP is requested."""
+    """Checks a GIF, BMP, WebP, PPM, HEIC, AVIF or JPEG 2000. Re-encodes the image, unless it is a WebP and WebP is
+    requested."""
     if image_format == "gif":
         check_gif_header(data)
     image = open_with_pillow(image_format, data)

@@ -49,7 +49,8 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
 
 
 def cut_trailing_bytes(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
-    """Removes the bytes after the last pixel. Returns None if these bytes may be pixels, or did not cause the warning.
+    """Removes the bytes after the last pixel. Returns None if these bytes may be pixels or are not the cause of the
+    warning.
 
     Args:
         data: The bytes of the JPEG after `tidy_header`.

@@ -28,7 +28,7 @@ class NameLabels:
     Attributes:
         features: The features of the labels.
         targets: The names of the features that a model predicts.
-        label_names: The class names of each feature that the options state.
+        label_names: The class names of each feature that the options specify.
     """
 
     def __init__(self, source_features: Sequence[Feature], config: PrepareConfig) -> None:

@@ -14,7 +14,7 @@ _NUM_PROBED, _MAX_DEPTH = 5, 12  # how many paths to look for, and how many of t
 
 
 class ImagePlace(NamedTuple):
-    """Where the files with stated paths are.
+    """Where to find files by the paths in an input.
 
     Attributes:
         folder: The folder to which the paths are relative; relative to the root.

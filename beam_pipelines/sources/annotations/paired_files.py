@@ -72,11 +72,13 @@ class Matched(NamedTuple):
 
 
 class PairedFiles(AnnotationSource):
-    """Base class of formats with an annotation file for each image. Finds folders, and matches files of the same names.
+    """Base class of formats with an annotation file for each image. Finds the folders, and matches files with the same
+    name.
 
     Attributes:
         image_folders: The usual names of folders of images, in lower case.
-        other_files: The names of files, in lower case, that have the extension of annotation files but are none.
+        other_files: The names of files, in lower case, that have the extension of annotation files but contain no
+            annotations.
         lists: The folder in `ImageSets` that contains split lists; empty if the lists are directly in `ImageSets`. None if
             the format has no split lists.
         may_lack_extension: Whether annotation files in an annotation folder may have no extension.

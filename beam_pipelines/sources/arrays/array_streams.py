@@ -109,7 +109,7 @@ def make_field(
 
     Args:
         stream: The stream that contains the array.
-        dtype, shape, header_bytes: The dtype and the shape that the header of the array states, and the header's size.
+        dtype, shape, header_bytes: The dtype and the shape in the header of the array, and the header's size.
         num_bytes: The size of the header and the array in bytes, or None if it is unknown.
         num_packed: The compressed size in bytes, or None without compression.
         start: The offset of the header in the stream.

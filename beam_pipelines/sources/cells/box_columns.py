@@ -36,8 +36,8 @@ class BoxColumns(NamedTuple):
 
     Attributes:
         box: Four columns with the numbers of a box, in the order of the format; or one column with all four numbers.
-        box_format: The format that the column names state, one of `BOX_FORMATS`. Empty for one column.
-        box_unit: The unit that the column names state, one of `BOX_UNITS`. Empty if unknown.
+        box_format: The format that the column names indicate, one of `BOX_FORMATS`. Empty for one column.
+        box_unit: The unit that the column names indicate, one of `BOX_UNITS`. Empty if unknown.
         label: The column with the class of a box; None if all boxes have the same class.
         flags: Column -> feature name without the prefix `objects/`, such as `IsGroupOf` -> `is_group_of`.
         size: The columns with the height and the width of the image; empty if unknown.

@@ -30,7 +30,7 @@ class ObjectReader(abc.ABC):
 
     Attributes:
         features: The features of the objects: boxes, classes, flags and keypoints.
-        class_names: The class names of the objects, in order, if the source states them; otherwise empty.
+        class_names: The class names of the objects, in order, if the source specifies them; otherwise empty.
         unused_fields: The fields of the objects that are not kept.
         boxes: Counts of the boxes that were read since the last `take`.
     """
@@ -65,7 +65,7 @@ class ObjectsColumn(ObjectReader):
     Args:
         fields: The names of the fields that the objects have.
         source: The options for class names and boxes.
-        names: Field of the objects -> class names for its class indices, if the source states them.
+        names: Field of the objects -> class names for its class indices, if the source specifies them.
         first_cells: The cells of the first rows, which determine the number of keypoints.
     """
 

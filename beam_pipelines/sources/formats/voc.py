@@ -69,8 +69,8 @@ class Voc(PairedSource):
         return self._split_group(files, group)
 
     def parse(self, data: bytes) -> Annotation:
-        """Parses an XML file. Raises `InvalidInput` if it is not an annotation, an object is incomplete, or a field that
-        is read occurs twice."""
+        """Parses an XML file. Raises `InvalidInput` if the file is not an annotation, an object is incomplete, or a
+        field that is read occurs twice."""
         root = _parse_xml(data)
         if str(root.tag).lower() != "annotation":
             raise InvalidInput("bad_xml", f"its root is <{printable(str(root.tag)[:80])}>; it must be <annotation>")

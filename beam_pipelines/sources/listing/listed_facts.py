@@ -49,8 +49,8 @@ class SchemaEvidence(Mergeable):
     Attributes:
         labels: Feature -> class names that occur.
         several_labels: The features that have more than one class in an input.
-        known_labels: Feature -> class names that the source states, even if no input has them.
-        known_orders: Feature -> the ordered class names that the parts of the source state.
+        known_labels: Feature -> class names that the source specifies, even if no input has them.
+        known_orders: Feature -> the ordered class names that the parts of the source specify.
         group_names: Names of categories that group other categories. They are classes only if an object has them.
         long_texts: The features with a string that is too long for the catalog.
         raws: The layouts of raw images. Two layouts of each kind are enough to see that sizes differ. None stands for
@@ -88,7 +88,7 @@ class SchemaEvidence(Mergeable):
         self.arrays = set(sorted(self.arrays.union(paths))[:_MAX_FIRST_ARRAYS])
 
     def add_known(self, names: Mapping[str, Collection[str]]) -> None:
-        """Adds the class names that the source states for each feature."""
+        """Adds the class names that the source specifies for each feature."""
         for feature, known in names.items():
             self.known_labels.setdefault(feature, set()).update(known)
             if isinstance(known, tuple):
@@ -128,7 +128,8 @@ class SplitEvidence(Mergeable):
         self.add(())
 
     def add(self, splits: Iterable[str | None]) -> None:
-        """Adds splits. Raises `UserError` if there are too many, because a complete listing might take hours."""
+        """Adds splits. Raises `UserError` as soon as there are too many, because a complete listing might take
+        hours."""
         self.names.update(splits)
         if len(self.names) > MAX_SPLITS:
             some = ", ".join(sorted(self.names - {None})[:3])

@@ -61,7 +61,7 @@ def map_fields(
 def choose_roles(
     source: SourceConfig, labels: tuple[Column, ...], features: tuple[Column, ...], found_names: Collection[str], place: str
 ) -> RowRoles:
-    """Chooses the fields with the key, the split, the group and the weight by options, or else by usual names.
+    """Chooses the fields with the key, the split, the group and the weight: by options, or else by common names.
 
     Args:
         source: The options that name the fields.

@@ -61,8 +61,8 @@ def make_sets(
 
 
 def find_image(group: Mapping[str, NamedArray], image_column: str | None, taken: Collection[str]) -> str | None:
-    """Returns the name of the array with the images, or None if there is none. Without `image_column`, it is one of
-    `IMAGE_NAMES` that is not `taken` by a label or a feature."""
+    """Returns the name of the array with the images, or None if there is none. If `image_column` is None, the name is
+    one of `IMAGE_NAMES` that is not `taken` by a label or a feature."""
     if image_column is None:
         return find_name([name for name in group if name not in taken], IMAGE_NAMES)
     paths = {array.path.rpartition("/")[2].removesuffix(".npy"): name for name, array in group.items()}

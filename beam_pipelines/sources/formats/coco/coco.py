@@ -262,7 +262,7 @@ class Coco(FilesSource):
         return Shape(label, outline, {"is_crowd": is_crowd}, points)
 
     def _path(self, image: CocoImage, place: ImagePlace) -> str:
-        """Returns the path of an image, relative to the root. Raises `InvalidInput` if it is outside the root."""
+        """Returns the path of an image, relative to the root. Raises `InvalidInput` if the path is outside the root."""
         try:
             return read_path(place.path(image.file_name), self._root)
         except InvalidInput as error:

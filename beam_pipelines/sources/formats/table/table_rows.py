@@ -204,8 +204,8 @@ _BY_PRECEDENCE = "\t,;|"  # tabs first, because strings seldom contain tabs
 
 
 def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
-    """Returns the delimiter of a CSV file. It is determined from the file name, the number of given column names, or the
-    first line."""
+    """Returns the delimiter of a CSV file. The delimiter is determined from the file name, the number of names in
+    `--column_names`, or the first line."""
     if config.delimiter:
         return config.delimiter
     if format_of(file.name, {".tsv": "tabs"}):

@@ -34,7 +34,7 @@ def add_image(image: InputRecord, example: SerializedExample, layout: Layout, st
         start: The offset of the record's data in the file, in bytes.
 
     Raises:
-        BadExampleError: There is not exactly one image, or its size differs from the size that the record states.
+        BadExampleError: There is not exactly one image, or its size differs from the size in the record.
     """
     if not layout.image:
         return image
