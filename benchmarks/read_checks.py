@@ -53,7 +53,7 @@ def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
 def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
     """Measures the time to the first batch when an epoch resumes after nine tenths of its batches.
 
-    The dataset is on a local disk or in a local object store that answers after 30 ms. Each measurement uses a new
+    The dataset is on a local disk or in a local object store that responds after 30 ms. Each measurement uses a new
     reader and a different step. Both shuffle modes are measured.
     """
     import tf_input

@@ -156,7 +156,7 @@ class DataflowStandin:
 
 @contextlib.contextmanager
 def dataflow_standin() -> Iterator[DataflowStandin]:
-    """Context manager that starts and ends the service."""
+    """Context manager that starts and stops the service."""
     standin = DataflowStandin()
 
     class Handler(_Handler):
@@ -201,7 +201,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def run_staged(path: str) -> None:
-    """Runs a staged pipeline in this process and prints the imported modules of Recordmill and the job state."""
+    """Runs a staged pipeline in this process and prints the imported Recordmill modules and the job state."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.portability import common_urns

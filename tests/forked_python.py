@@ -42,18 +42,13 @@ _MAX_FILES = 16  # open files of a new program
 
 
 class ForkedPython:
-    """A running program. The methods are those of `subprocess.Popen` that tests need. The pipes transfer text.
-    Args:
-        *arguments: Arguments of `python`: a script, -c and code, or -m and a module, followed by the arguments of the program.
-        env: Environment of the program. The default is the environment of this process.
-        cwd: Working directory. The default is the directory of this process.
-        merged: Whether to redirect standard error to standard output.
-        leads: Whether the program is the leader of a new session.
-        preloaded: Modules that are imported before the program starts.
-    Attributes:
-        pid: Process ID.
-        returncode: Exit code, or minus the number of the signal that ended the program. None until `poll` or `wait` detects the end.
-        stdin, stdout: Pipes.
+    """A running program. The class has the methods of `subprocess.Popen` that tests need. The pipes transfer text.
+    Args: *arguments: Arguments of `python`: a script, -c and code, or -m and a module, followed by the arguments of the
+    program. env: Environment of the program. The default is the environment of this process. cwd: Working directory.
+    The default is the directory of this process. merged: Whether to redirect standard error to standard output. leads:
+    Whether the program is the leader of a new session. preloaded: Modules that are imported before the program starts.
+    Attributes: pid: Process ID. returncode: Exit code, or minus the number of the signal that ended the program. None
+    until `poll` or `wait` detects the end. stdin, stdout: Pipes.
     """
 
     def __init__(
@@ -287,7 +282,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _become(asked: dict, given: list[int]) -> None:
-    """Runs a program in this process as a new Python interpreter would run the program."""
+    """Runs a program in this process in the same way as a new Python interpreter."""
     assert len(given) == len(asked["numbers"]), f"{len(asked['numbers'])} files; expected at most {_MAX_FILES}"
     above = max([*given, *asked["numbers"]]) + 1
     kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in given]  # above all numbers in use

@@ -20,7 +20,7 @@ def open_kind(path: str | os.PathLike[str], kind: str, source: Mapping[str, Any]
 
 
 class Listing:
-    """The result of listing an input. Each part is listed with a new source object, as in Beam workers.
+    """The result of listing an input. Each part is listed with a new source object, as on Beam workers.
 
     Attributes:
         images: The inputs by their keys.

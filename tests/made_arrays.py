@@ -38,7 +38,7 @@ def make_pixels(num: int, *shape: int, seed: int = 0) -> np.ndarray:
 
 
 class Listing:
-    """The listing of a source. A new source object lists each part, as on Beam workers."""
+    """The listing of a source. Each part is listed with a new source object, as on Beam workers."""
 
     def __init__(self, make: Callable[..., Source], path: os.PathLike[str] | str, **options: Any) -> None:
         self.spool_directory = f"{os.fspath(path).rstrip('/')}.spool"

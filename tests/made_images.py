@@ -21,7 +21,7 @@ def encode(pixels: np.ndarray, image_format: str, **options: Any) -> bytes:
 
 
 def exif(orientation: int) -> Image.Exif:
-    """Returns EXIF data that contains only an orientation."""
+    """Returns EXIF data that contains only the given orientation."""
     tags = Image.Exif()
     tags[0x0112] = orientation
     return tags

@@ -129,7 +129,7 @@ def running(tag: str, *command: str, data: pathlib.Path, log: pathlib.Path) -> I
 
 @contextlib.contextmanager
 def container(tag: str) -> Iterator[str]:
-    """Context manager that creates a container of an image, and yields its name."""
+    """Context manager that creates a container from an image and yields its name."""
     name = buildah("from", "--pull-never", f"localhost/{tag}").strip()
     try:
         yield name

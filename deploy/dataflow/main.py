@@ -1,7 +1,7 @@
 """The entry point of the Dataflow Flex Template, which converts template parameters to options of `recordmill prepare`.
 
-The launcher passes each parameter as --NAME=VALUE. The program ends as soon as it has submitted the job.
-With --metadata, the program prints the metadata of the template, which declares the options as template parameters.
+The launcher passes each parameter as --NAME=VALUE. The program exits as soon as it has submitted the job. With
+--metadata, the program prints the metadata of the template, which declares the options as template parameters.
 """
 
 import json

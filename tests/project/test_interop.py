@@ -1,4 +1,4 @@
-"""Tests that TensorFlow Metadata, TFX and TensorFlow Data Validation read our datasets.
+"""Tests that TensorFlow Metadata, TFX and TensorFlow Data Validation can read prepared datasets.
 
 TFX and TensorFlow Data Validation have no release for the installed version of TensorFlow. Set RECORDMILL_TFX_PYTHON to
 an interpreter that has both packages, for example:

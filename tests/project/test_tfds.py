@@ -1,4 +1,4 @@
-"""Tests that TensorFlow Datasets and plain tf.data read our datasets."""
+"""Tests that TensorFlow Datasets and plain tf.data can read prepared datasets."""
 
 import json
 import pathlib

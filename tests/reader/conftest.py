@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the reader."""
+"""Fixtures for the reader tests."""
 
 from typing import Iterator
 
@@ -10,7 +10,7 @@ from prepared import mixed_images, uniform_images
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Dataset of 93 training images and 17 validation images of different sizes, which prevents caching."""
+    """A dataset of 93 training images and 17 validation images, which are not cached because their sizes differ."""
     return tf_input.open(mixed_images(tmp_path_factory))
 
 

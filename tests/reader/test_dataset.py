@@ -1,4 +1,4 @@
-"""Tests reading prepared datasets in the same way as training does."""
+"""Tests reading prepared datasets as in training."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ NUM_TRAIN = 93  # the split of the 110 images depends on hashes of keys
 
 @pytest.fixture
 def dataset_copy(mixed, tmp_path) -> pathlib.Path:
-    """Returns a copy of the dataset that the test may corrupt."""
+    """Returns a copy of the dataset, which the test can corrupt."""
     return pathlib.Path(shutil.copytree(mixed.directory, tmp_path / "dataset_copy"))
 
 

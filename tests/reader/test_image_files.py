@@ -1,4 +1,4 @@
-"""Tests that image files of single examples are decoded without TensorFlow, to the pixels that batches contain."""
+"""Tests that single images are decoded without TensorFlow to the same pixels as in batches."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Tests the names, signatures, error messages and printed forms of the public interface."""
+"""Tests the names, signatures, error messages and string representations of the public interface."""
 
 import ast
 import dataclasses

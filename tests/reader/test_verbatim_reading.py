@@ -33,7 +33,7 @@ def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the id as x and as y."""
+    """Returns the id as both x and y."""
     parsed = tf.io.parse_single_example(record, {"id": tf.io.FixedLenFeature([], tf.int64)})
     return parsed["id"], parsed["id"] * 10
 

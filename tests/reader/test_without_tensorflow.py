@@ -1,4 +1,4 @@
-"""Tests what works in an environment without TensorFlow, Keras and Beam."""
+"""Tests reading datasets without TensorFlow, Keras and Beam."""
 
 import json
 import pathlib

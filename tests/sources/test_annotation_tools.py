@@ -665,7 +665,7 @@ def test_kitti_folders_without_training(tmp_path, images, labels):
 
 @pytest.mark.parametrize("folder", ["training/", ""])
 def test_kitti_lists_give_splits(tmp_path, folder):
-    """`test.txt` names images in the folder `testing`, if there is a folder `training`."""
+    """`test.txt` lists images in the folder `testing` if a folder `training` exists."""
     files = {f"{folder}image_2/{name}.png": b"x" for name in "1234"} | {f"{folder}label_2/{name}.txt": kitti(kitti_line(CAT)) for name in "1234"}
     files |= {f"ImageSets/{name}.txt": names for name, names in {"train": b"1\n", "val": b"2\n", "trainval": b"1\n2\n", "test": b"3\n"}.items()}
     path = write(tmp_path, files)

@@ -21,7 +21,7 @@ NUM, SIDE = 12, 8
 
 @functools.cache
 def pictures() -> np.ndarray:
-    """Returns uint8 images [NUM, SIDE, SIDE, 3] of random noise, because noise always changes if it is flipped."""
+    """Returns uint8 images [NUM, SIDE, SIDE, 3] of random noise, because flipping always changes noise."""
     return np.random.default_rng(0).integers(0, 256, (NUM, SIDE, SIDE, 3), dtype=np.uint8)
 
 
@@ -215,7 +215,7 @@ def test_masks_from_arrays_are_resized_with_their_images(tmp_path: pathlib.Path)
 
 
 def test_values_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> None:
-    """Each column has an invalid value for a different image."""
+    """In each column, the value of a different image is invalid."""
     cases: dict[str, tuple[np.ndarray, str]] = {
         "integer_of_25_bits": (np.full((SIDE, SIDE, 1), 2**24 + 1), "array"),
         "too_large_for_32_bits": (np.full((SIDE, SIDE, 1), 1e39), "array"),

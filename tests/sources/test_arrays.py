@@ -389,7 +389,7 @@ def test_reads_keys_splits_groups_and_weights(tmp_path: pathlib.Path) -> None:
 
 
 class _Trap:
-    """Object that creates a file when it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path

@@ -39,7 +39,7 @@ def complete(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def copy(complete, tmp_path) -> pathlib.Path:
-    """Returns a copy of the dataset that the test may corrupt."""
+    """Returns a copy of the dataset, which the test can corrupt."""
     return shutil.copytree(complete, tmp_path / "copy")
 
 
@@ -59,7 +59,7 @@ def batches(flowers: tf_input.PreparedDataset, **options: Any) -> tf.data.Datase
 
 
 def batches_of_keys(flowers: tf_input.PreparedDataset, order: str, **options: Any) -> tf.data.Dataset:
-    """Returns batches of keys in the given order."""
+    """Returns batches of example keys, read in the given order."""
     return batches(flowers, **({} if order == "in memory" else {"inputs": "key"}), **ORDERS[order], **options)
 
 
@@ -192,7 +192,7 @@ def test_batch_without_readable_records_raises(copy):
 @pytest.mark.slow(0.3)
 @pytest.mark.parametrize("order", [order for order in ORDERS if order != "in memory"])
 def test_disk_failure_during_training_raises_and_skips_nothing(copy, order):
-    """The shard is a link to /proc/self/mem, which can be opened, but cannot be read at the offsets of the records."""
+    """The shard is a link to /proc/self/mem, which can be opened but not read at the offsets of the records."""
     flowers = tf_input.open(copy)
     data = batches(flowers, **ORDERS[order])
     shard = shards_of(copy)[2]

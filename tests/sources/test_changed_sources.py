@@ -57,7 +57,7 @@ def touch(path: pathlib.Path) -> None:
 
 
 def call_after_listing(monkeypatch, change) -> None:
-    """Makes each run call `change` after listing the source."""
+    """Makes each run call `change` after it has listed the source."""
     original = list_images.join_listings
 
     def join_listings(*arguments):

@@ -297,7 +297,7 @@ def test_image_with_a_bad_annotation_is_a_dead_letter(case, tmp_path):
 
 @pytest.mark.parametrize("num_images", [1, 250])
 def test_classes_of_entire_images_are_rejected_with_advice(num_images, tmp_path):
-    """The files of iNaturalist have one annotation with a category and without a box for each image."""
+    """In iNaturalist's files, each image has one annotation with a category but no box."""
     images = [image(number, f"{number}.jpg") for number in range(num_images)]
     classes = [{"id": number, "image_id": number, "category_id": 1} for number in range(num_images)]
     with pytest.raises(UserError, match="docs/how_to/tables.md"):
@@ -465,7 +465,7 @@ def test_rejects_several_files_that_are_not_splits(tmp_path):
         list_coco(tmp_path)
 
 
-# File names of other machines, the place of the image, and the start of the names that is left out.
+# File names from other machines, the path of the image, and the start of the file names that is ignored.
 OTHER_MACHINES = {
     "absolute": ("/home/me/data/{}.jpg", "images/{}.jpg", "/home/me/data/"),
     "Windows": ("C:\\data\\train\\{}.jpg", "train/{}.jpg", "C:/data/"),

@@ -21,7 +21,7 @@ from listed import Listing, open_kind
 from made_sources import CASES, NUM, OBJECTS, PNGS, write_lines
 
 ROOT = pathlib.Path(__file__).parents[2]
-# Options that more formats accept than the formats that declare them, and options that read files.
+# Options that some formats accept without declaring them, and options that read files.
 SHARED = ("divide", "label_names", "rows", "image_folders")
 
 

@@ -27,7 +27,7 @@ BOMB = b"\x89PNG\r\n\x1a\n\0\0\0\r" + _HEADER + struct.pack(">I", zlib.crc32(_HE
 
 
 class Case(NamedTuple):
-    """Hostile source and its expected outcome.
+    """A hostile source and its expected outcome.
 
     Attributes:
         write: Writes the source to `root/in`, and returns the path of the input below `root/in`.
@@ -120,7 +120,7 @@ def masks(data: bytes) -> Callable[[pathlib.Path], str]:
 
 
 class Trap:
-    """Object that creates a file when it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = str(path)

@@ -35,7 +35,7 @@ NO_LABELS = {"source": SourceConfig(kind=find_kind("image_folder"), labels=())}
 
 
 class Listing:
-    """Listing of all parts of a folder."""
+    """The listing of all parts of a folder."""
 
     def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
         self.source = ImageFolder(PrepareJob(input=os.fspath(root), output="out", name="flowers", **options))

@@ -1,4 +1,4 @@
-"""Tests labels that `--label_pattern` finds in the names of files."""
+"""Tests labels that `--label_pattern` extracts from file names."""
 
 import json
 import pathlib
@@ -50,7 +50,7 @@ def test_class_is_part_of_the_file_name(tmp_path: pathlib.Path, case: str, folde
 
 @pytest.mark.slow(1)
 def test_named_groups_are_several_targets_with_kinds(tmp_path: pathlib.Path) -> None:
-    """The file names are like those of UTKFace."""
+    """The file names have the format of the UTKFace dataset."""
     names = {f"{20 + index}_{index % 2}_{index % 3}_2017.png": index for index in range(NUM)}
     write_files(tmp_path / "in", {name: png(index) for name, index in names.items()})
     pattern = r"^(?P<age>\d+)_(?P<sex>\d)_(?P<race>\d)_"

@@ -1,4 +1,4 @@
-"""Tests tables whose cells are the pixels of images."""
+"""Tests tables whose cells contain pixel values."""
 
 import pathlib
 from typing import Any

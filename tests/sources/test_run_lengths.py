@@ -18,7 +18,7 @@ NUM = 6
 
 
 def made_mask(index: int) -> np.ndarray:
-    """Returns a mask of rectangles, bool [height, width]."""
+    """Returns a mask of three rectangles, bool [height, width]."""
     random = np.random.default_rng(index)
     mask = np.zeros((HEIGHT, WIDTH), bool)
     for _ in range(3):
@@ -28,7 +28,7 @@ def made_mask(index: int) -> np.ndarray:
 
 
 def pairs(mask: np.ndarray) -> str:
-    """Encodes a mask pixel by pixel: 1-based starts and lengths, column by column."""
+    """Encodes a mask in column-major order as pairs of a 1-based start and a length."""
     runs: list[int] = []
     flat = [bool(mask[y, x]) for x in range(WIDTH) for y in range(HEIGHT)]
     for index, is_set in enumerate(flat):
@@ -86,7 +86,7 @@ def test_run_lengths_become_masks(tmp_path: pathlib.Path, form: str) -> None:
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("classes", [[1, 2, 3], ["crazing", "patch", "scratch"]])
 def test_rows_of_an_image_are_regions_of_classes(tmp_path: pathlib.Path, capsys, classes: list[Any]) -> None:
-    """The table is like Severstal's. Later rows are drawn over earlier rows."""
+    """The table has the format of the Severstal dataset. Later rows are drawn over earlier rows."""
     rows = [
         {"ImageId": f"{index}.png", "ClassId": classes[(index + number) % 3], "EncodedPixels": pairs(made_mask(index + 100 * number))}
         for number in range(2)

@@ -1,4 +1,4 @@
-"""Tests that listing a source in an object store requests pages of names and sizes, but does not request each image."""
+"""Tests that listing a source in an object store requests pages of names and sizes, but not each image."""
 
 import json
 import pathlib

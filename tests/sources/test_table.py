@@ -390,7 +390,7 @@ def test_files_of_a_table_may_mix_images_and_paths(tmp_path: pathlib.Path, first
 
 
 def named(rows: list[dict[str, Any]], features: Any) -> bytes:
-    """Returns a Parquet file with the metadata of Hugging Face's libraries."""
+    """Returns a Parquet file with the metadata that Hugging Face libraries write."""
     metadata = features if isinstance(features, bytes) else json.dumps({"info": {"features": features}})
     return to_parquet(pa.Table.from_pylist(rows).replace_schema_metadata({"huggingface": metadata}))
 

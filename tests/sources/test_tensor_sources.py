@@ -323,7 +323,7 @@ BAD = {"truncated": npy(IMAGES[0])[:-1], "object": npy(np.array([[{}]], object))
 
 
 def npy_images() -> list[bytes]:
-    """Returns NPY files with images, followed by the invalid files of `BAD`. One image is stored in Fortran order."""
+    """Returns NPY files with images, followed by the invalid files in `BAD`. One image is stored in Fortran order."""
     return [npy(np.asfortranarray(item) if index == 3 else item) for index, item in enumerate(IMAGES)] + [*BAD.values()]
 
 

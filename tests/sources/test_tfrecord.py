@@ -641,7 +641,7 @@ def test_rejects_a_corrupt_manifest(tmp_path):
 @pytest.mark.parametrize("layout", [None, "image=image,label=label"])
 @pytest.mark.parametrize("num_valid", [0, 20])
 def test_unparsable_first_example_does_not_crash_the_run(tmp_path, capsys, layout, num_valid):
-    """A feature ends in the middle of a number, so the example cannot be parsed although its checksum is valid."""
+    """A feature ends in the middle of a number, so the example cannot be parsed, although its checksum is valid."""
     valid = [example(image=made_images.png(index), label=index % 2) for index in range(num_valid)]
     broken = example(image=PNG, label=3).replace(b"\x1a\x03\n\x01\x03", b"\x1a\x03\n\x01\x83")
     assert broken != example(image=PNG, label=3)

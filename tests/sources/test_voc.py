@@ -264,7 +264,7 @@ def test_unpaired_files_do_not_enlarge_parts(tmp_path):
 
 
 class BlockingFiles:
-    """Fake file system in which each read waits until `num` reads have started. A read fails after 60 seconds."""
+    """A fake file system in which each read waits until `num` reads have started. A read fails after 60 seconds."""
 
     def __init__(self, num: int) -> None:
         self.barrier = threading.Barrier(num)

@@ -219,7 +219,7 @@ def test_closed_reader_has_no_open_files(tmp_path):
 
 @contextlib.contextmanager
 def limited_file_size(num_bytes: int) -> Iterator[None]:
-    """Limits the size of files, so that writing fails as on a full disk."""
+    """Limits the file size, so that writing fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:

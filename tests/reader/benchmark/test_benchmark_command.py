@@ -26,13 +26,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> pathlib.Path:
-    """Dataset of images of different sizes."""
+    """A dataset of images with different sizes."""
     return mixed_images(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def uniform(tmp_path_factory) -> pathlib.Path:
-    """Dataset of images of equal size."""
+    """A dataset of images with the same size."""
     return prepare_images(tmp_path_factory.mktemp("uniform"), "--splits", "train=1", image_size=(24, 32))
 
 

@@ -209,7 +209,7 @@ def test_color_changes_are_identical_on_any_number_of_hosts(number):
 
 
 def test_random_boxes_are_identical_on_any_number_of_hosts():
-    # The sides are so large that differences in the last bit show, and few attempts fit.
+    # The images are so large that differences in the last bit show, and few random boxes fit.
     sizes = tf.constant([[1_000_000, 600_000]] * 32)
     for number in range(10):
         for part in (1, 2, 4):

@@ -22,7 +22,7 @@ DEEP = np.random.default_rng(0).integers(0, 1 << 16, (SIDE, SIDE), dtype=np.uint
 
 
 def picture(seed: int, channels: int) -> np.ndarray:
-    """Returns a uint8 image [SIDE, SIDE, channels] of large uniform cells, because JPEG preserves such cells."""
+    """Returns a uint8 image [SIDE, SIDE, channels] of large uniform cells, which JPEG compression preserves."""
     blotches = np.random.default_rng(seed).integers(0, 256, (3, 3, channels), dtype=np.uint8)
     return np.repeat(np.repeat(blotches, SIDE // 3, 0), SIDE // 3, 1)
 

@@ -1,4 +1,4 @@
-"""Tests the decoding of JPEGs and PNGs to 8-bit RGB, the decoding of masks, and the decoding of a part of an image."""
+"""Tests decoding JPEGs and PNGs to 8-bit RGB, decoding masks, and decoding a part of an image."""
 
 import io
 

@@ -292,7 +292,7 @@ def test_unpadded_images_have_a_mask_of_true_values(tmp_path_factory):
 
 
 def test_memory_budget_includes_all_features(tmp_path):
-    """A split is cached in memory if all requested features, including lists and strings, fit the memory budget."""
+    """A split is cached in memory if all requested features, including lists and strings, fit in the memory budget."""
     schema = [
         Feature("image", "image"),
         Feature("key", "text"),

@@ -1,4 +1,4 @@
-"""Tests the selection of records, and that balanced classes have exactly equal numbers of examples."""
+"""Tests selecting records, and that balanced classes have exactly the same number of examples."""
 
 import collections
 

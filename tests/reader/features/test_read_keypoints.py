@@ -17,7 +17,7 @@ COLUMNS = ",".join(f"{point}_{axis}" for point in ("left_eye", "right_eye", "nos
 
 
 def positions(seed: int) -> np.ndarray:
-    """Returns three points, int64 [3, 2], which are far from each other and from the edges."""
+    """Returns three points, int64 [3, 2], that are far from each other and from the edges."""
     return np.random.default_rng(seed).integers([[10, 10], [110, 10], [60, 70]], [[50, 50], [150, 50], [100, 110]])
 
 

@@ -1,4 +1,4 @@
-"""Tests that `open_tfrecords(parse=...)` parses TFRecords with a user's function."""
+"""Tests that `open_tfrecords(parse=...)` parses TFRecords with a user-defined function."""
 
 import json
 

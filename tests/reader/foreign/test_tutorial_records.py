@@ -33,7 +33,7 @@ def _float_feature(value):
 
 
 def raw_pixels(index: int, image: np.ndarray | None = None) -> dict:
-    """Returns the features that `convert_to_records.py` of TensorFlow's MNIST tutorial writes."""
+    """Returns the features that `convert_to_records.py` from TensorFlow's MNIST tutorial writes."""
     image = GREY[index] if image is None else image
     rows, cols, depth = image.shape
     return {

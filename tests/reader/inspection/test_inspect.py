@@ -22,7 +22,7 @@ from tf_input.inspection.pictures import save_image
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Dataset of 30 small images with three classes in two splits."""
+    """A dataset of 30 small images with three classes in two splits."""
     folder = tmp_path_factory.mktemp("inspect")
     files = {f"{('ant', 'bee', 'cat')[index % 3]}/{index}.png": png(index, 4 + index % 5, 6) for index in range(30)}
     source = write_files(folder / "in", files)

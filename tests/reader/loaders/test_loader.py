@@ -1,4 +1,4 @@
-"""Tests that a loader reads each example once, in a reproducible order, and continues in the middle of an epoch."""
+"""Tests that a loader reads each example once, in a reproducible order, and can resume in the middle of an epoch."""
 
 import itertools
 import json

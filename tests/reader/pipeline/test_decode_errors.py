@@ -17,7 +17,7 @@ BAD_KEYS = ("a/03.png", "b/08.png")
 
 @pytest.fixture
 def unchecked_dataset(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Dataset of 24 examples that was prepared without checks. Two of its images cannot be decoded."""
+    """A dataset of 24 examples that was prepared without checks. Two of its images cannot be decoded."""
 
     def make(folder: pathlib.Path) -> pathlib.Path:
         files = {f"{'ab'[number % 2]}/{number:02}.jpg": jpeg(number, 20 + number, 30) for number in range(24) if number not in (3, 8)}

@@ -1,4 +1,4 @@
-"""Tests the memory that a cached split needs."""
+"""Tests how much memory a cached split needs."""
 
 import os
 import pathlib

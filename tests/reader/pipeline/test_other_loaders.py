@@ -33,7 +33,7 @@ def assert_same(actual: Example, expected: Example) -> None:
 
 
 def read(examples: Examples, index: int) -> tuple[Example, int]:
-    """Returns an example, and the number of datasets that the worker process has opened."""
+    """Returns an example and the number of datasets that the worker process has opened."""
     return examples[index], dataset._reopen_once.cache_info().misses
 
 
@@ -107,7 +107,7 @@ def test_grain_reads_examples_in_worker_processes(flowers, tmp_path, quick_spawn
 
 
 def collate(examples: list[Example]) -> tuple[list[str], np.ndarray]:
-    """Collates examples into a batch for the data loader of PyTorch."""
+    """Collates examples into a batch for PyTorch's `DataLoader`."""
     return [example["key"] for example in examples], np.stack([example["image"] for example in examples])
 
 

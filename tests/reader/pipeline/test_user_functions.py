@@ -35,7 +35,7 @@ def images(flowers) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def table_dataset(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Dataset with objects, weights and strings."""
+    """A dataset with objects, weights and strings."""
     root, lines = tmp_path_factory.mktemp("table_dataset"), []
     for index in range(COUNT):
         boxes = [[1, 1, 4 + index % 7, 5]] * (index % 3)
@@ -100,7 +100,7 @@ def invert_first_class(x, y):
 
 @functools.cache
 def stateful() -> dict[str, Any]:
-    """Creates stateful objects, such as tables and layers, outside of the graph of the calling function."""
+    """Creates stateful objects, such as tables and layers, outside the graph of the calling function."""
     with tf.init_scope():
         initializer = tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1], tf.int64), tf.constant([5, 7], tf.int64))
         dense = keras.layers.Dense(1, kernel_initializer="ones")

@@ -44,7 +44,7 @@ SELECTIONS = {
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory) -> pathlib.Path:
-    """Dataset of 90 images in five shards. Each group has three examples. `head` is a second class label."""
+    """A dataset of 90 images in five shards. Each group has three examples. `head` is a second class label."""
     folder = tmp_path_factory.mktemp("chosen")
     rows, files = ["path,label,group,head,age,place"], {}
     for label, count in CLASSES.items():
@@ -363,7 +363,7 @@ def test_invalid_selection_raises_one_line_error(dataset, directory, tmp_path, m
 
 
 def test_classes_are_selected_by_the_index_if_there_is_no_catalog(directory, tmp_path):
-    """Datasets of `recordmill transform` have no catalogs."""
+    """`recordmill transform` writes no catalogs."""
     copy = shutil.copytree(directory, tmp_path / "copy")
     shutil.rmtree(copy / "catalog")
     edit_manifest(copy, lambda shard: {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0})

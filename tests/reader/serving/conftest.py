@@ -1,4 +1,4 @@
-"""Fixtures of the tests of serving."""
+"""Fixtures for the serving tests."""
 
 import pytest
 
@@ -8,5 +8,5 @@ from analysed import analysed_images
 
 @pytest.fixture(scope="session")
 def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Dataset of images with a transform graph."""
+    """A dataset of images with a transform graph."""
     return tf_input.open(analysed_images(tmp_path_factory))

@@ -227,7 +227,7 @@ def test_outputs_have_labels_and_scores(case):
 
 @pytest.mark.slow
 def test_exports_model_with_several_targets(flowers, tmp_path):
-    """Outputs have the names of their targets. A target without class names is exported as a value."""
+    """Each output is named after its target. For a target without class names, the model returns a value."""
     keras.utils.set_random_seed(0)
     image = keras.Input((SIZE, SIZE, 3))
     flat = keras.layers.Flatten()(image)
@@ -289,7 +289,7 @@ class CallCounter(keras.layers.Layer):
 
 @pytest.mark.parametrize("layer", [RandomNoise, CallCounter])
 def test_rejects_models_with_non_deterministic_predictions(layer, flowers, tmp_path):
-    """The tested layers return different values in each call."""
+    """The tested layers return different values on each call."""
     model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3), layer()])
     with pytest.raises(RuntimeError, match="predictions of 'label' differ"):
         export_serving(model, flowers, tmp_path / "1", transform=True, from_logits=True)
@@ -298,7 +298,7 @@ def test_rejects_models_with_non_deterministic_predictions(layer, flowers, tmp_p
 
 @pytest.mark.slow
 def test_augmentation_layers_are_inactive_in_serving(flowers, tmp_path):
-    """Augmentation layers of Keras are active by default, and one layer uses half precision."""
+    """Keras augmentation layers are active by default, and one layer uses half precision."""
     varying = [keras.layers.RandomFlip(), keras.layers.RandomRotation(0.5), keras.layers.GaussianNoise(1.0)]
     half = keras.layers.Conv2D(4, 3, dtype="mixed_float16")
     model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), *varying, half, keras.layers.Flatten(), keras.layers.Dense(3)])

@@ -1,4 +1,4 @@
-"""Tests that `export_serving` uses the inputs of training and rejects models that do not fit these inputs."""
+"""Tests that `export_serving` uses the training inputs and rejects models that were trained on other inputs."""
 
 import pathlib
 import re
@@ -56,7 +56,7 @@ TRAIN_ARGUMENTS = {"section Train": "Sequence", "padded": "batches", "section Tr
 
 @pytest.fixture(scope="module")
 def trained_model(flowers) -> keras.Model:
-    """Model that was trained on uint8 images, as in the documentation."""
+    """A model that was trained on uint8 images, as in the documentation."""
     train = flowers.batches("train", batch_size=16, seed=0, **READ_OPTIONS["section Train"])
     return train_model(train, flowers.normalization_layer())
 
@@ -140,7 +140,7 @@ def test_rejects_ambiguous_or_conflicting_training_inputs(flowers, tmp_path):
 
 
 def test_rejects_models_that_were_trained_on_other_inputs(flowers, tmp_path):
-    """Each model would receive different inputs in serving than in training."""
+    """Each model would receive different inputs during serving than during training."""
     plain = {"transform": False, "image_size": SIZE, "fit": "crop"}
     inner = make_model([flowers.normalization_layer()])
     cases = {

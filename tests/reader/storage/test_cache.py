@@ -265,7 +265,7 @@ def test_processes_share_one_size_limit(server, tmp_path):
 
 @contextlib.contextmanager
 def limit_file_size(num_bytes: int) -> Iterator[None]:
-    """Limits the size of files, so that larger writes fail like writes to a full disk."""
+    """Limits the file size, so that larger writes fail like writes to a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
     try:

@@ -164,7 +164,7 @@ def test_small_remote_index_is_read_with_one_request(tmp_path, shard):
 
 
 def test_flipped_offset_bits_stay_within_the_shard(tmp_path, shard):
-    """Offsets outside of the shard would cause very large reads and allocations."""
+    """Offsets outside the shard would cause very large reads and allocations."""
     for bit in range(64):
         path = tmp_path / shard.index
         complete = path.read_bytes()

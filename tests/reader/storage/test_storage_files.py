@@ -207,7 +207,7 @@ def test_reads_from_moto_s3_server(monkeypatch):
 
 
 class AnonymousStore(http.server.BaseHTTPRequestHandler):
-    """Object store that serves public objects to anonymous clients and rejects requests for private objects. The
+    """An object store that serves public objects to anonymous clients and rejects requests for private objects. The
     metadata server is not available."""
 
     def do_GET(self) -> None:

@@ -49,7 +49,7 @@ def first_epoch_batches(flowers: tf_input.PreparedDataset, split: str, **options
 
 
 def read_counts(data: tf.data.Dataset) -> list[list[int]]:
-    """Returns the inputs of each batch of one iteration as lists."""
+    """Iterates once over the batches and returns the inputs of each batch as a list."""
     return [x.tolist() for x, *_ in data.as_numpy_iterator()]
 
 
@@ -84,7 +84,7 @@ def make_model(*first: keras.layers.Layer) -> keras.Model:
 
 
 class Recorder(keras.Model):
-    """Model that records the inputs of each training step and has no trainable weights."""
+    """A model that records the inputs of each training step and has no trainable weights."""
 
     def __init__(self) -> None:
         super().__init__()

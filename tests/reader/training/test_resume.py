@@ -519,7 +519,7 @@ class Loop:
 
 @pytest.mark.slow(3)
 def test_training_loop_resumes_with_the_same_batches_and_weights(dataset, tmp_path, capsys):
-    """Training gives the same results for batches, arrays, distributed batches, sequences and mapped batches."""
+    """Training has the same results with batches, arrays, distributed batches, sequences and mapped batches."""
     options, num_batches = {"augment": True, "batch_size": 2 * BATCH_SIZE}, NUM_BATCHES // 2
 
     def make_batches() -> tf.data.Dataset:

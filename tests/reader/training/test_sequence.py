@@ -193,7 +193,7 @@ def test_sequence_without_seed_varies_only_between_epochs(mixed):
 
 
 class Recorded(tf_input.Sequence):
-    """Sequence that records the epoch and the index of each requested batch."""
+    """A sequence that records the epoch and the index of each requested batch."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)

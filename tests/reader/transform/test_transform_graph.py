@@ -8,7 +8,7 @@ from tf_input.transform.transform_graph import TransformGraph
 
 
 class Model(tf.Module):
-    """Module with a function that takes a dictionary of features, like a SavedModel of TensorFlow Transform."""
+    """A module with a function that takes a dictionary of features, like a SavedModel of TensorFlow Transform."""
 
     @tf.function(input_signature=[{"x": tf.TensorSpec([None], tf.float32), "y": tf.TensorSpec([None], tf.float32)}])
     def transform_fn(self, inputs):

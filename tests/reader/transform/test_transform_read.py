@@ -54,7 +54,7 @@ def directory(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def custom_dataset(directory, tmp_path_factory) -> pathlib.Path:
-    """Dataset whose preprocessing function is defined by the user and returns no images."""
+    """A dataset whose preprocessing function is defined by the user and returns no images."""
     folder = tmp_path_factory.mktemp("custom_dataset")
     (folder / "my.py").write_text(CUSTOM_PREPROCESSING)
     dataset_copy = shutil.copytree(directory, folder / "copy")
