@@ -21,7 +21,7 @@ from beam_pipelines.config.dataset_configs import BenchmarkConfig, InspectConfig
 from beam_pipelines.config.export_config import ExportConfig
 from beam_pipelines.config.launch_options import LaunchOptions
 from beam_pipelines.config.leaks_config import LeaksConfig
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.quality_config import QualityConfig
 from beam_pipelines.config.repair_config import RepairConfig
 from beam_pipelines.config.transform_config import TransformConfig
@@ -53,7 +53,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     beam_flags = [*beam_flags, f"--store_timeout={launch.store_timeout}"]
     if any("://" in location for location in (*(arguments.label_names or ()), arguments.label_names_from or "")):
         _use_for_stores(beam_flags, "prepare")  # Reading the options reads these files.
-    config = read(PrepareConfig, arguments)
+    config = read(PrepareOptions, arguments)
     if launch.estimate:
         _print(_import("launch").run_estimate(config, _pipeline_options(beam_flags, "prepare")))
         return

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from typing import Iterator, Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.dead_letters import DeadLetter
@@ -117,18 +117,18 @@ class Estimate:
         return min(_MAX_WORKERS, math.ceil(self.core_seconds / CORES_PER_WORKER / (60 * _MINUTES_WANTED)))
 
 
-def make_estimate(config: PrepareConfig) -> Estimate:
+def make_estimate(options: PrepareOptions) -> Estimate:
     """Estimates a run by listing its inputs, without reading images.
 
     Args:
-        config: The resolved configuration, with a known source kind.
+        options: The resolved configuration, with a known source kind.
     """
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
     all_listed, first = ListedFacts(), []
-    source = open_source(config, with_sizes=True)
+    source = open_source(options, with_sizes=True)
     others = other_images(source)
-    groups, strata = GroupReader(config), StrataReader(source.features, config)
+    groups, strata = GroupReader(options), StrataReader(source.features, options)
     parts = source.parts()
     part_memory = [source.memory_bytes(part) for part in parts]
     for part in parts:
@@ -139,29 +139,29 @@ def make_estimate(config: PrepareConfig) -> Estimate:
             first += listed[: _NUM_MEASURED - len(first)]
             strata.read(listed, in_part)
             keys = [image.key.encode() for image in listed]
-            for image, split in zip(listed, _splits(listed, groups.read(listed, keys, in_part) or keys, config)):
+            for image, split in zip(listed, _splits(listed, groups.read(listed, keys, in_part) or keys, options)):
                 num_examples[split] += 1
                 num_bytes[split] += image_bytes(image, others)
         all_listed.merge(in_part)
-    listing = make_listing(config, source, all_listed)
+    listing = make_listing(options, source, all_listed)
     for split in listing.splits:
-        if split not in num_examples and not (config.stratify or config.splits_from):
-            raise empty_split(split, num_examples.total(), config, num_groups=listing.num_groups)
+        if split not in num_examples and not (options.stratify or options.splits_from):
+            raise empty_split(split, num_examples.total(), options, num_groups=listing.num_groups)
     num_examples = Counter({split: num_examples[split] for split in order_splits(listing.splits, num_examples) if split in num_examples})
     if not listing.has_images:
-        example_bytes = _measure(first, listing, config)
+        example_bytes = _measure(first, listing, options)
         num_bytes = Counter({split: count * example_bytes for split, count in num_examples.items()})
     elif not all_listed.counts.num_bytes:
         num_bytes = Counter({split: count * ASSUMED_BYTES for split, count in num_examples.items()})
-    per_image, per_byte = _UNCHECKED if config.check in ("header", "none") else _CHECKED
-    num_reads = 2 if config.duplicates else 1
-    if config.duplicates:
+    per_image, per_byte = _UNCHECKED if options.check in ("header", "none") else _CHECKED
+    num_reads = 2 if options.duplicates else 1
+    if options.duplicates:
         per_image, per_byte = per_image + _HASHED[0], per_byte + _HASHED[1]
-    num_requests = num_reads if is_remote(config.input) else 0
+    num_requests = num_reads if is_remote(options.input) else 0
     return Estimate(
         num_examples=dict(num_examples),
         num_bytes=dict(num_bytes),
-        num_shards=choose_num_shards(config, num_examples, num_bytes),
+        num_shards=choose_num_shards(options, num_examples, num_bytes),
         num_classes=max((len(feature.label_names) for feature in listing.schema), default=0),
         num_dead_letters=all_listed.problems.dead_letters.num,
         core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
@@ -169,13 +169,13 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         has_images=listing.has_images,
         num_reads=num_reads,
         memory_bytes=max(*part_memory, min(sum(part_memory), MAX_TASK_BYTES)),
-        is_kept=config.images.size is None and config.images.format == "keep",
+        is_kept=options.images.size is None and options.images.format == "keep",
     )
 
 
-def _measure(examples: Sequence[InputRecord], listing: Listing, config: PrepareConfig) -> int:
+def _measure(examples: Sequence[InputRecord], listing: Listing, options: PrepareOptions) -> int:
     """Returns the mean encoded size of a few examples without images, in bytes."""
-    context = WriteContext(PrepareJob.of(config, RunPaths(config.output)), listing)
+    context = WriteContext(PrepareJob.of(options, RunPaths(options.output)), listing)
     with contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool:
         reader = InputReader(context, files_at(listing.root), spool)
         read = [reader.read(example, is_sampled=False) for example in examples]
@@ -183,12 +183,12 @@ def _measure(examples: Sequence[InputRecord], listing: Listing, config: PrepareC
     return sum(sizes) // max(1, len(sizes))
 
 
-def _splits(images: Sequence[InputRecord], groups: Sequence[bytes], config: PrepareConfig) -> list[str]:
+def _splits(images: Sequence[InputRecord], groups: Sequence[bytes], options: PrepareOptions) -> list[str]:
     """Returns the split of each input, which is predefined or computed from a hash of the group.
 
     The result is approximate with `--stratify` or `--splits_from`.
     """
-    by_group, divide = SplitByGroup(config.shares), (None, *config.source.divide)
+    by_group, divide = SplitByGroup(options.shares), (None, *options.source.divide)
     split_numbers = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()
     return [by_group.names[split_number] if image.split in divide else image.split for image, split_number in zip(images, split_numbers)]
 

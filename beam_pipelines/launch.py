@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.class_files import read_class_tables
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.class_tables import describe_changes
@@ -32,7 +32,7 @@ from beam_pipelines.storage.files import is_remote
 
 
 def run_prepare(
-    config: PrepareConfig,
+    config: PrepareOptions,
     options: PipelineOptions,
     *,
     overwrite: bool = False,
@@ -114,7 +114,7 @@ def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
         return {}
 
 
-def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
+def run_estimate(config: PrepareOptions, options: PipelineOptions) -> str:
     """Returns a description of the estimated output size and duration. Raises `UserError` if the input is invalid."""
     beam.io.filesystems.FileSystems.set_options(options)
     check_input(config.input)
@@ -123,58 +123,58 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
     return describe_estimate(estimate, None if engine.is_local else engine.start_seconds)
 
 
-def resolve_source(config: PrepareConfig) -> PrepareConfig:
+def resolve_source(options: PrepareOptions) -> PrepareOptions:
     """Detects the kind of the source, and whether examples have images. Logs what was detected.
 
     Raises:
         UserError: The kind cannot be detected, or the input or options do not match the source.
     """
-    if config.source.kind is None:
-        guess = guess_source(config.input, config.source)
-        config = _with_source(config, kind=guess.kind)
+    if options.source.kind is None:
+        guess = guess_source(options.input, options.source)
+        options = _with_source(options, kind=guess.kind)
         print_message(f"--source={guess.kind.name}, detected from {guess.evidence}")
-    if config.source.image_root is not None:
-        config = _with_source(config, image_root=_absolute(config.source.image_root, os.path.abspath))
-    if config.splits_from is not None:
-        config = dataclasses.replace(config, splits_from=_absolute(config.splits_from, os.path.abspath))
-        check_earlier_splits(config)
-    opened, kind = open_source(config), config.source.kind
-    if config.source.has_images and kind.may_omit_images and not opened.has_images:
-        config = _with_source(config, has_images=False)
+    if options.source.image_root is not None:
+        options = _with_source(options, image_root=_absolute(options.source.image_root, os.path.abspath))
+    if options.splits_from is not None:
+        options = dataclasses.replace(options, splits_from=_absolute(options.splits_from, os.path.abspath))
+        check_earlier_splits(options)
+    opened, kind = open_source(options), options.source.kind
+    if options.source.has_images and kind.may_omit_images and not opened.has_images:
+        options = _with_source(options, has_images=False)
         if not kind.is_of_values:
-            print_message(f"--image=none, because {printable(config.input)} has no images")
-        opened = open_source(config)
-    resolved = opened.resolved or config.source
-    reads_folders = kind.has_class_folders and opened.targets and config.label_pattern is None
+            print_message(f"--image=none, because {printable(options.input)} has no images")
+        opened = open_source(options)
+    resolved = opened.resolved or options.source
+    reads_folders = kind.has_class_folders and opened.targets and options.label_pattern is None
     if reads_folders and resolved.class_folder_depth is None and (reading := opened.choose_class_folders()):
         print_message(f"--class_folder_depth={reading.depth}, because {reading.why}")
         resolved = dataclasses.replace(resolved, class_folder_depth=reading.depth)
     if opened.detected:
         print_message(opened.detected)
     if opened.name_labels:  # The source was opened without the labels that names contain.
-        resolved = dataclasses.replace(resolved, labels=config.source.labels, features=config.source.features)
-    return dataclasses.replace(config, source=resolved)
+        resolved = dataclasses.replace(resolved, labels=options.source.labels, features=options.source.features)
+    return dataclasses.replace(options, source=resolved)
 
 
-def _with_source(config: PrepareConfig, **changes: Any) -> PrepareConfig:
+def _with_source(options: PrepareOptions, **changes: Any) -> PrepareOptions:
     """Returns the configuration with the given changes to the options of the source."""
-    return dataclasses.replace(config, source=dataclasses.replace(config.source, **changes))
+    return dataclasses.replace(options, source=dataclasses.replace(options.source, **changes))
 
 
-def resolve_options(config: PrepareConfig) -> PrepareConfig:
+def resolve_options(options: PrepareOptions) -> PrepareOptions:
     """Makes the paths in the user's options absolute, and completes the options of the source."""
     # If the output is a symbolic link, its target is replaced instead of the link.
-    output = _absolute(config.output, os.path.realpath)
-    return dataclasses.replace(resolve_source(config), input=_absolute(config.input, os.path.abspath), output=output)
+    output = _absolute(options.output, os.path.realpath)
+    return dataclasses.replace(resolve_source(options), input=_absolute(options.input, os.path.abspath), output=output)
 
 
-def make_run(config: PrepareConfig, engine: Engine) -> RunPaths:
+def make_run(options: PrepareOptions, engine: Engine) -> RunPaths:
     """Returns the paths and the processes of a run that has no ID yet. The options must be resolved."""
     return RunPaths(
-        config.output,
-        is_output_new=is_new(config.output),
+        options.output,
+        is_output_new=is_new(options.output),
         num_processes=engine.num_processes,
-        lists_in_threads=bool(engine.num_processes) and is_remote(config.input),
+        lists_in_threads=bool(engine.num_processes) and is_remote(options.input),
     )
 
 

@@ -60,7 +60,7 @@ def plan(num_references: int) -> None:
     """Makes a shuffle plan. Prints the number of shards, and the wall time and CPU time in seconds after imports."""
     import apache_beam as beam
 
-    from beam_pipelines.config.prepare_config import SourceConfig
+    from beam_pipelines.config.prepare_options import SourceConfig
     from beam_pipelines.config.prepare_job import PrepareJob
     from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
     from beam_pipelines.shuffle.global_shuffle import GlobalShuffle

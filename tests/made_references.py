@@ -8,7 +8,7 @@ from unittest import mock
 import apache_beam as beam
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_paths import RunPaths
@@ -37,7 +37,7 @@ def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
     """Returns the configuration of a run in the given directory and creates the scratch directory of the run."""
     defaults = {"input": "in", "output": str(directory / "out"), "name": "made", "source": SourceConfig(kind=find_kind("image_folder"))}
     of_run = {name: options.pop(name) for name in [*options] if name in ("num_processes", "lists_in_threads", "progress_directory")}
-    config = PrepareConfig(**{**defaults, **options})
+    config = PrepareOptions(**{**defaults, **options})
     config = PrepareJob.of(config, RunPaths(config.output, **of_run))
     pathlib.Path(config.run.scratch_directory).mkdir(parents=True, exist_ok=True)
     return config

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.run_paths import RunPaths
 
 
 @dataclasses.dataclass(frozen=True)
-class PrepareJob(PrepareConfig):
+class PrepareJob(PrepareOptions):
     """The options and paths of a `recordmill prepare` run. The options contain absolute paths and the source format.
 
     Attributes:
@@ -22,6 +22,6 @@ class PrepareJob(PrepareConfig):
             object.__setattr__(self, "run", RunPaths(self.output))
 
     @classmethod
-    def of(cls, config: PrepareConfig, run: RunPaths) -> "PrepareJob":
+    def of(cls, options: PrepareOptions, run: RunPaths) -> "PrepareJob":
         """Combines the options of `recordmill prepare` with a run."""
-        return cls(**{**vars(config), "run": run})
+        return cls(**{**vars(options), "run": run})

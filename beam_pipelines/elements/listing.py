@@ -4,7 +4,7 @@ import dataclasses
 from fractions import Fraction
 from typing import Iterable, Mapping
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.division import Division
@@ -106,37 +106,37 @@ def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
-def empty_split(split: str, num_examples: int, config: PrepareConfig, num_groups: int = 0) -> UserError:
+def empty_split(split: str, num_examples: int, options: PrepareOptions, num_groups: int = 0) -> UserError:
     """Returns the error for a split without examples.
 
     Args:
         split: The name of the split.
         num_examples: The number of examples in all splits.
-        config: The configuration of the run.
+        options: The configuration of the run.
         num_groups: The number of groups, or 0 if no groups are used.
     """
     advice = "give it a larger share or none (--splits train=1)"
-    if config.folds:
-        advice = f"choose fewer folds than --folds={config.folds}"
+    if options.folds:
+        advice = f"choose fewer folds than --folds={options.folds}"
     causes = [f"few groups ({num_groups:,})" if num_groups else "few examples"]
-    causes += [f"--splits_from={printable(config.splits_from)}"] if config.splits_from else []
+    causes += [f"--splits_from={printable(options.splits_from)}"] if options.splits_from else []
     return UserError(
         f"split {split!r} would be empty: none of {num_examples} examples is in it. Possible causes: {', '.join(causes)}. To fix "
         f"this, {advice}."
     )
 
 
-def spanning_groups(config: PrepareConfig, num_groups: int, first: str, splits: set[str]) -> UserError:
+def spanning_groups(options: PrepareOptions, num_groups: int, first: str, splits: set[str]) -> UserError:
     """Returns the error for predefined splits that separate inputs of a group.
 
     Args:
-        config: The configuration of the run.
+        options: The configuration of the run.
         num_groups: The number of groups with inputs in several splits.
         first: The name of the first such group.
         splits: The splits that contain inputs of that group.
     """
-    option, path = ("--splits_from", config.splits_from) if config.splits_from and not config.source.divide else ("--input", config.input)
-    without = " Or pass --duplicates=drop or keep, which do not form groups." if config.duplicates == "group" else ""
+    option, path = ("--splits_from", options.splits_from) if options.splits_from and not options.source.divide else ("--input", options.input)
+    without = " Or pass --duplicates=drop or keep, which do not form groups." if options.duplicates == "group" else ""
     shown = f"{printable(first)!r} in {' and '.join(order_splits(splits))}"
     return UserError(
         f"{option}={printable(path)}: groups in several splits: {num_groups:,}, for example {shown}. Each group must "

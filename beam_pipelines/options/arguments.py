@@ -12,7 +12,7 @@ from beam_pipelines.config.export_config import ExportConfig
 from beam_pipelines.config.launch_options import LaunchOptions
 from beam_pipelines.config.leaks_config import LeaksConfig
 from beam_pipelines.config.option import Option, Options, declarations, parts
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.quality_config import QualityConfig
 from beam_pipelines.config.repair_config import RepairConfig
 from beam_pipelines.config.shared_options import LogOptions, ProgressOptions
@@ -23,7 +23,7 @@ from beam_pipelines.options.command_parser import CommandParser
 
 # The classes with the options of each command, in the order in which `--help` lists the commands.
 COMMANDS: Mapping[str, tuple[type[Options], ...]] = {
-    "prepare": (PrepareConfig, LaunchOptions, ProgressOptions),
+    "prepare": (PrepareOptions, LaunchOptions, ProgressOptions),
     "analyze": (AnalyzeConfig, ProgressOptions),
     "transform": (TransformConfig, ProgressOptions),
     "verify": (VerifyConfig, ProgressOptions),

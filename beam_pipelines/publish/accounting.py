@@ -2,7 +2,7 @@
 
 from typing import Iterator, Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.dead_letters import DeadLetterCount, sufficient_fraction
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.statistics import ImageStatistics
@@ -14,13 +14,13 @@ from tf_input.dataset_format import LABEL
 NUM_NAMES_SHOWN = 10
 
 
-def check_sums(images: ImageStatistics, listing: Listing, config: PrepareConfig) -> None:
+def check_sums(images: ImageStatistics, listing: Listing, options: PrepareOptions) -> None:
     """Checks the number of inputs before the dataset is published.
 
     Args:
         images: The statistics of all shards.
         listing: The listing of all inputs.
-        config: The configuration of the job.
+        options: The configuration of the job.
 
     Raises:
         UserError: No example was written, or a split has no example.
@@ -37,19 +37,19 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareConfig)
             f"{dead_letters.num} dead letters were written{dropped}. The runner lost or repeated some. Run the same "
             "command again."
         )
-    described = dead_letters.describe(listing.image_root(config.source))
+    described = dead_letters.describe(listing.image_root(options.source))
     if not images.num_examples:
         raise UserError(f"no input {listing.makes_example}. The dead letters include:{described}")
-    if dead_letters.num > config.max_dead_letters(listing.num_inputs):
+    if dead_letters.num > options.max_dead_letters(listing.num_inputs):
         raise DataError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
-            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows. Correct the inputs and rerun with "
+            f"more than --max_bad_fraction={options.max_bad_fraction:g} allows. Correct the inputs and rerun with "
             "--restart, or rerun with --resume "
             f"--max_bad_fraction={sufficient_fraction(dead_letters.num, listing.num_inputs)} or more.{described}"
         )
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:
-            raise empty_split(split, images.num_examples, config, listing.num_groups)
+            raise empty_split(split, images.num_examples, options, listing.num_groups)
 
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:

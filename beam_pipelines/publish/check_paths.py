@@ -6,7 +6,7 @@ import pathlib
 import re
 
 from beam_pipelines.config.run_paths import REPLACED, SCRATCH, RunPaths
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.publish.output_directory import output_of
 from beam_pipelines.publish.resumable_run import ResumePolicy, check_resumable, is_published, is_resumable, of_resumable_run
@@ -19,16 +19,16 @@ from tf_input.dataset_format import MANIFEST
 _MAGIC = re.compile(r"[*?\[{]")
 
 
-def check_paths(config: PrepareConfig, overwrite: bool, resume_policy: ResumePolicy) -> None:
+def check_paths(options: PrepareOptions, overwrite: bool, resume_policy: ResumePolicy) -> None:
     """Raises `UserError` if the input does not exist, or if the output path is not usable."""
-    check_input(config.input)
-    resolved = RunPaths(_resolve(config.output))
-    if is_remote(config.output):
-        _check_access(resolved.output_option, config.output)
+    check_input(options.input)
+    resolved = RunPaths(_resolve(options.output))
+    if is_remote(options.output):
+        _check_access(resolved.output_option, options.output)
     if not output_of(resolved).is_at_work():  # If the run is still active, the error is raised when its lock is taken.
-        check_resumable(resolved, resume_policy, f"{resolved.output_option}={printable(config.output)}")
+        check_resumable(resolved, resume_policy, f"{resolved.output_option}={printable(options.output)}")
     may_stay = resume_policy is ResumePolicy.RESUME and (not is_resumable(left := of_resumable_run(resolved)) or is_published(left))
-    check_output(config.output, config.input, overwrite, resolved.output_option, resume_policy, may_stay)
+    check_output(options.output, options.input, overwrite, resolved.output_option, resume_policy, may_stay)
 
 
 def check_output(

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from typing import Any, Iterable, Mapping, Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
@@ -33,20 +33,20 @@ _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
 def make_manifest(
-    config: PrepareConfig, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
+    options: PrepareOptions, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
 ) -> Manifest:
     """Creates the manifest of a dataset from its written shards."""
     return Manifest(
-        name=config.name,
-        seed=config.seed,
+        name=options.name,
+        seed=options.seed,
         schema=listing.schema,
         targets=listing.targets,
         splits={split: tuple(shards[split]) for split in listing.splits},
         num_inputs=listing.num_inputs,
         num_dead_letters=num_dead_letters,
         num_dropped=listing.num_dropped,
-        about=config.about,
-        is_verbatim=config.source.is_verbatim,
+        about=options.about,
+        is_verbatim=options.source.is_verbatim,
     )
 
 

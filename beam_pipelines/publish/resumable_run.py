@@ -15,7 +15,7 @@ from typing import Mapping, NamedTuple
 
 from beam_pipelines.config.launch_options import LaunchOptions
 from beam_pipelines.config.option import find_differences, texts
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.plan import Plan, recordmill_version
 from beam_pipelines.elements.plan_files import is_planned, num_done, read_plan
@@ -126,7 +126,7 @@ def check_resumable(run: RunPaths, resume_policy: ResumePolicy, message_start: s
         )
 
 
-def find_resumable_run(run: RunPaths, options: PrepareConfig) -> ResumableRun | None:
+def find_resumable_run(run: RunPaths, options: PrepareOptions) -> ResumableRun | None:
     """Returns the run that `--resume` continues, or None if no run can be resumed.
 
     Args:
@@ -157,7 +157,7 @@ def find_resumable_run(run: RunPaths, options: PrepareConfig) -> ResumableRun | 
     return ResumableRun(run.id, plan)
 
 
-def is_done(run: RunPaths, options: PrepareConfig) -> bool:
+def is_done(run: RunPaths, options: PrepareOptions) -> bool:
     """Returns whether the requested dataset already exists, without an interrupted run beside it.
 
     Raises:
@@ -167,7 +167,7 @@ def is_done(run: RunPaths, options: PrepareConfig) -> bool:
     if not store.exists(f"{run.output}/{MANIFEST}") or (is_remote(run.output) and store.exists(f"{run.output}/{MARKER}")):
         return False
     earlier_options = _written_options(run.output, message_start, "Rerun with --overwrite to replace the dataset.")
-    if differences := find_differences(PrepareConfig, earlier_options, texts(options)):
+    if differences := find_differences(PrepareOptions, earlier_options, texts(options)):
         raise UserError(f"{message_start} exists with other options: {'; '.join(differences)}. Choose a new path, or pass --overwrite.")
     return True
 
@@ -180,8 +180,8 @@ def _written_options(directory: str, message_start: str, advice: str = _RESTART)
         raise UserError(f"{message_start}: {RUN} is corrupt. {advice}") from None
 
 
-def _check_options(message_start: str, earlier_options: Mapping[str, str], options: PrepareConfig) -> None:
-    if differences := find_differences(PrepareConfig, earlier_options, texts(options)):
+def _check_options(message_start: str, earlier_options: Mapping[str, str], options: PrepareOptions) -> None:
+    if differences := find_differences(PrepareOptions, earlier_options, texts(options)):
         raise UserError(
             f"--resume of {message_start}: {'; '.join(differences)}. Use the same options, or rerun with --restart to start over."
         )

@@ -3,7 +3,7 @@
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.option import all_declarations
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.report.contents import Contents
 from beam_pipelines.report.sample import Sample, read_examples
 from tf_input.dataset_format import FORMAT_VERSION, IMAGE, KEY, Feature
@@ -88,7 +88,7 @@ def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
     yield "seed", str(manifest.seed)
     yield "inputs", f"{manifest.num_inputs:,}, {manifest.num_dead_letters:,} rejected"
     if "config" in run:  # Only datasets of `recordmill prepare` store their configuration.
-        for name, declared in all_declarations(PrepareConfig).items():
+        for name, declared in all_declarations(PrepareOptions).items():
             if name in run["options"] and not (declared.is_location or declared.may_change or name in ("name", "seed")):
                 yield f"--{name}", str(run["options"][name])[:_MAX_TEXT]
         versions = ((name, run["versions"].get(name)) for name in _VERSIONS)

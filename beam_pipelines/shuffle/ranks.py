@@ -12,7 +12,7 @@ from typing import Iterator, Mapping
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.shuffle_keys import BUCKET_BITS, NUM_BUCKETS
 from beam_pipelines.errors import UserError
 
@@ -98,7 +98,7 @@ def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int]
 
 
 def choose_num_shards(
-    config: PrepareConfig, num_examples: Mapping[str, int], num_bytes: Mapping[str, int]
+    options: PrepareOptions, num_examples: Mapping[str, int], num_bytes: Mapping[str, int]
 ) -> dict[str, int]:
     """Chooses the number of shards of each split.
 
@@ -106,14 +106,14 @@ def choose_num_shards(
     shard. `--shard_size` limits the size of a shard. By default, a split has up to `PREFERRED_SHARDS` shards with
     `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.
     """
-    if isinstance(config.num_shards, Mapping):
-        return _by_name(config.num_shards, num_examples)
-    if config.num_shards is not None:
-        return share_out(config.num_shards, num_examples)
+    if isinstance(options.num_shards, Mapping):
+        return _by_name(options.num_shards, num_examples)
+    if options.num_shards is not None:
+        return share_out(options.num_shards, num_examples)
     num_shards = {}
     for split, size in num_bytes.items():
         preferred = min(max(-(-size // PREFERRED_SHARDS), MIN_SHARD_BYTES), MAX_SHARD_BYTES)
-        wanted = -(-size // (config.shard_bytes or preferred))
+        wanted = -(-size // (options.shard_bytes or preferred))
         num_shards[split] = min(max(wanted, 1), num_examples[split])
     return num_shards
 

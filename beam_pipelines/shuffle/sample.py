@@ -11,7 +11,7 @@ from typing import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
@@ -33,14 +33,14 @@ Measure = Callable[[References, Listing, PrepareJob], Iterable[int | DeadLetter]
 _IMPROBABLE = 1e-9
 
 
-def sample_size(listing: Listing, config: PrepareConfig) -> int:
+def sample_size(listing: Listing, options: PrepareOptions) -> int:
     """Returns the number of inputs to sample. A small sample is sufficient if image sizes are known."""
-    wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, config) else 0
+    wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, options) else 0
     return max(MIN_SAMPLE, min(wanted, MAX_SAMPLE))
 
 
-def _has_sizes(listing: Listing, config: PrepareConfig) -> bool:
-    return listing.has_sizes and config.images.is_kept and config.images.encoding == "file"
+def _has_sizes(listing: Listing, options: PrepareOptions) -> bool:
+    return listing.has_sizes and options.images.is_kept and options.images.encoding == "file"
 
 
 def smallest_of_run(run: Run, listing: Listing, config: PrepareJob) -> Iterator[bytes]:
@@ -94,15 +94,15 @@ def check_sample(
     return choose_num_shards(config, num_inputs, num_bytes)
 
 
-def _check_bad_fraction(bad: DeadLetterCount, num: int, listing: Listing, config: PrepareConfig) -> None:
-    limit = config.max_bad_fraction
+def _check_bad_fraction(bad: DeadLetterCount, num: int, listing: Listing, options: PrepareOptions) -> None:
+    limit = options.max_bad_fraction
     is_all = num == listing.num_listed
     # The sample contains all inputs. The end of the run reports their dead letters together with those of the listing.
     if is_all and bad.num < num:
         return
     if not is_all and _tail(bad.num, num, limit) > _IMPROBABLE:
         return
-    root = listing.image_root(config.source)
+    root = listing.image_root(options.source)
     if bad.num == num:
         which = "no input" if is_all else f"none of the first {num} inputs"
         raise UserError(f"{which} {listing.makes_example}. The dead letters include:{bad.describe(root)}")

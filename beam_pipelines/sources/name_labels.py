@@ -6,7 +6,7 @@ from typing import Iterator, Sequence
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.config.key_pattern import KeyPattern
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.dead_letters import BAD_LABEL, DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
@@ -23,7 +23,7 @@ class NameLabels:
 
     Args:
         source_features: The features of the source, opened with the options of `without_name_labels`.
-        config: The options of the run.
+        options: The options of the run.
 
     Attributes:
         features: The features of the labels.
@@ -31,10 +31,10 @@ class NameLabels:
         label_names: The class names of each feature that the options specify.
     """
 
-    def __init__(self, source_features: Sequence[Feature], config: PrepareConfig) -> None:
-        self._pattern = KeyPattern(config.label_pattern or "", _OPTION)
-        labels, features = _columns_of_names(config, self._pattern)
-        self._mapper = RowMapper(labels, features, config.source)
+    def __init__(self, source_features: Sequence[Feature], options: PrepareOptions) -> None:
+        self._pattern = KeyPattern(options.label_pattern or "", _OPTION)
+        labels, features = _columns_of_names(options, self._pattern)
+        self._mapper = RowMapper(labels, features, options.source)
         self._groups = sorted({name for column in (*labels, *features) for name in column.names}.intersection(self._pattern.names))
         self.features, self.targets, self.label_names = self._mapper.features, self._mapper.targets, self._mapper.label_names
         taken = [feature.name for feature in (*source_features, *self.features)]
@@ -63,31 +63,31 @@ class NameLabels:
             yield labeled._replace(label=labeled.label or record.label, values=values)
 
 
-def without_name_labels(config: PrepareConfig) -> PrepareConfig:
+def without_name_labels(options: PrepareOptions) -> PrepareOptions:
     """Returns the options for opening the source, without the labels that `--label_pattern` finds.
 
     If the source has masks or boxes, they are still targets. Other classes in the source, such as folder names, are not
     read.
     """
-    kind, source = config.source.kind, config.source
-    pattern = KeyPattern(config.label_pattern or "", _OPTION)
-    named = [column for columns in _columns_of_names(config, pattern) for column in columns]
+    kind, source = options.source.kind, options.source
+    pattern = KeyPattern(options.label_pattern or "", _OPTION)
+    named = [column for columns in _columns_of_names(options, pattern) for column in columns]
     labels = tuple(column for column in source.labels or () if column not in named)
     if not labels and not (kind.has_label_columns or kind.has_class_folders) and source.labels != ():
         labels = None
     source = dataclasses.replace(source, labels=labels, features=tuple(item for item in source.features if item not in named))
     if "label_names" not in kind.options:
         source = dataclasses.replace(source, label_names=(), label_names_of={}, first_label_names={})
-    return dataclasses.replace(config, source=source)
+    return dataclasses.replace(options, source=source)
 
 
-def _columns_of_names(config: PrepareConfig, pattern: KeyPattern) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+def _columns_of_names(options: PrepareOptions, pattern: KeyPattern) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
     """Returns the labels and the features that the named groups of the pattern contain.
 
     Raises:
         UserError: A label is not a group of the pattern, or its kind cannot be read from a name.
     """
-    source, groups = config.source, pattern.names or (LABEL,)
+    source, groups = options.source, pattern.names or (LABEL,)
     labels = tuple(column for column in source.labels or () if set(column.names) <= set(groups))
     features = tuple(column for column in source.features if set(column.names) <= set(groups))
     for column in (*(source.labels or ()), *source.features):

@@ -19,7 +19,7 @@ An input without an image is a row of values. Its `offset` is `NO_IMAGE`, and it
 import abc
 from typing import TYPE_CHECKING, Callable, ClassVar, Collection, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.class_tables import OBJECT_LABEL
@@ -86,9 +86,9 @@ class Source(abc.ABC):
     name_labels: "NameLabels | None" = None
     unexpected_files: UnexpectedFiles | None = None
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         self.noted: dict[str, int] = {}
-        reject_options(config.source, self.kind)
+        reject_options(options.source, self.kind)
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:

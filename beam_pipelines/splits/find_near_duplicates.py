@@ -14,7 +14,7 @@ import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 from apache_beam.typehints.decorators import no_annotations
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetterCount, sufficient_fraction
 from beam_pipelines.elements.image_hashes import HashedRun
@@ -188,15 +188,15 @@ def resolve_near_duplicates_found(
     count_in_beam(stopwatch.lap())
 
 
-def _check_dead_letters(rejected: DeadLetterCount, listing: Listing, config: PrepareConfig) -> None:
+def _check_dead_letters(rejected: DeadLetterCount, listing: Listing, options: PrepareOptions) -> None:
     num = listing.dead_letters.num + rejected.num
-    described = rejected.describe(listing.image_root(config.source))
+    described = rejected.describe(listing.image_root(options.source))
     if num == listing.num_inputs:
         raise UserError(f"no input {listing.makes_example}. The dead letters include:{described}")
-    if num > config.max_dead_letters(listing.num_inputs):
+    if num > options.max_dead_letters(listing.num_inputs):
         raise DataError(
             f"{num} of {listing.num_inputs} inputs are dead letters, more than "
-            f"--max_bad_fraction={config.max_bad_fraction:g} allows. Correct the inputs, or pass "
+            f"--max_bad_fraction={options.max_bad_fraction:g} allows. Correct the inputs, or pass "
             f"--max_bad_fraction={sufficient_fraction(num, listing.num_inputs)} or more.{described}"
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.first_keys import FirstKeys
@@ -98,11 +98,11 @@ def codes_of(names: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
-def _find_known_splits(references: References, config: PrepareConfig, earlier: Sequence[tuple[pa.Array, pa.Array]]) -> _Known:
+def _find_known_splits(references: References, options: PrepareOptions, earlier: Sequence[tuple[pa.Array, pa.Array]]) -> _Known:
     """Finds the splits in the source and in earlier datasets. Earlier datasets take precedence."""
     names = list(references.splits)
     splits = references.rows["split"].astype(np.int64)
-    is_known = np.array([bool(name) and name not in config.source.divide for name in names] or [False])[splits]
+    is_known = np.array([bool(name) and name not in options.source.divide for name in names] or [False])[splits]
     is_kept, in_two_splits = np.zeros(len(references), bool), FirstKeys()
     keys = digest_keys(references.keys.to_arrow()) if earlier else None
     for earlier_keys, earlier_splits in earlier:

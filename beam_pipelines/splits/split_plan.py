@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipelines.config.prepare_config import MAX_SPLITS, PrepareConfig
+from beam_pipelines.config.prepare_options import MAX_SPLITS, PrepareOptions
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.division import Division, Excess, largest_groups
 from beam_pipelines.elements.listing import Listing, empty_split, spanning_groups
@@ -59,30 +59,30 @@ def plan_splits(facts: SplitFacts, config: PrepareJob, spool: SpoolReader) -> Sp
     return planner.plan_strata(spool) if config.stratify else planner.plan_hashes()
 
 
-def check_names(plan: SplitPlan, listing: Listing, config: PrepareConfig) -> None:
+def check_names(plan: SplitPlan, listing: Listing, options: PrepareOptions) -> None:
     """Raises `UserError` if an earlier dataset contains a split that this run does not have."""
     if others := sorted(set(plan.names[plan.num_shares :]).difference(listing.splits)):
         raise UserError(
-            f"{_shown(config)} has inputs in {', '.join(others)}, but the splits are {', '.join(listing.splits)}. Add "
+            f"{_shown(options)} has inputs in {', '.join(others)}, but the splits are {', '.join(listing.splits)}. Add "
             "a share for "
             "each of its splits to --splits."
         )
 
 
-def _shown(config: PrepareConfig) -> str:
-    return f"--splits_from={printable(config.splits_from or '')}"
+def _shown(options: PrepareOptions) -> str:
+    return f"--splits_from={printable(options.splits_from or '')}"
 
 
-def _check_earlier(facts: SplitFacts, config: PrepareConfig) -> None:
+def _check_earlier(facts: SplitFacts, options: PrepareOptions) -> None:
     unclear = facts.in_two_splits
     if unclear.num:
         raise UserError(
-            f"{_shown(config)}: conflicting splits for {unclear.num:,} inputs: {unclear.describe()}. Name one split "
+            f"{_shown(options)}: conflicting splits for {unclear.num:,} inputs: {unclear.describe()}. Name one split "
             "for each input."
         )
-    if config.splits_from and not facts.num_kept:
+    if options.splits_from and not facts.num_kept:
         raise UserError(
-            f"{_shown(config)} has none of the keys of the inputs. Give a dataset that was prepared from some of these "
+            f"{_shown(options)} has none of the keys of the inputs. Give a dataset that was prepared from some of these "
             "inputs."
         )
 

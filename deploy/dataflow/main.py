@@ -12,7 +12,7 @@ from typing import Any
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.launch_options import LaunchOptions
 from beam_pipelines.config.option import Option
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.values import parse_integer
 from beam_pipelines.errors import UserError
 from beam_pipelines.options.arguments import help_text, option_names, with_owners
@@ -22,7 +22,7 @@ from beam_pipelines.options.arguments import help_text, option_names, with_owner
 _OMITTED = ("estimate", "follow_links", "shared_filesystem", "wait")
 _OPTIONS = {
     declared.name: (owner, declared)
-    for options in (PrepareConfig, LaunchOptions)
+    for options in (PrepareOptions, LaunchOptions)
     for owner, declared in with_owners(options)
     if declared.name not in _OMITTED
 }

@@ -1,4 +1,4 @@
-"""Tests that the error for an invalid `PrepareConfig` names the option, its value and the valid values."""
+"""Tests that the error for an invalid `PrepareOptions` names the option, its value and the valid values."""
 
 import ast
 import dataclasses
@@ -9,13 +9,13 @@ import pytest
 
 import beam_pipelines
 from beam_pipelines.elements.label_lists import parse_list
-from beam_pipelines.config.prepare_config import CHECKS, DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.config.prepare_options import CHECKS, DEFAULT_SPLITS, PrepareOptions
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import UserError
 
 
-def make_config(**options: object) -> PrepareConfig:
-    return PrepareConfig(**{"input": "in", "output": "out", "name": "flowers", **options})
+def make_config(**options: object) -> PrepareOptions:
+    return PrepareOptions(**{"input": "in", "output": "out", "name": "flowers", **options})
 
 
 def splits(**fractions: str) -> dict[str, Fraction]:

@@ -5,15 +5,15 @@ from fractions import Fraction
 import pytest
 
 from beam_pipelines.config.option import all_declarations
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.errors import UserError
 from beam_pipelines.options.arguments import make_parser, read
 
 
-def parse(*options: str) -> PrepareConfig:
+def parse(*options: str) -> PrepareOptions:
     command = ["prepare", "--input=in", "--output=out", *options]
     arguments, _ = make_parser(command).parse_known_args(command)
-    return read(PrepareConfig, arguments)
+    return read(PrepareOptions, arguments)
 
 
 def test_values_are_parsed():
@@ -41,9 +41,9 @@ def test_values_are_parsed():
         assert actual == expected and (not isinstance(expected, dict) or list(actual) == list(expected)), text
 
 
-def read_output(option: str) -> PrepareConfig:
+def read_output(option: str) -> PrepareOptions:
     command = ["prepare", "--input=in", option]
-    config = read(PrepareConfig, make_parser(command).parse_args(command))
+    config = read(PrepareOptions, make_parser(command).parse_args(command))
     assert config.name == "my_data_1"
     return config
 
@@ -75,8 +75,8 @@ def test_error_names_option_value_and_valid_values(option):
 
 
 def test_options_are_declared_completely():
-    for name, declared in all_declarations(PrepareConfig).items():
+    for name, declared in all_declarations(PrepareOptions).items():
         assert declared.field and name == name.lower(), name
         assert not declared.check or declared.expected, f"{name}: the message needs the valid values"
         for other in (declared.excludes, declared.needs.partition("=")[0]):
-            assert not other or other in all_declarations(PrepareConfig), name
+            assert not other or other in all_declarations(PrepareOptions), name

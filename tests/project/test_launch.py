@@ -8,7 +8,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from google.protobuf import json_format
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
@@ -57,7 +57,7 @@ def test_run_json_records_how_the_dataset_was_made(tmp_path):
     expected = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "name": "out", "seed": "5", "source": "image_folder", "splits": "train=1"}
     assert run["options"] == expected
     recorded = read_run((tmp_path / "out" / "run.json").read_bytes())
-    options = PrepareConfig(str(tmp_path / "in"), str(tmp_path / "out"), "out", seed=5, splits={"train": Fraction(1)}, source=SourceConfig(kind=find_kind("image_folder")))
+    options = PrepareOptions(str(tmp_path / "in"), str(tmp_path / "out"), "out", seed=5, splits={"train": Fraction(1)}, source=SourceConfig(kind=find_kind("image_folder")))
     assert recorded.config == PrepareJob.of(options, recorded.config.run)
     assert recorded.config.run.output == options.output and recorded.config.run.is_output_new and recorded.config.run.id == run["run_id"]
     assert (recorded.python, recorded.versions) == (run["python"], run["versions"])

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import CHECKS
+from beam_pipelines.config.prepare_options import CHECKS
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.runners import local
 from beam_pipelines.sources.formats.image_folder.image_folder import ImageFolder

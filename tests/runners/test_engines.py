@@ -15,7 +15,7 @@ from google.api_core.exceptions import ServiceUnavailable, TooManyRequests
 import beam_pipelines.runners.engine
 from beam_pipelines import launch
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import EngineError, StillRunningError, UserError
 from beam_pipelines.publish.run_info import make_run_info
@@ -151,7 +151,7 @@ def test_worker_processes_are_used_for_files_and_stores(monkeypatch):
     monkeypatch.setattr(launch, "is_new", lambda path: True)  # The real function would access the stores.
     engine = choose_engine(parse_pipeline_options([]))
     for source, output in (("in", "out"), ("s3://a/in", "out"), ("in", "s3://a/out")):
-        run = launch.make_run(PrepareConfig(source, output, "made"), engine)
+        run = launch.make_run(PrepareOptions(source, output, "made"), engine)
         assert run.num_processes, (source, output)
         assert run.lists_in_threads == source.startswith("s3"), (source, output)
 

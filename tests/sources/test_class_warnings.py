@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.columns.forms import parse_labels
 from beam_pipelines.sources.listing.listing_warnings import class_warnings
@@ -32,7 +32,7 @@ CASES = {  # names of the classes, number of examples, words of the warning; Non
 @pytest.mark.parametrize("case", CASES)
 def test_warns_about_values_that_are_probably_not_classes(case):
     names, num_examples, words = CASES[case]
-    config = PrepareConfig("rows.csv", "out", "made", source=SourceConfig(kind=find_kind("table"), labels=parse_labels(["price"])))
+    config = PrepareOptions("rows.csv", "out", "made", source=SourceConfig(kind=find_kind("table"), labels=parse_labels(["price"])))
     warnings = [*class_warnings(config, {"label": names}, num_examples)]
     assert len(warnings) == (words is not None), warnings
     assert all(word in warnings[0] for word in words or ()), warnings

@@ -6,7 +6,7 @@ import shlex
 from typing import Any, Callable, ClassVar, Iterable, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import OBJECT_LABEL
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import feature_of, form_of
@@ -68,12 +68,12 @@ class AnnotationSource(Source):
     is_relative: ClassVar[bool] = False
     class_fields: ClassVar[Sequence[str] | None] = ()
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config)
-        source = config.source
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(options)
+        source = options.source
         if source.has_masks and source.labels is not None and not any(map(_is_objects, source.labels)):
             raise UserError("--masks: needs objects. Omit it, or the option --label.")
-        self._config = config
+        self._options = options
         self._with_sizes = with_sizes
         self._spool_directory = spool_directory
         self._label_names = source.names_of(OBJECT_LABEL)
@@ -104,11 +104,11 @@ class AnnotationSource(Source):
 
     def _find_labels(self) -> Sequence[Column] | None:
         """Returns the label columns from `--label`. None selects the objects."""
-        return self._config.source.labels
+        return self._options.source.labels
 
     def _find_root(self) -> Root:
         """Returns the folder that image paths are relative to."""
-        return Root(self._config.source.image_root or self._config.input, self._config.follow_links)
+        return Root(self._options.source.image_root or self._options.input, self._options.follow_links)
 
     def _note(self, warning: str, num: int = 1) -> None:
         """Adds to the count of a warning. The count of files, lines or regions is printed before the text of the warning."""
@@ -120,7 +120,7 @@ class AnnotationSource(Source):
         self._class_columns = [column for column in labels or () if not _is_objects(column)]
         for column in self._class_columns:
             self._check_class_column(column)
-        objects = object_features(self.flags, self._config.source.has_masks) if self._has_objects else ()
+        objects = object_features(self.flags, self._options.source.has_masks) if self._has_objects else ()
         self.features = (*objects, *(feature_of(column) for column in self._class_columns))
         masks = [feature.name for feature in objects if feature.is_mask]
         self.targets = (*((OBJECTS, *masks) if objects else ()), *(column.name for column in self._class_columns))
@@ -198,7 +198,7 @@ class AnnotationSource(Source):
         sides = [shape.outline.box for shape in shapes]
         boxes = tuple((top / height, left / width, bottom / height, right / width) for top, left, bottom, right in sides)
         values: dict[str, Any] = {OBJECTS: Objects(boxes, labels, columns, image_size, self.is_relative, points)}
-        if self._config.source.has_masks:
+        if self._options.source.has_masks:
             order = sorted(shapes, key=lambda shape: -shape.outline.area)  # stable
             outlines = [shape.outline.region for shape in order]
             regions = tuple(divided(region, height, width) if self.is_relative else region for region in outlines)
@@ -207,7 +207,7 @@ class AnnotationSource(Source):
 
     def _read_classes(self, column: Column, classes: Sequence[Any]) -> str | tuple[str, ...]:
         """Returns the only class of an image, or all classes of the image if the column has the kind `multi_label`."""
-        names, field = self._config.source.names_of(column.name), printable(column.names[0])
+        names, field = self._options.source.names_of(column.name), printable(column.names[0])
         try:
             found = sorted({known(read_class(item), names) for item in classes})
         except InvalidInput as error:

@@ -45,11 +45,11 @@ class FilesSource(AnnotationSource):
         """Returns one JSON string for each annotation file. Raises `UserError` if there are no annotation files, or
         only some of the file or folder names are splits."""
         if self._is_file:
-            if self._config.split_folders:
-                raise no_split_folders(self._config.input, "is one annotation file")
-            return [json.dumps(Part(absolute(self._config.input), "", None, True))]
-        root = Root(self._config.input, self._config.follow_links)
-        return [json.dumps(part) for part in self._find_parts(root, FileListing(root, self._config.ignore))]
+            if self._options.split_folders:
+                raise no_split_folders(self._options.input, "is one annotation file")
+            return [json.dumps(Part(absolute(self._options.input), "", None, True))]
+        root = Root(self._options.input, self._options.follow_links)
+        return [json.dumps(part) for part in self._find_parts(root, FileListing(root, self._options.ignore))]
 
     def _find_parts(self, root: Root, files: FileListing) -> Iterator[Part]:
         found = {("", path): name for path, name in self._find_files(root, files, "").items()}
@@ -59,12 +59,12 @@ class FilesSource(AnnotationSource):
             advice = f"Put the file beside the folder of images or in {self.folders[0]}/, or pass its path as --input."
             raise UserError(f"--input={printable(root.path)}: contains no {self.file_format}. {advice}")
         names = sorted({*found.values()})
-        if names == [""] and self._config.split_folders:
+        if names == [""] and self._options.split_folders:
             raise no_split_folders(root.path, "has its annotation files in one folder")
-        splits = name_splits(root.path, names, self._config.split_folders) if names != [""] else {"": None}
+        splits = name_splits(root.path, names, self._options.split_folders) if names != [""] else {"": None}
         listed: set[str] = set()
         for (folder, path), name in found.items():
-            images = "" if self._config.source.image_root else folder
+            images = "" if self._options.source.image_root else folder
             yield Part(f"{root.path}/{path}", images, splits[name], folder not in listed)
             listed.add(folder)
 
@@ -87,10 +87,10 @@ class FilesSource(AnnotationSource):
         return format_of_content(path, read_head(f"{root.path}/{path}")) == self.file_format
 
     def _find_root(self) -> Root:
-        self._is_file = self._config.input.lower().endswith(self.extensions)
-        if not self._is_file or self._config.source.image_root:
+        self._is_file = self._options.input.lower().endswith(self.extensions)
+        if not self._is_file or self._options.source.image_root:
             return super()._find_root()
-        return Root(self._folder_around(absolute(self._config.input)), self._config.follow_links)
+        return Root(self._folder_around(absolute(self._options.input)), self._options.follow_links)
 
     def _folder_around(self, path: str) -> str:
         """Returns the folder of a file or, if this folder is named like `annotations`, the parent of the folder."""
@@ -136,12 +136,12 @@ class ListedSource(FilesSource):
         field = column.names[0]
         option = shlex.quote(field) + f":{column.kind}" * (not form_of(column).is_one_class)
         self.detected = f"label: the {noun} {printable(field)!r} (--label {printable(option)})"
-        self.resolved = dataclasses.replace(self._config.source, labels=(column,))
+        self.resolved = dataclasses.replace(self._options.source, labels=(column,))
         return (column,)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         path, folder, split, is_first = Part(*json.loads(part))
-        files, images = FileListing(self._root, self._config.ignore, self._with_sizes), _ImageNames()
+        files, images = FileListing(self._root, self._options.ignore, self._with_sizes), _ImageNames()
         for listed_file in files.walk(folder):
             if isinstance(listed_file, DeadLetter):
                 yield from [listed_file] if is_first else []
@@ -150,7 +150,7 @@ class ListedSource(FilesSource):
         self.num_ignored += files.num_ignored if is_first else 0
         file_name = posixpath.basename(path)
         for names, entry in self.read(path, file_name):
-            if matches(names[-1], self._config.ignore):
+            if matches(names[-1], self._options.ignore):
                 self.num_ignored += 1
                 continue
             try:
@@ -159,7 +159,7 @@ class ListedSource(FilesSource):
             except InvalidInput as error:
                 yield DeadLetter.of(printable(f"{join(posixpath.dirname(folder), file_name)}:{names[-1][:4096]}"), error)
                 continue
-            stated = annotation.split if self._config.split_folders is not False else None
+            stated = annotation.split if self._options.split_folders is not False else None
             values = annotation.values
             yield InputRecord(nfc(image.path), image.path, annotation.label, stated or split, image.num_bytes, values=values)
 

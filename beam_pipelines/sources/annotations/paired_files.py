@@ -104,7 +104,7 @@ class PairedFiles(AnnotationSource):
         if group := self._find_group(files, "", folders):
             return self._split_group(files, group)
         is_one = any(self._is_annotation(name) for name in top_files)
-        if self._config.split_folders and (is_one or not folders):
+        if self._options.split_folders and (is_one or not folders):
             raise no_split_folders(self.root, "is one folder of annotations and images")
         groups = {} if is_one else {folder: self._find_group(files, folder, files.top_level(folder)[0]) for folder in folders}
         holders = [folder for folder in groups if groups[folder]] or [*groups]
@@ -130,7 +130,7 @@ class PairedFiles(AnnotationSource):
         if len(folders) == 1 and not has_files and folders[0] in files.top_level(images)[0] and not is_split_folder(folders[0]):
             annotations, images = (files.take_folder(join(folder, folders[0])) for folder in (annotations, images))
             folders, has_files = self._level(files, annotations)
-        split_folders = self._config.split_folders
+        split_folders = self._options.split_folders
         is_split = split_folders or (split_folders is None and all(map(is_split_folder, folders)))
         if has_files or has_lists or not folders or not is_split:
             if split_folders:
@@ -155,9 +155,9 @@ class PairedFiles(AnnotationSource):
         """Returns the split of each folder, like `name_splits`, but also detects splits in names with a year, such as
         `train2017`."""
         stems = {_YEAR.sub("", folder): folder for folder in folders}
-        if self._config.split_folders or len(stems) < len(folders):
+        if self._options.split_folders or len(stems) < len(folders):
             stems = {folder: folder for folder in folders}
-        return {stems[stem]: split for stem, split in name_splits(self.root, list(stems), self._config.split_folders).items()}
+        return {stems[stem]: split for stem, split in name_splits(self.root, list(stems), self._options.split_folders).items()}
 
     def _find_group(self, files: FileListing, folder: str, folders: Sequence[str]) -> PairedFolders | None:
         """Returns the annotation folder and the image folder in a folder with the given subfolders, or None if there is no
@@ -169,7 +169,7 @@ class PairedFiles(AnnotationSource):
         return PairedFolders(*places, lists=self._find_lists(folder, folders))
 
     def _find_lists(self, folder: str, folders: Sequence[str]) -> str | None:
-        has_lists = self.lists is not None and self._config.split_folders is not False and FOLDER in folders
+        has_lists = self.lists is not None and self._options.split_folders is not False and FOLDER in folders
         return folder if has_lists else None
 
     def _find_images(self, files: FileListing, folder: str) -> PairedFolders:

@@ -68,7 +68,7 @@ class PairedSource(PairedFiles):
     def _tasks(self) -> list[dict[str, Any]]:
         """Returns listing tasks. A task contains either pairs of files, or folders with files that have no
         counterpart."""
-        files = FileListing(self._root, self._config.ignore, self._with_sizes)
+        files = FileListing(self._root, self._options.ignore, self._with_sizes)
         groups, left_out = self._find_groups(files)
         if not self.features or self.is_optional:  # Annotations may be missing.
             groups += [self._find_images(files, folder) for folder in left_out if is_split_folder(folder)]
@@ -88,7 +88,7 @@ class PairedSource(PairedFiles):
             if has_files or matched.num_ignored:
                 tasks.append({"group": group, "has_files": has_files, "num_ignored": matched.num_ignored})
         more = list(self._more_pairs())
-        pairs = [pair for pair in more if isinstance(pair, Pair) and not matches(pair.image, self._config.ignore)]
+        pairs = [pair for pair in more if isinstance(pair, Pair) and not matches(pair.image, self._options.ignore)]
         rejected = [letter for letter in more if isinstance(letter, DeadLetter)]
         tasks += ({"pairs": batch} for batch in batches(pairs))
         tasks += ({"rejected": batch} for batch in batches(rejected))
@@ -112,7 +112,7 @@ class PairedSource(PairedFiles):
     def _list_task(self, task: Mapping[str, Any]) -> Iterator[InputRecord | DeadLetter | Embedded]:
         yield from (DeadLetter(*row) for row in task.get("rejected", ()))
         yield from self._list_pairs([Pair(*row) for row in task.get("pairs", ())])
-        files = FileListing(self._root, self._config.ignore, self._with_sizes)
+        files = FileListing(self._root, self._options.ignore, self._with_sizes)
         if "left_out" in task:
             self.num_ignored += sum(1 for _ in files.walk(task["left_out"])) + files.num_ignored
         self.num_ignored += task.get("num_ignored", 0)

@@ -8,7 +8,7 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
@@ -54,31 +54,31 @@ class ArraySource(Source):
     _containers: Sequence[Sequence[str]]
     _columns: ArrayColumns
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config)
-        self._config = config
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(options)
+        self._options = options
         self._spool_directory = spool_directory
-        self._find_files(config)
+        self._find_files(options)
         self.root = self._root.path
 
-    def _find_files(self, config: PrepareConfig) -> None:
+    def _find_files(self, options: PrepareOptions) -> None:
         """Finds the files below an input folder, or in the folder of an input file. Raises `UserError` if there are none."""
-        path = config.input.rstrip("/") if is_remote(config.input) else os.path.realpath(config.input)
+        path = options.input.rstrip("/") if is_remote(options.input) else os.path.realpath(options.input)
         self._only, self._dead_letters, self._num_ignored = "", [], 0  # `_only` is the name of an input file
         if files_at(path).exists(path):
             folder, _, self._only = path.rpartition("/")
-            self._root = Root(folder or "/", config.follow_links)
-            self._paths = sorted({self._only, *FileListing(self._root, config.ignore).top_level()[1]})
+            self._root = Root(folder or "/", options.follow_links)
+            self._paths = sorted({self._only, *FileListing(self._root, options.ignore).top_level()[1]})
             return
-        self._root = Root(path, config.follow_links)
-        listing = FileListing(self._root, config.ignore)
+        self._root = Root(path, options.follow_links)
+        listing = FileListing(self._root, options.ignore)
         files = list(listing.walk())
         self._paths = sorted(file.path for file in files if not isinstance(file, DeadLetter))
         self._dead_letters = sorted(file for file in files if isinstance(file, DeadLetter))
         self._num_ignored = listing.num_ignored
         if not self._paths:
             raise UserError(
-                f"--input={config.input}: contains no file{name_first(self._dead_letters)}. Name a folder with files of arrays."
+                f"--input={options.input}: contains no file{name_first(self._dead_letters)}. Name a folder with files of arrays."
             )
 
     @abc.abstractmethod
@@ -159,11 +159,11 @@ class ArraySource(Source):
     def _choose_split(self, path: str, split: str | None) -> str | None:
         """Returns the split that a name indicates, unless an option disables splits by name. Raises `UserError` if the
         option requires a split, but there is none."""
-        if self._config.split_folders and split is None:
+        if self._options.split_folders and split is None:
             raise UserError(
                 f"--split_folders=yes: {printable(path)} is not named like a split. Its name must contain train, validation or test."
             )
-        return None if self._config.split_folders is False else split
+        return None if self._options.split_folders is False else split
 
     def _check_inside(self, path: str) -> str:
         """Returns a file's path relative to the root. Raises `UserError` if the path is outside the root, or not UTF-8."""

@@ -4,7 +4,7 @@ from typing import Iterable, Sequence
 
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.config.option import Option
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.config.values import NAME_PATTERN
@@ -61,17 +61,17 @@ def no_split_folders(path: str, contents: str) -> UserError:
     return UserError(f"--split_folders=yes: {printable(path)} {contents}, and has no split folders. Omit --split_folders.")
 
 
-def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:
+def given_already(options: PrepareOptions, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:
     """Returns the error for `--splits` or `--folds` with an input that already has splits.
 
     Args:
-        config: The options of the run.
+        options: The options of the run.
         where: The name of the input with the splits.
         leave: The option that ignores the splits.
         splits: The names of the splits, if they are known.
     """
     names = order_splits(set(splits))
-    asked, shown = "--folds" if config.folds is not None else "--splits", f" ({', '.join(map(printable, names))})" if names else ""
+    asked, shown = "--folds" if options.folds is not None else "--splits", f" ({', '.join(map(printable, names))})" if names else ""
     return UserError(
         f"{asked}: {printable(where)} already has splits{shown}. Omit {asked} to keep them, use --divide "
         f"{names[0] if names else 'SPLIT'} to divide one of them, or {leave} to ignore them."

@@ -9,7 +9,7 @@ from typing import Mapping, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import COLUMN_PATTERN
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, printable
@@ -42,23 +42,23 @@ class FixedLength(ArraySource):
         ),
     )
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config, spool_directory=spool_directory)
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory=spool_directory)
         self._containers = [[path] for path in ([self._only] if self._only else self._paths)]
-        self._dtype = parse_record_type(config.source.record_layout)
-        image = config.source.image_column or "image"
-        is_open = config.source.image_column is None and bool(config.source.features)  # whether an image is optional
-        self.has_images = config.source.has_images and (image in self._dtype.names or not is_open)
+        self._dtype = parse_record_type(options.source.record_layout)
+        image = options.source.image_column or "image"
+        is_open = options.source.image_column is None and bool(options.source.features)  # whether an image is optional
+        self.has_images = options.source.has_images and (image in self._dtype.names or not is_open)
         if self.has_images and image not in self._dtype.names:
             raise UserError(
-                f"--record_layout={config.source.record_layout}: no field {printable(image)!r}. Name the field of the image "
+                f"--record_layout={options.source.record_layout}: no field {printable(image)!r}. Name the field of the image "
                 "with --image_column. For examples without images, add --feature for each field to keep."
             )
-        if not self.has_images and not config.source.features:
+        if not self.has_images and not options.source.features:
             raise UserError("--image=none: pass --feature for each field to keep.")
         self._image = image if self.has_images else None
         columns = record_set("", None, Records(Stream("--record_layout"), self._dtype, 0, 0, 0), self._image).columns
-        self._columns = ArrayColumns(config.source, columns, "label" if "label" in columns else None)
+        self._columns = ArrayColumns(options.source, columns, "label" if "label" in columns else None)
         self.features, self.targets = self._columns.mapper.features, self._columns.mapper.targets
 
     def _find_sets(self, paths: Sequence[str]) -> Sequence[ImageSet]:
@@ -71,7 +71,7 @@ class FixedLength(ArraySource):
 
     def _divide(self, stream: Stream, num_bytes: int) -> Records:
         advice = "Correct --record_layout, --header_bytes or --footer_bytes, or exclude the file with --ignore."
-        source = self._config.source
+        source = self._options.source
         return divide_records(stream, self._dtype, num_bytes, advice, source.header_bytes, source.footer_bytes)
 
     def _unpack(self, images: ImageSet) -> tuple[ImageSet, Mapping[Stream, int]]:

@@ -7,7 +7,7 @@ import shlex
 from typing import Iterator, Mapping
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
@@ -39,19 +39,19 @@ class TextList(RowFiles):
     )
     _image = _PATH
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config, _FORMATS, with_sizes=with_sizes)
-        labels = (Column(LABEL, (LABEL,)),) if config.source.labels is None else config.source.labels
-        for column in (*labels, *config.source.features):
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(options, _FORMATS, with_sizes=with_sizes)
+        labels = (Column(LABEL, (LABEL,)),) if options.source.labels is None else options.source.labels
+        for column in (*labels, *options.source.features):
             if _PATH in column.names:
                 raise UserError(f"--label or --feature {_PATH}: this is the name of the first field. Choose another name.")
             if form_of(column).is_points and not form_of(column).is_resolved(column):
                 advice = f"Use {describe_resolved(column)}"
                 raise UserError(f"--label or --feature {printable(column.name)}: the number of fields is unknown. {advice}.")
-        self._fields = _Fields((*labels, *config.source.features), config.source.separator)
+        self._fields = _Fields((*labels, *options.source.features), options.source.separator)
         if self._fields.num > 1:
-            _reject_tables(self._first, config.source)
-        self._open_columns(labels, config.source.features)
+            _reject_tables(self._first, options.source)
+        self._open_columns(labels, options.source.features)
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:

@@ -5,7 +5,7 @@ import re
 from typing import Iterator
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.columns.forms import form_of
@@ -31,9 +31,9 @@ class TextLines(RowFiles):
 
     has_images = False
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config, _FORMATS)
-        source, labels, features = config.source, config.source.labels or (), config.source.features
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(options, _FORMATS)
+        source, labels, features = options.source, options.source.labels or (), options.source.features
         for column in (*labels, *features):
             for name in column.names:
                 if name not in (_TEXT, _FILE):

@@ -57,12 +57,12 @@ class Via(ListedSource):
         Raises:
             UserError: A requested attribute does not exist, or several attributes may contain the class.
         """
-        labels = self._config.source.labels
+        labels = self._options.source.labels
         self._attribute: str | None = None
         if labels == ():
             return labels
         regions, files, has_regions = self._probe()
-        if labels is None and not has_regions and len(files) == 1 and not self._config.source.has_masks:
+        if labels is None and not has_regions and len(files) == 1 and not self._options.source.has_masks:
             return self._detected("file attribute", Column(LABEL, tuple(files)))
         columns = []
         for column in (_OBJECTS,) if labels is None else labels:

@@ -58,13 +58,13 @@ class Voc(PairedSource):
 
     def _find_root(self) -> Root:
         """Returns the input or, with `--image_root`, the folder that contains the input and the images."""
-        path, image_root = self._config.input, self._config.source.image_root
-        return Root(path if image_root is None else _common_folder(path, image_root), self._config.follow_links)
+        path, image_root = self._options.input, self._options.source.image_root
+        return Root(path if image_root is None else _common_folder(path, image_root), self._options.follow_links)
 
     def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
-        if self._config.source.image_root is None:
+        if self._options.source.image_root is None:
             return super()._find_groups(files)
-        below = [_real(path)[len(self.root.rstrip("/")) + 1 :] for path in (self._config.input, self._config.source.image_root)]
+        below = [_real(path)[len(self.root.rstrip("/")) + 1 :] for path in (self._options.input, self._options.source.image_root)]
         group = PairedFolders(*(files.take_folder(folder) if folder else "" for folder in below))
         return self._split_group(files, group)
 

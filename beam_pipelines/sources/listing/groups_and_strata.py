@@ -6,7 +6,7 @@ The stratum of an input is the value of one feature, or the combination of the v
 from typing import Callable, Sequence
 
 from beam_pipelines.config.key_pattern import KeyPattern
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.division import join_stratum
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, did_you_mean, printable
@@ -18,22 +18,22 @@ from tf_input.dataset_format import Feature
 class GroupReader:
     """Reads the group of each input."""
 
-    def __init__(self, config: PrepareConfig) -> None:
-        self._config = config
-        self._pattern = None if config.group_pattern is None else KeyPattern(config.group_pattern)
+    def __init__(self, options: PrepareOptions) -> None:
+        self._options = options
+        self._pattern = None if options.group_pattern is None else KeyPattern(options.group_pattern)
 
     def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], facts: ListedFacts) -> Sequence[bytes]:
         """Returns the group of each input, which is b"" for inputs without a group. Returns () if no input has a group."""
         if self._pattern is None:
             groups = [image.group.encode() for image in images]
-            if self._config.source.kind.has_columns:
+            if self._options.source.kind.has_columns:
                 facts.splits.ungrouped.add(image.key for image in images if not image.group)
         else:
             groups = self._pattern.find(keys)
             facts.splits.unmatched.add(image.key for image, group in zip(images, groups) if not group)
         if not any(groups):
             return ()
-        if not self._config.resolves_splits:  # otherwise, groups are counted when splits are assigned
+        if not self._options.resolves_splits:  # otherwise, groups are counted when splits are assigned
             facts.splits.groups.add(groups, [image.split for image in images])
         return groups
 
@@ -42,15 +42,15 @@ class StrataReader:
     """Reads the stratum of each input. Raises `UserError` if a feature of `--stratify` does not exist, or has an
     unsuitable kind."""
 
-    def __init__(self, features: Sequence[Feature], config: PrepareConfig) -> None:
-        names = config.stratify
+    def __init__(self, features: Sequence[Feature], options: PrepareOptions) -> None:
+        names = options.stratify
         by_name = {feature.name: feature for feature in features}
         fit = [name for name, feature in by_name.items() if _can_stratify(feature)]
         for name in names:
             if name not in by_name:
                 advice = [f"choose one of {', '.join(fit)}" if fit[1:] else f"use --stratify {fit[0]}"] if fit else []
-                advice += [f"add --feature {printable(name)}"] if config.source.kind.has_columns else []
-                some = ", or ".join(advice) or f"omit --stratify: --source={config.source.kind.name} has no classes"
+                advice += [f"add --feature {printable(name)}"] if options.source.kind.has_columns else []
+                some = ", or ".join(advice) or f"omit --stratify: --source={options.source.kind.name} has no classes"
                 raise UserError(
                     f"--stratify={printable(name)}: there is no such label or feature{did_you_mean(name, fit) or '.'} "
                     f"{some[0].upper()}{some[1:]}."

@@ -96,7 +96,7 @@ class _List(ParallelMap):
 
     def __init__(self, config: PrepareJob) -> None:
         super().__init__(config.run.num_processes, config.run.id)
-        self._config = config
+        self._options = config
 
     def setup(self) -> None:
         super().setup()
@@ -104,18 +104,18 @@ class _List(ParallelMap):
 
     def start_bundle(self) -> None:
         super().start_bundle()
-        self._context = PartContext(self._config)
+        self._context = PartContext(self._options)
         self._shared = share(self._context)
-        self._listed = ListedRuns(self._config.run.spool_directory)
+        self._listed = ListedRuns(self._options.run.spool_directory)
         self._aside: list[str] = []
 
     def process(self, element: tuple[str, Iterable[PartFacts]]) -> Iterator[Any]:
         part, (facts, *_) = element
         self._listed.facts.versions.merge(facts.versions)
-        if self._config.run.lists_in_threads and self._config.source.kind.has_class_folders:
+        if self._options.run.lists_in_threads and self._options.source.kind.has_class_folders:
             self._aside.append(part)
             return iter(())
-        if self._config.run.num_processes:
+        if self._options.run.num_processes:
             return self.run(list_shared_part, self._shared, part, memory_bytes=facts.memory_bytes)
         # `shared` would keep too few contexts for all threads of a worker.
         return self.take(list_entire_part(self._context, part))
@@ -126,7 +126,7 @@ class _List(ParallelMap):
 
     def finish(self) -> Iterator[TaggedOutput]:
         if self._aside:
-            for result in list_side_by_side(self._config, self._aside):
+            for result in list_side_by_side(self._options, self._aside):
                 yield from self.take(result)
         self._listed.write_rest()
         yield from self._give_runs()

@@ -4,7 +4,7 @@ determine the schema, the splits and the warnings of the dataset."""
 import dataclasses
 from typing import Collection, Iterable, Mapping
 
-from beam_pipelines.config.prepare_config import MAX_SPLITS
+from beam_pipelines.config.prepare_options import MAX_SPLITS
 from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount
 from beam_pipelines.elements.first_keys import FirstKeys

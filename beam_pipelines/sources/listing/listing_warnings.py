@@ -5,7 +5,7 @@ import os
 import re
 from typing import Collection, Iterator, Mapping
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.class_tables import shorten
 from beam_pipelines.errors import printable
 from beam_pipelines.sources.files.label_files import TABLE_ENDINGS
@@ -18,32 +18,32 @@ _MIN_CLASSES = 20  # minimum number of classes for the warning about a class for
 _MIN_FOLDERS = 5  # minimum number of classes for the warning about class folders with one image
 
 
-def listing_warnings(config: PrepareConfig, source: Source, facts: ListedFacts) -> Iterator[str]:
+def listing_warnings(options: PrepareOptions, source: Source, facts: ListedFacts) -> Iterator[str]:
     """Yields a warning for each sign that the inputs were probably misinterpreted."""
     yield from _group_warnings(facts)
     yield from _similar_names(facts)
-    yield from facts.problems.boxes.warnings(config.source)
+    yield from facts.problems.boxes.warnings(options.source)
     for name, positions in sorted(facts.problems.positions.items()):
-        yield from positions.warnings(name, config.source)
+        yield from positions.warnings(name, options.source)
     yield from (f"{num:,} {rest}" for rest, num in sorted(facts.problems.noted.items()))
     yield from _class_folder_warnings(facts)
-    yield from class_warnings(config, _unlisted_classes(config, source, facts), facts.counts.num_images)
+    yield from class_warnings(options, _unlisted_classes(options, source, facts), facts.counts.num_images)
 
 
-def class_warnings(config: PrepareConfig, labels: Mapping[str, Collection[str]], num_examples: int) -> Iterator[str]:
+def class_warnings(options: PrepareOptions, labels: Mapping[str, Collection[str]], num_examples: int) -> Iterator[str]:
     """Yields at most one warning for each target. `labels` maps targets with one class per example to their class
     names."""
     for feature, names in sorted(labels.items()):
         if len(names) == 1:
-            yield _one_class(config, feature, *names)
-        elif not config.source.kind.has_class_folders:
-            yield from _no_classes(config, feature, names, num_examples)
+            yield _one_class(options, feature, *names)
+        elif not options.source.kind.has_class_folders:
+            yield from _no_classes(options, feature, names, num_examples)
 
 
-def _unlisted_classes(config: PrepareConfig, source: Source, facts: ListedFacts) -> dict[str, set[str]]:
+def _unlisted_classes(options: PrepareOptions, source: Source, facts: ListedFacts) -> dict[str, set[str]]:
     """Returns the class names of each target with one class per example, by name. Targets whose class names an option
     lists are omitted."""
-    listed = {name for name in source.targets if config.source.names_of(name) or name in config.source.first_label_names}
+    listed = {name for name in source.targets if options.source.names_of(name) or name in options.source.first_label_names}
     targets = [feature for feature in source.features if feature.name in source.targets and feature.name not in listed]
     return {
         feature.name: {*facts.schema.labels[feature.name], *facts.schema.known_names(feature.name)}
@@ -94,10 +94,10 @@ def _class_folder_warnings(facts: ListedFacts) -> Iterator[str]:
         )
 
 
-def _one_class(config: PrepareConfig, feature: str, name: str) -> str:
-    table = _table_beside(config.input) if config.source.kind.has_class_folders else ""
+def _one_class(options: PrepareOptions, feature: str, name: str) -> str:
+    table = _table_beside(options.input) if options.source.kind.has_class_folders else ""
     advice = f", or --source=table with {table!r} as the input if this table contains the classes" if table else ""
-    if config.label_pattern is None:
+    if options.label_pattern is None:
         advice += ", or --label_pattern=REGEX if the names of the files contain the classes"
     return (
         f"{feature}: the dataset has only one class, {shorten(name)!r}. If it is not a class, pass --label=none to "
@@ -105,15 +105,15 @@ def _one_class(config: PrepareConfig, feature: str, name: str) -> str:
     )
 
 
-def _no_classes(config: PrepareConfig, feature: str, names: Collection[str], num_examples: int) -> Iterator[str]:
+def _no_classes(options: PrepareOptions, feature: str, names: Collection[str], num_examples: int) -> Iterator[str]:
     """Yields a warning if the class names seem to be numbers to predict, or if most examples have their own class."""
     numbers = [name for name in names if _NUMBER.fullmatch(name)]
     are_numbers = 2 * len(numbers) > len(names)
     fractions = [name for name in numbers if not float(name).is_integer()]
-    columns = [column for column in config.source.labels or () if column.name == feature]
+    columns = [column for column in options.source.labels or () if column.name == feature]
     column = shorten(",".join(columns[0].names)) if columns else "COLUMN"
     as_numbers = f"--label={column}:float"
-    if not config.source.kind.has_columns:
+    if not options.source.kind.has_columns:
         as_numbers = "a table as input, with --label=COLUMN:float"
     if are_numbers and fractions:
         yield (

@@ -1,6 +1,6 @@
 """Creates the `Listing` of a run from the facts about all parts of the source, and rejects invalid datasets."""
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import OBJECT_LABEL
 from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, sufficient_fraction
 from beam_pipelines.elements.division import Division, largest_groups
@@ -25,57 +25,57 @@ _MISSING_VALUES = {
 }
 
 
-def make_listing(config: PrepareConfig, source: Source, facts: ListedFacts) -> Listing:
+def make_listing(options: PrepareOptions, source: Source, facts: ListedFacts) -> Listing:
     """Creates the `Listing` of a run from the facts about all parts of the source. Raises `UserError` if the inputs do
     not form a valid dataset."""
     if facts.problems.unexpected_files:
         facts.problems.unexpected_files.reject(source.root)
-    if config.source.kind.has_class_folders and config.source.class_folder_depth is None:
-        _check_class_folders(config, source.root, facts.problems.unexpected_files)
+    if options.source.kind.has_class_folders and options.source.class_folder_depth is None:
+        _check_class_folders(options, source.root, facts.problems.unexpected_files)
     for reason in (NO_SPLIT, NO_GROUP):
-        _check_column(config, facts, reason)
+        _check_column(options, facts, reason)
     if not facts.counts.num_images:
         rejected = f" Dead letters:{facts.problems.dead_letters.describe()}" if facts.problems.dead_letters.num else ""
-        expected = "readable image" if config.source.has_images else "example"
-        raise UserError(f"--input={config.input}: contains no {expected}.{rejected}")
-    _check_column(config, facts, BAD_LABEL)
-    _check_objects(config, facts)
-    facts.problems.boxes.check(config.source)
+        expected = "readable image" if options.source.has_images else "example"
+        raise UserError(f"--input={options.input}: contains no {expected}.{rejected}")
+    _check_column(options, facts, BAD_LABEL)
+    _check_objects(options, facts)
+    facts.problems.boxes.check(options.source)
     for name, positions in sorted(facts.problems.positions.items()):
-        positions.check(name, config.source)
-    _check_strata(config, facts)
-    splits = name_splits(config, facts)
+        positions.check(name, options.source)
+    _check_strata(options, facts)
+    splits = name_splits(options, facts)
     num_spanning, group, in_splits = facts.splits.groups.spanning()
     if num_spanning:
-        raise spanning_groups(config, num_spanning, group.decode(), in_splits)
+        raise spanning_groups(options, num_spanning, group.decode(), in_splits)
     return Listing(
-        source=config.source.kind.name,
+        source=options.source.kind.name,
         root=source.root,
-        schema=make_schema(config, source, facts),
+        schema=make_schema(options, source, facts),
         targets=source.targets,
         listed_labels={
-            feature: frozenset(names).union(facts.schema.known_names(feature) if config.source.kind.has_class_folders else ())
+            feature: frozenset(names).union(facts.schema.known_names(feature) if options.source.kind.has_class_folders else ())
             for feature, names in facts.schema.labels.items()
         },
         splits=splits,
-        fractions=config.shares if facts.splits.names == {None} else None,
+        fractions=options.shares if facts.splits.names == {None} else None,
         num_inputs=facts.num_inputs,
         num_bytes=0 if facts.counts.num_unsized else facts.counts.num_bytes,
         reference_bytes=facts.counts.reference_bytes,
         num_ignored=facts.counts.num_ignored,
         dead_letters=facts.problems.dead_letters,
         unused_fields=tuple(sorted(facts.schema.unused_fields.names)),
-        division=_division_by_hash(config, facts),
+        division=_division_by_hash(options, facts),
         unused_categories=tuple(sorted(map(printable, facts.schema.empty_groups()))),
-        warnings=tuple(listing_warnings(config, source, facts)),
+        warnings=tuple(listing_warnings(options, source, facts)),
         versions=dict(sorted(facts.versions.items())),
     )
 
 
-def _check_class_folders(config: PrepareConfig, root: str, unexpected_files: UnexpectedFiles | None) -> None:
+def _check_class_folders(options: PrepareOptions, root: str, unexpected_files: UnexpectedFiles | None) -> None:
     """Raises `UserError` if class folders are nested, and it is unclear which of them are classes."""
     has_layout = unexpected_files and unexpected_files.layout
-    reading = read_class_folders(root, {"": unexpected_files.labels}, config.split_folders) if has_layout else None
+    reading = read_class_folders(root, {"": unexpected_files.labels}, options.split_folders) if has_layout else None
     if reading and reading.depth != ALL:
         raise UserError(
             f"--input={printable(root)}: {reading.why}. Use --class_folder_depth={reading.depth} if the folder at that depth is the class, "
@@ -83,53 +83,53 @@ def _check_class_folders(config: PrepareConfig, root: str, unexpected_files: Une
         )
 
 
-def _division_by_hash(config: PrepareConfig, facts: ListedFacts) -> Division | None:
+def _division_by_hash(options: PrepareOptions, facts: ListedFacts) -> Division | None:
     """Describes how groups were divided among splits by their hash. Returns None if there are no groups, or if the
     source assigns splits."""
     groups, nums = facts.splits.groups.sizes()
     if not groups or facts.splits.names != {None}:
         return None
-    by_group = SplitByGroup(config.shares)
+    by_group = SplitByGroup(options.shares)
     largest = largest_groups(by_group.names, groups, nums, by_group(groups))
-    return Division((), config.shares, {}, num_groups=len(groups), largest=largest)
+    return Division((), options.shares, {}, num_groups=len(groups), largest=largest)
 
 
-def _check_column(config: PrepareConfig, facts: ListedFacts, reason: str) -> None:
+def _check_column(options: PrepareOptions, facts: ListedFacts, reason: str) -> None:
     """Raises `UserError` if too many inputs were rejected for a reason in `_MISSING_VALUES`."""
     missing, (column, advice) = facts.problems.missing_values[reason], _MISSING_VALUES[reason]
     if reason == BAD_LABEL:
-        default = "use --default COLUMN=VALUE for empty cells, " if config.source.kind.has_key_column else ""
+        default = "use --default COLUMN=VALUE for empty cells, " if options.source.kind.has_key_column else ""
         advice = f"Correct them, {default}or {advice}{sufficient_fraction(facts.problems.dead_letters.num, facts.num_inputs)}"
-    if missing.num > config.max_dead_letters(facts.num_inputs):
+    if missing.num > options.max_dead_letters(facts.num_inputs):
         example = missing.first[0]
-        rows = "rows" if config.source.kind.has_columns else "inputs"
+        rows = "rows" if options.source.kind.has_columns else "inputs"
         raise UserError(
-            f"--input={config.input}: {missing.num:,} of {facts.num_inputs:,} {rows} have no {column}, for example "
+            f"--input={options.input}: {missing.num:,} of {facts.num_inputs:,} {rows} have no {column}, for example "
             f"{printable(example.path)}: {example.message}. {advice}."
         )
 
 
-def _check_objects(config: PrepareConfig, facts: ListedFacts) -> None:
+def _check_objects(options: PrepareOptions, facts: ListedFacts) -> None:
     """Raises `UserError` if many inputs were rejected and no other input has an object, because then probably no
     annotation was read."""
     names, rejected = facts.schema.labels.get(OBJECT_LABEL), facts.problems.dead_letters
     is_large = rejected.num >= _LARGE_SHARE * facts.counts.num_images  # one corrupt file among images without objects is usual
     if names is not None and not names and rejected.num and is_large:
         raise UserError(
-            f"--input={config.input}: none of the {facts.counts.num_images:,} images that were read has an object, and "
+            f"--input={options.input}: none of the {facts.counts.num_images:,} images that were read has an object, and "
             f"{rejected.num:,} inputs are dead letters. Correct these inputs, or pass --label=none to read only the images. "
             f"Dead letters:{rejected.describe()}"
         )
 
 
-def _check_strata(config: PrepareConfig, facts: ListedFacts) -> None:
+def _check_strata(options: PrepareOptions, facts: ListedFacts) -> None:
     if facts.splits.unmatched.num:
         raise UserError(
-            f"--group_pattern={printable(config.group_pattern)}: does not match {facts.splits.unmatched.num:,} of "
+            f"--group_pattern={printable(options.group_pattern)}: does not match {facts.splits.unmatched.num:,} of "
             f"{facts.counts.num_images:,} keys: {facts.splits.unmatched.describe()}. Change the pattern so that it matches each key."
         )
     if facts.splits.without_stratum.num:
         raise UserError(
-            f"--stratify={','.join(config.stratify)}: {facts.splits.without_stratum.num:,} of {facts.counts.num_images:,} inputs "
+            f"--stratify={','.join(options.stratify)}: {facts.splits.without_stratum.num:,} of {facts.counts.num_images:,} inputs "
             f"have no value: {facts.splits.without_stratum.describe()}. Add the values, or stratify by another feature."
         )

@@ -5,7 +5,7 @@ from typing import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
@@ -25,39 +25,39 @@ _NPY_ENDS = (".npy", ".NPY")
 _START_BYTES = 1 << 14  # the size of the first read of a TIFF, whose tags are often at the start
 
 
-def make_schema(config: PrepareConfig, source: Source, facts: ListedFacts) -> tuple[Feature, ...]:
-    features = [] if config.source.is_verbatim else [Feature("key", "text")]
-    if config.source.has_images:
-        features.append(_image_feature(config, source.root, facts))
-        if config.check != "none":  # otherwise image sizes are unknown
+def make_schema(options: PrepareOptions, source: Source, facts: ListedFacts) -> tuple[Feature, ...]:
+    features = [] if options.source.is_verbatim else [Feature("key", "text")]
+    if options.source.has_images:
+        features.append(_image_feature(options, source.root, facts))
+        if options.check != "none":  # otherwise image sizes are unknown
             features += [Feature("height", "integer"), Feature("width", "integer")]
-        _check_follows(config, source, facts)
+        _check_follows(options, source, facts)
     for feature in (*source.features, *_found_features(facts)):
         if feature.is_categorical:
             names, known = facts.schema.labels[feature.name], facts.schema.known_names(feature.name)
             if feature.name == OBJECT_LABEL and (empty := facts.schema.empty_groups()):
                 known = type(known)(name for name in known if name not in empty)
             is_scalar_each = feature.name not in facts.schema.several_labels if feature.shape else None
-            table = make_class_table(config.source, feature.name, names, known, is_scalar_each=is_scalar_each)
+            table = make_class_table(options.source, feature.name, names, known, is_scalar_each=is_scalar_each)
             feature = dataclasses.replace(feature, label_names=table)
         if feature.is_mask:
             objects = next((item.label_names for item in features if item.name == OBJECT_LABEL), ())
-            names = with_background(objects) if config.source.has_masks else mask_names(config.source, feature.name, source.features)
+            names = with_background(objects) if options.source.has_masks else mask_names(options.source, feature.name, source.features)
             feature = dataclasses.replace(feature, label_names=names)
         if feature.name in facts.schema.long_texts:
             feature = dataclasses.replace(feature, is_long=True)
         if feature.is_image:
-            feature = _other_image(config, feature.name)
-            features += [Feature(f"{feature.name}/{side}", "integer") for side in ("height", "width") if config.check != "none"]
+            feature = _other_image(options, feature.name)
+            features += [Feature(f"{feature.name}/{side}", "integer") for side in ("height", "width") if options.check != "none"]
         features.append(feature)
     names = sorted(feature.name for feature in features)
-    for name in config.descriptions:
+    for name in options.descriptions:
         if name not in names:
             raise UserError(
                 f"--describe={name}=…: there is no such feature{did_you_mean(name, names) or '.'} Choose one of {', '.join(names)}."
             )
     described = (
-        dataclasses.replace(item, description=config.descriptions.get(item.name, item.description)) for item in features
+        dataclasses.replace(item, description=options.descriptions.get(item.name, item.description)) for item in features
     )
     return tuple(sorted(described, key=lambda feature: feature.name))
 
@@ -88,31 +88,31 @@ def _found_features(facts: ListedFacts) -> Iterator[Feature]:
         yield from found
 
 
-def _check_follows(config: PrepareConfig, source: Source, facts: ListedFacts) -> None:
+def _check_follows(options: PrepareOptions, source: Source, facts: ListedFacts) -> None:
     """Raises `UserError` if `--check=none` is combined with options that require image headers."""
-    if config.check != "none":
+    if options.check != "none":
         return
     following = [f.name for f in source.features if f.is_spatial or (f.may_be_dense and len(f.shape) > 1)]
     if following:
         raise UserError(
             f"--check=none: the size of {following[0]!r} must match the image, but --check=none does not read images. Use --check=header."
         )
-    if not config.images.is_kept or facts.schema.raws != {None} or facts.schema.arrays:
+    if not options.images.is_kept or facts.schema.raws != {None} or facts.schema.arrays:
         raise UserError(
             "--check=none: images that are arrays or TIFFs, or are resized or converted, must be read. Use --check=header or a "
             "stricter check."
         )
 
 
-def _image_feature(config: PrepareConfig, root: str, facts: ListedFacts) -> Feature:
+def _image_feature(options: PrepareOptions, root: str, facts: ListedFacts) -> Feature:
     raws = {*facts.schema.raws, *([_first_layout(root, sorted(facts.schema.arrays))] if facts.schema.arrays else [])} - {None}
     if any(raw.is_tensor for raw in raws):
-        return _image_tensor(config, raws, is_of_files=bool(facts.schema.arrays))
-    if config.images.encoding == "file":
-        return Feature(IMAGE, "image", dtype="uint16" if config.images.keep_depth else "")
+        return _image_tensor(options, raws, is_of_files=bool(facts.schema.arrays))
+    if options.images.encoding == "file":
+        return Feature(IMAGE, "image", dtype="uint16" if options.images.keep_depth else "")
     sizes = {raw and (raw.height, raw.width) for raw in facts.schema.raws}
-    exact = config.images.size if config.images.size and config.images.size[0] == "exact" else None
-    if exact is None and (len(sizes) > 1 or sizes == {None} or config.images.size):
+    exact = options.images.size if options.images.size and options.images.size[0] == "exact" else None
+    if exact is None and (len(sizes) > 1 or sizes == {None} or options.images.size):
         raise UserError(
             "--image_encoding=raw: all images must have the same size. Pass one, for example --image_size=exact=32x32."
         )
@@ -125,17 +125,17 @@ def _image_feature(config: PrepareConfig, root: str, facts: ListedFacts) -> Feat
     return Feature(IMAGE, "pixels", (height, width, channels.pop()))
 
 
-def _other_image(config: PrepareConfig, name: str) -> Feature:
-    if config.images.encoding == "file":
-        return Feature(name, "image", dtype="uint16" if config.images.keep_depth else "")
-    if config.images.size is None or config.images.size[0] != "exact":
+def _other_image(options: PrepareOptions, name: str) -> Feature:
+    if options.images.encoding == "file":
+        return Feature(name, "image", dtype="uint16" if options.images.keep_depth else "")
+    if options.images.size is None or options.images.size[0] != "exact":
         raise UserError(
             f"--image_encoding=raw: all images of {name!r} must have the same size. Pass --image_size=exact=HEIGHTxWIDTH."
         )
-    return Feature(name, "pixels", (*config.images.size[1:], 3))
+    return Feature(name, "pixels", (*options.images.size[1:], 3))
 
 
-def _image_tensor(config: PrepareConfig, raws: set[RawImage], is_of_files: bool) -> Feature:
+def _image_tensor(options: PrepareOptions, raws: set[RawImage], is_of_files: bool) -> Feature:
     """Returns the feature `image` for images that are stored as tensors. Raises `UserError` unless all images have the
     same dtype and number of channels."""
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
@@ -143,7 +143,7 @@ def _image_tensor(config: PrepareConfig, raws: set[RawImage], is_of_files: bool)
     if others:
         types = ", ".join(f"{name} in {number} channels" for name, number in kinds[:3])
         raise UserError(f"The images are arrays of {types}. Convert them to one type and one number of channels.")
-    if not config.images.is_kept or config.images.keep_depth:
+    if not options.images.is_kept or options.images.keep_depth:
         raise UserError(
             "--image_size, --image_format, --image_encoding and --keep_depth are only for image files, but these "
             f"images are arrays of {dtype} in {num_channels} channels, which are stored unchanged. Omit these "

@@ -8,7 +8,7 @@ from typing import Iterator, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -43,11 +43,11 @@ _NUM_THREADS = 8
 class ReferenceMaker:
     """Converts listed inputs to references, and computes the shuffle key and the split of each input."""
 
-    def __init__(self, config: PrepareConfig, features: Sequence[Feature] = ()) -> None:
-        self._seed = config.seed
-        self._by_group = None if config.resolves_splits else SplitByGroup(config.shares)
-        self._groups = GroupReader(config)
-        self._strata = StrataReader(features, config)
+    def __init__(self, options: PrepareOptions, features: Sequence[Feature] = ()) -> None:
+        self._seed = options.seed
+        self._by_group = None if options.resolves_splits else SplitByGroup(options.shares)
+        self._groups = GroupReader(options)
+        self._strata = StrataReader(features, options)
 
     def make(self, images: Sequence[InputRecord], values: ValueWriter, facts: ListedFacts) -> References:
         """Returns references to listed inputs.

@@ -15,7 +15,7 @@ import contextlib
 import re
 from typing import BinaryIO, Callable, Collection, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -52,26 +52,26 @@ class Containers(NamedTuple):
     num_ignored: int = 0
 
 
-def find_containers(config: PrepareConfig, is_container: Callable[[str], bool], expected: str) -> Containers:
+def find_containers(options: PrepareOptions, is_container: Callable[[str], bool], expected: str) -> Containers:
     """Finds the files of an input, and derives their splits from their names.
 
     Args:
-        config: The options of the source.
+        options: The options of the source.
         is_container: Returns whether a file name has a suitable extension.
         expected: The expected file names, for a message.
 
     Raises:
         UserError: There are no files; or splits are requested or probable, but a file is not named like a split.
     """
-    wanted = split_input(config.input)
-    root = Root(wanted.folder, config.follow_links)
-    listing, dead_letters, num_ignored = FileListing(root, config.ignore), [], 0
+    wanted = split_input(options.input)
+    root = Root(wanted.folder, options.follow_links)
+    listing, dead_letters, num_ignored = FileListing(root, options.ignore), [], 0
     if wanted.patterns:
         found, dead_letters = listing.fitting(wanted)
         names = wanted.literal.union(found)
     elif wanted.literal:
         names = wanted.literal
-        _check_exists(config.input, root, names)
+        _check_exists(options.input, root, names)
     else:
         names = set()
         for file in listing.walk():
@@ -84,11 +84,11 @@ def find_containers(config: PrepareConfig, is_container: Callable[[str], bool], 
         num_ignored += listing.num_ignored
     if not names:
         raise UserError(
-            f"--input={config.input}: contains no file to read{name_first(dead_letters)}. Name a folder that contains "
+            f"--input={options.input}: contains no file to read{name_first(dead_letters)}. Name a folder that contains "
             f"{expected}, or name the files."
         )
     names = sorted(names)
-    return Containers(root, names, _name_splits(config, names), dead_letters, num_ignored)
+    return Containers(root, names, _name_splits(options, names), dead_letters, num_ignored)
 
 
 def _check_exists(path: str, root: Root, names: set[str]) -> None:
@@ -98,13 +98,13 @@ def _check_exists(path: str, root: Root, names: set[str]) -> None:
             raise UserError(f"--input={path}: no such file or folder{near} Name a file, a folder, or a pattern of names.")
 
 
-def _name_splits(config: PrepareConfig, names: list[str]) -> dict[str, str]:
-    if config.split_folders is False:
+def _name_splits(options: PrepareOptions, names: list[str]) -> dict[str, str]:
+    if options.split_folders is False:
         return {}
     splits = {name: split for name in names if (split := split_in_name(name))}
     others = [name for name in names if name not in splits]
     shards = {name: match[1] for name in names if (match := _SHARD.fullmatch(name))}
-    if config.split_folders:
+    if options.split_folders:
         for name in others:
             if name not in shards:
                 raise UserError(
@@ -114,11 +114,11 @@ def _name_splits(config: PrepareConfig, names: list[str]) -> dict[str, str]:
     elif others:
         if splits and len(shards) == len(names):
             raise UserError(
-                f"--input={config.input}: {printable(others[0])!r} is not named like a split, and others beside it are. Use "
+                f"--input={options.input}: {printable(others[0])!r} is not named like a split, and others beside it are. Use "
                 "--split_folders=yes if all of them are splits, or --split_folders=no if none is."
             )
         return {}
-    if config.asks_for_shares and not config.source.divide and len(set(splits.values())) == 1:
+    if options.asks_for_shares and not options.source.divide and len(set(splits.values())) == 1:
         return {}  # `--splits` or `--folds` divides the only split
     return splits
 

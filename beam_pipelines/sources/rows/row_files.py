@@ -10,7 +10,7 @@ import re
 from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
@@ -62,7 +62,7 @@ class RowFiles(Source):
     A subclass calls `_open_columns` at the end of its constructor.
 
     Args:
-        config: The options of the source.
+        options: The options of the source.
         formats: Extension -> format. The extension "" stands for all other extensions. Files with other extensions are
             read only if the input names them.
         metadata: The names of files to read instead of all other files, if they exist.
@@ -72,16 +72,16 @@ class RowFiles(Source):
     _image: str | None = None  # the column with the path of the image
 
     def __init__(
-        self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...] = (), with_sizes: bool = False
+        self, options: PrepareOptions, formats: Mapping[str, str], metadata: tuple[str, ...] = (), with_sizes: bool = False
     ) -> None:
-        super().__init__(config)
-        self._config, self._source, self._with_sizes = config, config.source, with_sizes
-        folder, files = _find_files(config, formats, metadata)
+        super().__init__(options)
+        self._options, self._source, self._with_sizes = options, options.source, with_sizes
+        folder, files = _find_files(options, formats, metadata)
         self._files, self._first = {file.name: file for file in files}, files[0]
-        self.root, self._searched_root = Root(config.source.image_root or folder).path, None
-        folders, is_deep = config.source.image_folders, config.source.search_images
+        self.root, self._searched_root = Root(options.source.image_root or folder).path, None
+        folders, is_deep = options.source.image_folders, options.source.search_images
         if is_deep or folders:
-            self._searched_root = SearchedRoot(self.root, config.follow_links, folders, config.ignore, is_deep)
+            self._searched_root = SearchedRoot(self.root, options.follow_links, folders, options.ignore, is_deep)
 
     @abc.abstractmethod
     def _rows(self, file: TableFile) -> Iterator[Row]:
@@ -170,13 +170,13 @@ class RowFiles(Source):
 
     def _is_ignored(self, image: InputRecord) -> bool:
         """Returns whether the path of an image matches `--ignore`."""
-        return bool(self._config.ignore) and image.offset != NO_IMAGE and matches(image.path, self._config.ignore)
+        return bool(self._options.ignore) and image.offset != NO_IMAGE and matches(image.path, self._options.ignore)
 
     def _root_of(self, file: TableFile) -> Root:
         if self._searched_root is not None:
             return self._searched_root
         folder = "" if self._source.image_root else file.folder
-        return _FolderRoot(self.root, folder, self._config.follow_links) if folder else Root(self.root, self._config.follow_links)
+        return _FolderRoot(self.root, folder, self._options.follow_links) if folder else Root(self.root, self._options.follow_links)
 
 
 class _FolderRoot(Root):
@@ -196,36 +196,36 @@ def format_of(name: str, formats: Mapping[str, str]) -> str | None:
     return formats.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
 
 
-def _find_files(config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...]) -> tuple[str, list[TableFile]]:
+def _find_files(options: PrepareOptions, formats: Mapping[str, str], metadata: tuple[str, ...]) -> tuple[str, list[TableFile]]:
     """Returns the folder of the files in an input, and these files sorted by name. See `RowFiles` for the arguments.
 
     Raises:
         UserError: There are no files, or it is unclear which files to read.
     """
-    path, wanted, other = config.input.rstrip("/") or "/", split_input(config.input), formats.get("", "")
+    path, wanted, other = options.input.rstrip("/") or "/", split_input(options.input), formats.get("", "")
     extensions = ", ".join(extension for extension in formats if extension)
     if files_at(path).exists(path):
         folder, _, name = path.rpartition("/")
         if not (kind := format_of(name, formats) or other):
             advice = f"Name a file that ends in {extensions}, or a folder of such files"
-            raise UserError(f"--input={config.input}: is not a table. {advice}.")
-        if config.split_folders:
-            raise no_split_folders(config.input, "is one table")
+            raise UserError(f"--input={options.input}: is not a table. {advice}.")
+        if options.split_folders:
+            raise no_split_folders(options.input, "is one table")
         return folder or ("/" if path.startswith("/") else "."), [TableFile(path, name, kind, "", None)]
     is_pattern = bool(wanted.patterns) or len(wanted.literal) > 1
     path = wanted.folder if is_pattern else path
-    root = Root(path, config.follow_links)
-    listing = FileListing(root, config.ignore)
+    root = Root(path, options.follow_links)
+    listing = FileListing(root, options.ignore)
     if is_pattern:
-        names = _fitting_files(config, listing, wanted, lambda name: format_of(name, formats) or other, extensions)
+        names = _fitting_files(options, listing, wanted, lambda name: format_of(name, formats) or other, extensions)
         stems = _split_folders_of(names) or [_stem(name) for name in names]
     else:
         tables_in = functools.partial(_files_in, path, listing, lambda name: format_of(name, formats), metadata)
         names = tables_in("")
         stems = [_stem(name) for name in names]
         if names and names[0] in metadata:
-            if config.split_folders:
-                raise no_split_folders(config.input, "is one table")
+            if options.split_folders:
+                raise no_split_folders(options.input, "is one table")
             stems = [""]
         if not names:
             names = [name for folder in listing.top_level()[0] for name in tables_in(folder)]
@@ -234,13 +234,13 @@ def _find_files(config: PrepareConfig, formats: Mapping[str, str], metadata: tup
                 stems = [_stem(name) for name in names]
         if not names:
             expected = f"{', '.join(metadata)}, or files" if metadata else "files"
-            raise UserError(f"--input={config.input}: contains no table. Tables are {expected} named {extensions}.")
+            raise UserError(f"--input={options.input}: contains no table. Tables are {expected} named {extensions}.")
     files = []
-    for name, split in zip(names, _name_splits(config, stems)):
+    for name, split in zip(names, _name_splits(options, stems)):
         try:
             root.relative(name)
         except OutsideError as error:
-            raise UserError(f"--input={config.input}: {error}") from None
+            raise UserError(f"--input={options.input}: {error}") from None
         folder = f"{name.rpartition('/')[0]}/".lstrip("/")
         files.append(TableFile(f"{path}/{name}", name, format_of(name, formats) or other, folder, split))
     return path, files
@@ -251,7 +251,7 @@ def _stem(name: str) -> str:
 
 
 def _fitting_files(
-    config: PrepareConfig, listing: FileListing, wanted: InputNames, find_format: Callable[[str], str], extensions: str
+    options: PrepareOptions, listing: FileListing, wanted: InputNames, find_format: Callable[[str], str], extensions: str
 ) -> list[str]:
     found, rejected = listing.fitting(wanted) if wanted.patterns else ([], [])
     listing.reject(rejected)
@@ -260,7 +260,7 @@ def _fitting_files(
     if len(kinds) != 1 or "" in kinds:
         shown = ", ".join(map(printable, names[:5])) or "no file"
         advice = f"Change the pattern so that it matches files of one format, named {extensions}"
-        raise UserError(f"--input={config.input}: matches {shown}. {advice}.")
+        raise UserError(f"--input={options.input}: matches {shown}. {advice}.")
     return names
 
 
@@ -276,19 +276,19 @@ def _files_in(
     return [join(listing.take_folder(folder), name) for name in names]
 
 
-def _name_splits(config: PrepareConfig, names: list[str]) -> list[str | None]:
+def _name_splits(options: PrepareOptions, names: list[str]) -> list[str | None]:
     """Returns the splits that the names of folders or files indicate."""
     splits = [SPLIT_FOLDERS.get(name.lower()) for name in names]
-    if config.split_folders is False or (config.split_folders is None and not any(splits)):
+    if options.split_folders is False or (options.split_folders is None and not any(splits)):
         return [None] * len(names)
-    if config.split_folders:
+    if options.split_folders:
         splits = [split or name for split, name in zip(splits, names)]
     for name, split in zip(names, splits):
         if split is None or not NAME_PATTERN.fullmatch(split):
             problem = f"{printable(name)!r} is not named like a split, and others beside it are"
-            raise UserError(f"--input={config.input}: {problem}. {CHOOSE_SPLIT_FOLDERS}")
-    if config.asks_for_shares and not config.source.divide:
-        raise given_already(config, config.input, "--split_folders=no", splits)
+            raise UserError(f"--input={options.input}: {problem}. {CHOOSE_SPLIT_FOLDERS}")
+    if options.asks_for_shares and not options.source.divide:
+        raise given_already(options, options.input, "--split_folders=no", splits)
     return splits
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from typing import Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.formats.arrays import cifar
@@ -38,14 +38,14 @@ class Arrays(ArraySource):
         synonyms=("numpy", "npy", "npz"),
     )
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config, spool_directory=spool_directory)
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory=spool_directory)
         self.unused_fields = UnusedFields()
         self._containers = _find_containers(self._paths, self._only)
         if not self._containers:
             names = [self._only] if self._only else self._paths
-            raise UserError(f"--input={config.input}: contains no arrays: {_explain_missing(names)}")
-        self.has_images: bool | None = None if config.source.has_images else False  # None until the first set is known
+            raise UserError(f"--input={options.input}: contains no arrays: {_explain_missing(names)}")
+        self.has_images: bool | None = None if options.source.has_images else False  # None until the first set is known
         first, default_features, names = self._find_sets(self._containers[0])[0], (), {}
         self.has_images = first.raw is not None  # either all sets have images, or no set
         if cifar.is_cifar(first.name):
@@ -54,7 +54,7 @@ class Arrays(ArraySource):
                 if found := cifar.read_names(self.root, self._check_inside(path)):
                     names[column] = found
         default = find_name(first.columns, LABEL_NAMES)
-        self._columns = ArrayColumns(self._config.source, first.columns, default, default_features, names)
+        self._columns = ArrayColumns(self._options.source, first.columns, default, default_features, names)
         self.features, self.targets = self._columns.mapper.features, self._columns.mapper.targets
 
     @classmethod
@@ -67,7 +67,7 @@ class Arrays(ArraySource):
     def _find_sets(self, paths: Sequence[str]) -> Sequence[ImageSet]:
         paths = [self._check_inside(path) for path in paths]
         sets = [cifar.cifar_set(self.root, path) for path in paths if cifar.is_cifar(path)]
-        arrays, source = self._find_arrays(paths), self._config.source
+        arrays, source = self._find_arrays(paths), self._options.source
         image_column = source.image_column
         if self._only.endswith(".npy") and self.has_images is not False:
             image_column = os.path.basename(self._only).removesuffix(".npy")
@@ -88,10 +88,10 @@ class Arrays(ArraySource):
 
     def _first_feature(self, arrays: Sequence[NamedArray]) -> str | None:
         """Returns the name of the first array to keep if examples have no images, or None if there is no such array."""
-        source = self._config.source
+        source = self._options.source
         if not source.features and (values := find_features(arrays)):
             source = dataclasses.replace(source, features=(values,))
-            self._config = dataclasses.replace(self._config, source=source)
+            self._options = dataclasses.replace(self._options, source=source)
             self.has_images = False
             self.detected = f"--feature={printable(values.name)}:{values.kind} (no array has images)"
         if self.has_images is False and not source.features:

@@ -85,22 +85,22 @@ class Coco(FilesSource):
         return None
 
     def _find_root(self) -> Root:
-        root, image_root = super()._find_root(), self._config.source.image_root
+        root, image_root = super()._find_root(), self._options.source.image_root
         if image_root and not self._is_file:
             advice = "Name one JSON file as --input, or omit --image_root."
-            raise UserError(f"--image_root={image_root}: --input={self._config.input} is a folder. {advice}")
+            raise UserError(f"--image_root={image_root}: --input={self._options.input} is a folder. {advice}")
         return root
 
     def _set_targets(self, labels: Sequence[Column] | None) -> None:
         names = [column.names[0] for column in labels or ()]
-        is_named = labels is None and parse_name(posixpath.basename(self._config.input)).kind == CAPTIONS
+        is_named = labels is None and parse_name(posixpath.basename(self._options.input)).kind == CAPTIONS
         self._has_captions = names == [CAPTIONS] or is_named
         if names not in ([], [OBJECTS], [CAPTIONS]):
             raise UserError(f"--label={printable(','.join(names))}: --source=coco has no such labels. Give {OBJECTS}, {CAPTIONS} or none.")
         super()._set_targets(() if self._has_captions else labels)
         if self._has_captions:
             self.features, self.targets = (_CAPTIONS,), (CAPTIONS,)
-        if self._config.source.has_masks and not self._has_objects:
+        if self._options.source.has_masks and not self._has_objects:
             raise UserError("--masks: needs objects. Omit it, or the option --label.")
         self._category_names: tuple[str, ...] = ()
 
@@ -123,7 +123,7 @@ class Coco(FilesSource):
         return {name: parse_name(name).split for name in known}
 
     def memory_bytes(self, part: str) -> int:
-        return file_bytes(Part(*json.loads(part)).path) // (1 if self._config.source.has_masks else 2)
+        return file_bytes(Part(*json.loads(part)).path) // (1 if self._options.source.has_masks else 2)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         path, _, split, _ = json.loads(part)
@@ -145,7 +145,7 @@ class Coco(FilesSource):
         for image_id, image in file.images.items():
             try:
                 image_path = self._path(image, place)
-                if matches(image_path, self._config.ignore):
+                if matches(image_path, self._options.ignore):
                     self.num_ignored += 1
                     continue
                 values = self._values(image_id, image, segments)
@@ -161,7 +161,7 @@ class Coco(FilesSource):
         """Returns the fields of annotations to keep, and the sections that may be missing."""
         if not self._has_objects:
             return (("caption",), ("categories",)) if self._has_captions else ((), ("annotations", "categories"))
-        outline = ("segmentation", "area", "segments_info", "file_name") if self._config.source.has_masks else ()
+        outline = ("segmentation", "area", "segments_info", "file_name") if self._options.source.has_masks else ()
         return ("category_id", "bbox", "iscrowd", "keypoints", "num_keypoints", *outline), ()
 
     def _check_objects(self, file: CocoFile) -> None:
@@ -181,7 +181,7 @@ class Coco(FilesSource):
                 "its annotations have a 'category_id' but no 'bbox', so they are classes of entire images. Convert the file to a "
                 "table with the columns file_name and label, as docs/how_to/tables.md shows in 'Classes from a COCO file'."
             )
-        elif self._num_empty_outlines and self._config.source.has_masks:
+        elif self._num_empty_outlines and self._options.source.has_masks:
             problem = "no annotation has an outline ('segmentation'). Omit --masks."
         if problem:
             raise UserError(f"{file.name}: {problem}")
@@ -189,7 +189,7 @@ class Coco(FilesSource):
     def _find_place(self, path: str) -> ImagePlace:
         """Finds the folder of the images: the first possible folder that contains one of the first images in the file.
         Raises `UserError` if there is no such folder and the entries have links to images, which are not downloaded."""
-        has_root = self._config.source.image_root is not None
+        has_root = self._options.source.image_root is not None
         folders = [""] if has_root else image_folders(path, self._folder_around(path))
         first = [image.file_name for image in itertools.islice(self._file.images.values(), _NUM_SHOWN)]
         if place := find_place(self._root, folders, first):
@@ -241,7 +241,7 @@ class Coco(FilesSource):
                 raise InvalidInput(error.reason, f"annotation {printable(position[:80])}: {error}") from None
         if self._has_captions:
             return {CAPTIONS: tuple(texts)}
-        if self._config.source.has_masks and not segment_file and image.size is None:
+        if self._options.source.has_masks and not segment_file and image.size is None:
             raise InvalidInput("bad_mask", "has no height and width, which --masks needs")
         values = self._make_annotation("", shapes, image.size).values
         if segment_file:
@@ -254,7 +254,7 @@ class Coco(FilesSource):
         category_id, is_crowd = coco_annotations.read_category(entry), coco_annotations.read_crowd(entry)
         self._num_classes += "bbox" not in entry and "segmentation" not in entry
         self._num_empty_outlines += not entry.get("segmentation")
-        outline = coco_annotations.read_outline(entry, self._config.source.has_masks)
+        outline = coco_annotations.read_outline(entry, self._options.source.has_masks)
         points = coco_annotations.read_keypoints(entry, self._keypoints)
         label = known(self._file.categories.name_of(category_id), self._label_names)
         self._num_objects += 1

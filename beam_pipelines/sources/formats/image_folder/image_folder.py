@@ -5,7 +5,7 @@ import json
 import os
 from typing import Iterable, Iterator
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -45,26 +45,26 @@ class ImageFolder(Source):
         synonyms=("folder", "folders", "directory", "images", "imagenet", "jpg", "png"),
     )
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config)
-        self.has_labels = config.source.labels is None
-        if config.source.class_folder_depth and not self.has_labels:
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(options)
+        self.has_labels = options.source.labels is None
+        if options.source.class_folder_depth and not self.has_labels:
             raise UserError("--class_folder_depth: --label=none reads no classes. Use one of the two options.")
         self.features = (Feature(LABEL, "class_label"),) if self.has_labels else ()
         self.targets = (LABEL,) if self.has_labels else ()
-        if not is_remote(config.input) and not os.path.isdir(config.input):
-            reject_other_format(config.input)
-            raise UserError(f"--input={config.input}: is not a folder. Name a folder that contains class folders with images.")
-        self._root = Root(config.input, config.follow_links)
+        if not is_remote(options.input) and not os.path.isdir(options.input):
+            reject_other_format(options.input)
+            raise UserError(f"--input={options.input}: is not a folder. Name a folder that contains class folders with images.")
+        self._root = Root(options.input, options.follow_links)
         self.root = self._root.path
-        self._config = config
+        self._options = options
         self._with_sizes = with_sizes
         self.unexpected_files = UnexpectedFiles()
 
     def parts(self) -> list[str]:
         """Returns a JSON string for each group of class folders. Without labels, the groups consist of top-level
         folders. Raises `UserError` if only some of the top-level folders are splits."""
-        listing = FileListing(self._root, self._config.ignore)
+        listing = FileListing(self._root, self._options.ignore)
         try:
             top, has_splits = self._list_top_folders(listing)
             above, folders = [""], top.folders
@@ -78,13 +78,13 @@ class ImageFolder(Source):
     def choose_class_folders(self) -> Reading | None:
         """Determines with `read_class_folders` which level of nested folders corresponds to classes. Raises `UserError` if
         the folders do not seem to be classes, or contain label files."""
-        listing = FileListing(self._root, self._config.ignore)
+        listing = FileListing(self._root, self._options.ignore)
         top, has_splits = self._list_top_folders(listing)
         class_folders = find_class_folders(listing, top.folders if has_splits else ())
         paths = sorted(join(split, folder) for split, some in class_folders.items() for folder in some)
         for folder in [*[""] * top.has_files, *list(filter(names_labels, paths))[:_MAX_LABEL_FOLDERS]]:
             self._reject_label_files(folder, listing.top_level(folder, is_short=True)[1])
-        reading = read_class_folders(self.root, class_folders, self._config.split_folders)
+        reading = read_class_folders(self.root, class_folders, self._options.split_folders)
         for split, folders in class_folders.items() if reading is None else ():
             reject_mask_folders(listing, self.root, [join(split, folder) for folder in sorted(folders)])
         return reading
@@ -101,7 +101,7 @@ class ImageFolder(Source):
     def _list_top_folders(self, listing: FileListing) -> tuple[Level, bool]:
         """Returns the top-level folders, and whether these folders are splits."""
         top = listing.level()
-        return top, any(self._find_splits(listing, top).values()) or bool(self._config.split_folders and self.has_labels)
+        return top, any(self._find_splits(listing, top).values()) or bool(self._options.split_folders and self.has_labels)
 
     def label_names(self) -> dict[str, set[str]]:
         """Returns the names of all class folders with files, even if all images of a class were rejected."""
@@ -111,8 +111,8 @@ class ImageFolder(Source):
         """Yields the images of one part. Problems with the layout of folders are collected in `unexpected_files`, and
         reported together after all parts have been listed."""
         has_splits, where = json.loads(part)
-        listing = FileListing(self._root, self._config.ignore, self._with_sizes)
-        depth = self._config.source.class_folder_depth
+        listing = FileListing(self._root, self._options.ignore, self._with_sizes)
+        depth = self._options.source.class_folder_depth
         above = "FOLDER/" * (int(depth) - 1) if depth and depth.isdecimal() else ""
         self.unexpected_files = unexpected_files = UnexpectedFiles(f"{'SPLIT/' * has_splits}{above}CLASS/IMAGE" if self.has_labels else "")
         empty: dict[str, str] = {}  # folder -> class
@@ -155,25 +155,25 @@ class ImageFolder(Source):
         """Returns a mapping from top-level folders to splits or None. Raises `UserError` if the splits are ambiguous."""
         folders = sorted([*top.folders, *top.links])
         if top.has_files and not self.has_labels:
-            if self._config.split_folders:
+            if self._options.split_folders:
                 raise UserError(
                     f"--split_folders=yes: {self.root} has files beside its split folders. Move them into a split "
                     "folder, or exclude them with --ignore."
                 )
             return {}
         named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
-        is_open = self._config.split_folders is None
-        if is_open and named and named == folders and self._config.asks_for_shares and not self._config.source.divide:
+        is_open = self._options.split_folders is None
+        if is_open and named and named == folders and self._options.asks_for_shares and not self._options.source.divide:
             names = [SPLIT_FOLDERS[name.lower()] for name in named]
             meaning = " (they become classes)" if self.has_labels else ""
-            raise given_already(self._config, self.root, f"--split_folders=no{meaning}", names)
+            raise given_already(self._options, self.root, f"--split_folders=no{meaning}", names)
         for name in top.folders if is_open and len(named) > 1 else ():
             if name not in named and {*named} <= {*listing.level(name, is_short=True).folders}:
                 raise UserError(
                     f"--input={printable(self.root)}: pass --ignore={printable(name)!r} if {printable(name)!r} is a copy of the "
                     f"dataset: it contains the same folders {', '.join(named)} again. Otherwise, move its images to them."
                 )
-        splits = name_splits(self.root, folders, self._config.split_folders)
+        splits = name_splits(self.root, folders, self._options.split_folders)
         if top.links and self.has_labels and splits[top.links[0]]:
             raise UserError(
                 f"--input={self.root}: split folder {top.links[0]!r} is a link. Use --follow_links to follow it, or "

@@ -39,8 +39,8 @@ class LabelStudio(ListedSource):
 
     def _find_labels(self) -> Sequence[Column] | None:
         """Returns the label columns. By default, choices become the label if the first tasks have no shapes."""
-        labels = self._config.source.labels
-        if labels is not None or self._config.source.has_masks:
+        labels = self._options.source.labels
+        if labels is not None or self._options.source.has_masks:
             return labels
         tasks = self._first_entries()
         fields = {field: max(len(task.classes.get(field, ())) for task in tasks) for task in tasks for field in task.classes}

@@ -11,7 +11,7 @@ import json
 import posixpath
 from typing import Iterator, Mapping, Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
@@ -52,16 +52,16 @@ class Masks(Source):
         synonyms=("segmentation", "mask"),
     )
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config)
-        self._has_masks = config.source.labels is None
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(options)
+        self._has_masks = options.source.labels is None
         self.features = (Feature(MASK, "mask"),) if self._has_masks else ()
         self.targets = (MASK,) if self._has_masks else ()
-        self._root = Root(config.input, config.follow_links)
+        self._root = Root(options.input, options.follow_links)
         self.root = self._root.path
-        self._files = FileListing(self._root, config.ignore, with_sizes)
-        self._split_folders = config.split_folders
-        self._source = config.source
+        self._files = FileListing(self._root, options.ignore, with_sizes)
+        self._split_folders = options.split_folders
+        self._source = options.source
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:

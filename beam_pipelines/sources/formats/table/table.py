@@ -8,7 +8,7 @@ import dataclasses
 import posixpath
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
@@ -63,11 +63,11 @@ class Table(RowFiles):
         rows_name_images=True,
     )
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        is_text = config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS)
-        super().__init__(config, {**FORMATS, **({"": "csv"} if is_text else {})}, _METADATA, with_sizes)
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        is_text = options.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS)
+        super().__init__(options, {**FORMATS, **({"": "csv"} if is_text else {})}, _METADATA, with_sizes)
         self._spool_directory = spool_directory
-        files, source = [*self._files.values()], config.source
+        files, source = [*self._files.values()], options.source
         heads = ((file, read_head(file, source)) for file in files)
         # JSON Lines files without lines have no columns.
         self._first, head = next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
@@ -178,8 +178,8 @@ class Table(RowFiles):
         """Returns the column that contains splits, or None if folders or file names define the splits."""
         if column is None or (self._source.split_column is None and any(file.split for file in self._files.values())):
             return None
-        if self._config.asks_for_shares and not self._source.divide:
-            raise given_already(self._config, f"the table, in its column {printable(column)!r},", "--split_column=")
+        if self._options.asks_for_shares and not self._source.divide:
+            raise given_already(self._options, f"the table, in its column {printable(column)!r},", "--split_column=")
         return column
 
     def _note_unnamed_images(self, file: TableFile, rows: Iterable[Row]) -> Iterator[Row]:
@@ -190,7 +190,7 @@ class Table(RowFiles):
             if isinstance(row, Mapping) and isinstance(cell := row.get(self._image), str):
                 names.add(nfc(posixpath.basename(cell.strip())))
             yield number, row
-        _, found = FileListing(Root(self.root, self._config.follow_links), self._config.ignore).top_level(file.folder.rstrip("/"))
+        _, found = FileListing(Root(self.root, self._options.follow_links), self._options.ignore).top_level(file.folder.rstrip("/"))
         images = [name for name in found if posixpath.splitext(name)[1].lower() in IMAGE_EXTENSIONS]
         if num := sum(nfc(name) not in names for name in images):
             self.noted[f"images in the folder of {printable(file.name)} are in no row of this table, and are left out."] = num

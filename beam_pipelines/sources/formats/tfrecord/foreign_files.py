@@ -6,7 +6,7 @@ from typing import Iterator
 
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines import log
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.label_feature import LabelFeature
 from beam_pipelines.errors import StorageError, UserError, printable
@@ -40,7 +40,7 @@ class ForeignFiles:
     """
 
     def __init__(self, path: str, follow_links: bool = False, split_folders: bool | None = None) -> None:
-        config = PrepareConfig(input=path, output="", name="foreign", follow_links=follow_links, split_folders=split_folders)
+        config = PrepareOptions(input=path, output="", name="foreign", follow_links=follow_links, split_folders=split_folders)
         self._reader = RecordFileReader()
         try:
             directory = read_directory(path.rstrip("/") or "/")

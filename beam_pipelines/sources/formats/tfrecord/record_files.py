@@ -5,7 +5,7 @@ import contextlib
 import re
 from typing import BinaryIO, Iterator, Mapping
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -30,19 +30,19 @@ def is_record_file(name: str) -> bool:
     return bool(_NAME.fullmatch(name))
 
 
-def find_record_files(config: PrepareConfig, shards: Mapping[str, str] | None) -> Containers:
+def find_record_files(options: PrepareOptions, shards: Mapping[str, str] | None) -> Containers:
     """Returns the record files of an input. Raises `UserError` if there are none.
 
     Args:
-        config: The options of the source.
+        options: The options of the source.
         shards: Name of a shard -> its split, if the input is a dataset with metadata; otherwise None.
     """
     if shards is None:
-        return find_containers(config, is_record_file, "files named *.tfrecord or *.array_record, or such as train-00000-of-00010")
-    names = sorted(name for name in shards if not matches(name, config.ignore))
+        return find_containers(options, is_record_file, "files named *.tfrecord or *.array_record, or such as train-00000-of-00010")
+    names = sorted(name for name in shards if not matches(name, options.ignore))
     if not names:
-        raise UserError(f"--input={config.input}: the dataset has no shards. Name another dataset.")
-    root, splits = Root(config.input.rstrip("/") or "/", config.follow_links), shards if config.split_folders is not False else {}
+        raise UserError(f"--input={options.input}: the dataset has no shards. Name another dataset.")
+    root, splits = Root(options.input.rstrip("/") or "/", options.follow_links), shards if options.split_folders is not False else {}
     return Containers(root, names, splits, num_ignored=len(shards) - len(names))
 
 
@@ -50,16 +50,16 @@ class RecordFiles(ContainerSource):
     """The base class of sources of record files. Subclasses implement `list_record`, which converts a record to an input.
 
     Args:
-        config: The options of the source.
+        options: The options of the source.
         spool_directory: The directory for data from compressed files, or None if this data will not be read.
         shards: See `find_record_files`.
     """
 
-    def __init__(self, config: PrepareConfig, spool_directory: str | None, shards: Mapping[str, str] | None) -> None:
-        super().__init__(config)
+    def __init__(self, options: PrepareOptions, spool_directory: str | None, shards: Mapping[str, str] | None) -> None:
+        super().__init__(options)
         self._spool_directory = spool_directory
         self._reader = RecordFileReader()
-        self._files = find_record_files(config, shards)
+        self._files = find_record_files(options, shards)
         self.root = self._files.root.path
 
     def _records(self, name: str, file: BinaryIO) -> Iterator[Record | BadRecord]:
@@ -112,9 +112,9 @@ class VerbatimRecords(RecordFiles):
     )
     has_images = False
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        directory = read_directory(config.input.rstrip("/") or "/")
-        super().__init__(config, spool_directory, directory and directory.files)
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        directory = read_directory(options.input.rstrip("/") or "/")
+        super().__init__(options, spool_directory, directory and directory.files)
 
     def list_record(self, part: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
         offset = record.offset + HEADER_BYTES if spool is None else spool.append(record.data)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import Iterator, TypeVar
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
@@ -54,26 +54,26 @@ class TfRecord(RecordFiles):
         synonyms=("array_record", "arrayrecord", "tfds"),
     )
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        directory = read_directory(config.input.rstrip("/") or "/", config.source.layout)
-        super().__init__(config, spool_directory, directory and directory.files)
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        directory = read_directory(options.input.rstrip("/") or "/", options.source.layout)
+        super().__init__(options, spool_directory, directory and directory.files)
         self._first_problem = ""
         described = directory and directory.read_layout()
         example = self._first_example()
-        self._layout = layout = self._find_layout(config, described)
-        labels, features = choose_fields(config.source, layout)
+        self._layout = layout = self._find_layout(options, described)
+        labels, features = choose_fields(options.source, layout)
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
-        self._objects = ObjectsReader(layout.objects, layout.class_names, config.source.names_of(OBJECT_LABEL)) if objects else None
+        self._objects = ObjectsReader(layout.objects, layout.class_names, options.source.names_of(OBJECT_LABEL)) if objects else None
         labels = tuple(column for column in labels if column not in objects)
         labels, features = (resolve_shapes(columns, example, layout.shapes) for columns in (labels, features))
-        source = dataclasses.replace(config.source, defaults={**layout.defaults, **config.source.defaults})
+        source = dataclasses.replace(options.source, defaults={**layout.defaults, **options.source.defaults})
         if source.weight_column is None:
             source = dataclasses.replace(source, weight_column=layout.weight)
         found_names = (first.features for first in self._first_examples())
         resolve = functools.partial(resolve_by_record, example)
         self._mapper = map_fields(source, labels, features, found_names, resolve, "records", self._objects, layout.class_names)
-        self._key = layout.key if config.source.key_column is None else ""
+        self._key = layout.key if options.source.key_column is None else ""
         self.has_images, self.features = bool(layout.image), self._mapper.features
         self.detected, self.unused_fields = layout.guess, UnusedFields()
         self._used = self._used_features(layout)
@@ -95,12 +95,12 @@ class TfRecord(RecordFiles):
         named = (layout.image, layout.key, *self._mapper.value_names, *self._mapper.part_names)
         return frozenset((*named, *objects, *(name for names in sides for name in names)))
 
-    def _find_layout(self, config: PrepareConfig, layout: Layout | None) -> Layout:
+    def _find_layout(self, options: PrepareOptions, layout: Layout | None) -> Layout:
         try:
-            layout = layout or find_layout(self._first_examples(), config.source, self._files.names[0])
+            layout = layout or find_layout(self._first_examples(), options.source, self._files.names[0])
         except UserError as error:
-            raise error if config.source.layout else UserError(f"{error} {_VERBATIM}") from None
-        return replace_image(layout, config.source.image_column, self._first_examples()) if config.source.image_column else layout
+            raise error if options.source.layout else UserError(f"{error} {_VERBATIM}") from None
+        return replace_image(layout, options.source.image_column, self._first_examples()) if options.source.image_column else layout
 
     def _first_example(self) -> SerializedExample:
         """Returns the first record whose features can all be read."""

@@ -7,7 +7,7 @@ import itertools
 from typing import Any, Collection, Iterator
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
@@ -51,11 +51,11 @@ class WebDataset(ContainerSource):
         has_named_samples=True,
     )
 
-    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(config)
-        self._config, source = config, config.source
+    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        super().__init__(options)
+        self._options, source = options, options.source
         self._spool_directory = spool_directory
-        self._files = find_containers(config, is_tar_file, "files named *.tar, *.tar.gz or *.tgz")
+        self._files = find_containers(options, is_tar_file, "files named *.tar, *.tar.gz or *.tgz")
         self.root, self.has_images = self._files.root.path, source.has_images
         labels, features = source.labels, source.features
         arrays = {column.names[0] for column in (*(labels or ()), *features) if not form_of(column).is_resolved(column)}
@@ -96,7 +96,7 @@ class WebDataset(ContainerSource):
             return labels, None
         cells = [sample.fields().get(OBJECTS) for sample in itertools.islice(self._first_samples(), _NUM_FIRST)]
         fields = {field for cell in cells for field in _fields_of(cell)}
-        objects = ObjectsColumn(fields, self._config.source, {}, lambda: cells)
+        objects = ObjectsColumn(fields, self._options.source, {}, lambda: cells)
         self.unused_fields, self.boxes = objects.unused_fields, objects.boxes
         return others, objects
 
@@ -104,7 +104,7 @@ class WebDataset(ContainerSource):
         """Chooses the file extensions of images. If the first samples contain no image files, their `.npy` files are
         the images. Raises `UserError` if other members could also be the images, or `--image_column` names no
         member."""
-        column = self._config.source.image_column
+        column = self._options.source.image_column
         self.detected, self._companion_arrays = "", None
         self._images = () if not self.has_images else (column.lower(),) if column else _IMAGES
         if column and self.has_images:
@@ -133,8 +133,8 @@ class WebDataset(ContainerSource):
             return (Column(LABEL, (name,)) if name else Column(OBJECTS, (OBJECTS,)),)
         message = f"The first sample has no label, but {describe_names({*first.parts, *fields})}."
         if "/" in first.key and first.parts.keys() <= set(_IMAGES):
-            path = self._config.input if is_tar_file(self._config.input) else f"{self.root}/{self._files.names[0]}"
-            message = f"--input={printable(self._config.input)}: {message} If its folders are classes: {unpack_advice(path)}"
+            path = self._options.input if is_tar_file(self._options.input) else f"{self.root}/{self._files.names[0]}"
+            message = f"--input={printable(self._options.input)}: {message} If its folders are classes: {unpack_advice(path)}"
         raise UserError(f"{message} Pass --label with the name of a label, or --label none.")
 
     def _first_sample(self, arrays: Collection[str]) -> TarSample:
@@ -142,14 +142,14 @@ class WebDataset(ContainerSource):
         for sample in self._first_samples(arrays):
             return sample
         raise UserError(
-            f"--input={self._config.input}: no readable sample in {len(self._files.names)} files. The members of a "
+            f"--input={self._options.input}: no readable sample in {len(self._files.names)} files. The members of a "
             "sample must share a name, such as 1.jpg and 1.cls."
         )
 
     def _first_samples(self, arrays: Collection[str] = ()) -> Iterator[TarSample]:
         for name in self._files.names:
             with contextlib.suppress(OutsideError), self._open(name) as (tar, _):
-                for sample in SampleReader(tar, name, ("cls", "json", "txt"), starts=arrays, ignore=self._config.ignore):
+                for sample in SampleReader(tar, name, ("cls", "json", "txt"), starts=arrays, ignore=self._options.ignore):
                     if isinstance(sample, TarSample) and sample.is_readable():
                         yield sample
 
@@ -159,7 +159,7 @@ class WebDataset(ContainerSource):
             spool = stack.enter_context(open_spool(self._spool_directory)) if is_compressed and self._spool_directory else None
             starts = {extension for extension in self._images if extension.endswith(_ARRAY)}
             parts = {*self._images, *self._mapper.part_names}
-            samples = SampleReader(tar, name, self._texts, parts, starts, spool, self._config.ignore)
+            samples = SampleReader(tar, name, self._texts, parts, starts, spool, self._options.ignore)
             for sample in samples:
                 yield sample if isinstance(sample, DeadLetter) else self._list_sample(name, sample)
             self.num_ignored += samples.num_ignored
@@ -180,7 +180,7 @@ class WebDataset(ContainerSource):
         try:
             if sample.rejection:
                 raise InvalidInput(*sample.rejection)
-            key = nfc(f"{part}/{sample.key}" if self._config.source.key_column == "" else sample.key)
+            key = nfc(f"{part}/{sample.key}" if self._options.source.key_column == "" else sample.key)
             image = InputRecord(key=key, path=part, label="", split=self._files.splits.get(part), offset=NO_IMAGE)
             if self.has_images:
                 extension = self._image_of(sample)

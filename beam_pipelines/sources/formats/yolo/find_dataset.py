@@ -4,7 +4,7 @@ import os
 import posixpath
 from typing import Iterable, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.annotations.annotation_source import absolute
 from beam_pipelines.sources.annotations.image_places import is_folder, portable
@@ -36,7 +36,7 @@ class Dataset(NamedTuple):
     messages: tuple[str, ...] = ()
 
 
-def find_dataset(config: PrepareConfig) -> Dataset:
+def find_dataset(options: PrepareOptions) -> Dataset:
     """Reads the dataset file, and finds the image folders and list files that it names.
 
     If the input is a folder, all files must be below this folder. If the input is a dataset file, the `path` in the
@@ -45,15 +45,15 @@ def find_dataset(config: PrepareConfig) -> Dataset:
     Raises:
         UserError: The dataset file is invalid, or refers to images that do not exist.
     """
-    path, image_root = absolute(config.input.rstrip("/")), config.source.image_root
+    path, image_root = absolute(options.input.rstrip("/")), options.source.image_root
     is_file = path.lower().endswith(DATASET_ENDS)
     if image_root and not is_file:
         raise UserError(
-            f"--image_root={image_root}: --input={config.input} is a folder. Pass its data.yaml as --input, or omit --image_root."
+            f"--image_root={image_root}: --input={options.input} is a folder. Pass its data.yaml as --input, or omit --image_root."
         )
     folder = posixpath.dirname(path) if is_file else path
-    root = Root(image_root or folder, config.follow_links)
-    name = posixpath.basename(path) if is_file else _find_file(root, FileListing(root, config.ignore))
+    root = Root(image_root or folder, options.follow_links)
+    name = posixpath.basename(path) if is_file else _find_file(root, FileListing(root, options.ignore))
     if not name:
         return Dataset(root, DatasetFile(""))
     file = read_dataset_file(f"{folder}/{name}")

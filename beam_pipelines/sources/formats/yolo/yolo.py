@@ -72,7 +72,7 @@ class Yolo(PairedSource):
         return None
 
     def _find_root(self) -> Root:
-        self._dataset = find_dataset(self._config)
+        self._dataset = find_dataset(self._options)
         self.detected = "; ".join(f"{printable(self._dataset.file.name)}: {message}" for message in self._dataset.messages)
         self._names: dict[str, tuple[str, ...]] = {}  # names file -> class names
         self._form = LineFormat(())
@@ -82,7 +82,7 @@ class Yolo(PairedSource):
     def _set_targets(self, labels: Sequence[Column] | None) -> None:
         super()._set_targets(labels)
         keypoints = self._dataset.file.keypoints
-        if self._config.source.has_masks and keypoints:
+        if self._options.source.has_masks and keypoints:
             raise UserError(f"--masks: needs polygons, but {printable(self._dataset.file.name)} has kpt_shape. Omit one of them.")
         if self._has_objects and keypoints:
             self.features = (*self.features, keypoints)
@@ -110,7 +110,7 @@ class Yolo(PairedSource):
         if not images:
             groups, left_out = super()._find_groups(files)
         self._searched = [group.annotations for group in groups]
-        if self._config.split_folders is False:
+        if self._options.split_folders is False:
             groups = [group._replace(split=None) for group in groups]
         return groups, left_out
 
@@ -129,13 +129,13 @@ class Yolo(PairedSource):
 
     def _more_pairs(self) -> Iterator[Pair | DeadLetter]:
         for path, split in self._lists:
-            split = None if self._config.split_folders is False else split
+            split = None if self._options.split_folders is False else split
             yield from read_list(self._root, path, self._dataset.folder, split)
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one listing task from `parts`."""
         names_file = json.loads(part)["names"]
-        keypoints, source = self._dataset.file.keypoints, self._config.source
+        keypoints, source = self._dataset.file.keypoints, self._options.source
         points = keypoints.shape[1:] if keypoints else None
         self._form = LineFormat(self._class_names(names_file), points, source.has_masks, source.bad_boxes == "clip")
         self._has_names = bool(names_file or self._dataset.file.names or self._label_names)

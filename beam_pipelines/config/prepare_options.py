@@ -42,7 +42,7 @@ def _counts(num_shards: int | Mapping[str, int]) -> list[int]:
 
 
 @dataclasses.dataclass(frozen=True)
-class PrepareConfig(Options):
+class PrepareOptions(Options):
     """Lists images and labels, shuffles them globally, checks each image, and writes a dataset of TFRecord shards."""
 
     summary = "Convert images and labels to a globally shuffled dataset."
