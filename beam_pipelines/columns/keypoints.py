@@ -43,7 +43,7 @@ class KeypointsForm(ColumnForm):
         if not shape:
             shape = (self._count_pairs(given, names), 2)
         num_points, num_columns = shape[0], shape[1] if len(shape) > 1 else 2
-        if len(names) not in (num_points * num_columns, num_points * 2):
+        if len(names) not in (num_points * num_columns, num_points * 2, num_points):  # `num_points`: the names of points
             raise UserError(
                 f"{given}: {num_points} points of {num_columns} numbers need {num_points * num_columns} columns, but "
                 f"{len(names)} are given. Give x and y{', and visibility,' * (num_columns == 3)} of each point."

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator, Mapping
 import numpy as np
 
 from beam_pipelines.elements.input_record import ArrayPart, FilePart
-from beam_pipelines.images.annotations import Objects, Regions, Segments
+from beam_pipelines.images.annotations import DrawnPoints, Objects, Regions, Segments
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, open_spool, read_exactly
 
 # Sorting and sending larger values costs more than reading them from the spool.
@@ -32,7 +32,7 @@ def _scalar(dtype: str, data: bytes) -> np.generic:
     return np.frombuffer(data, dtype)[0]
 
 
-_MADE = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, FilePart, Objects, Regions, Segments, _array, _scalar)}
+_MADE = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, DrawnPoints, FilePart, Objects, Regions, Segments, _array, _scalar)}
 
 
 class ValueWriter:

@@ -23,7 +23,7 @@ from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.features.feature_kind import EncodedExample, Encoder, EncoderOptions, FeatureKind, Mark, ObjectEncoder, ToPixels
-from beam_pipelines.images.annotations import Objects, place_points
+from beam_pipelines.images.annotations import DrawnPoints, Objects, place_points
 from tf_input.dataset_format import OBJECTS, Feature
 from tf_input.serialized_example import SerializedExample
 
@@ -36,15 +36,17 @@ class Keypoints(FeatureKind):
 
     noun = "keypoints"
 
-    def listed_facts(self, values: Iterable[np.ndarray]) -> "PointFacts":
-        return PointFacts.of(np.concatenate([value.reshape(-1, value.shape[-1]) for value in values]))
+    def listed_facts(self, values: Iterable[np.ndarray | DrawnPoints]) -> "PointFacts":
+        points = [value.points if isinstance(value, DrawnPoints) else value for value in values]
+        return PointFacts.of(np.concatenate([value.reshape(-1, value.shape[-1]) for value in points]))
 
     def encoder(self, feature: Feature, options: EncoderOptions) -> Encoder:
         is_relative = options.source.box_unit == "relative"
 
-        def encode(value: np.ndarray, example: EncodedExample) -> np.ndarray:
-            stored = _encode(feature, value, is_relative, None, example)
-            example.note_rotation(None)
+        def encode(value: np.ndarray | DrawnPoints, example: EncodedExample) -> np.ndarray:
+            points, size = value if isinstance(value, DrawnPoints) else (value, None)
+            stored = _encode(feature, points, is_relative, size, example)
+            example.note_rotation(size)
             return stored
 
         return encode

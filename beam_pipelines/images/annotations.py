@@ -47,6 +47,18 @@ class Objects(NamedTuple):
     points: Mapping[str, tuple[tuple[tuple[float, ...], ...], ...]] = {}
 
 
+class DrawnPoints(NamedTuple):
+    """The keypoints of an image that were drawn in an annotation tool.
+
+    Attributes:
+        points: The x, the y and optionally the visibility of each point, in pixels, float64 [num_points, 2 or 3].
+        image_size: The (height, width) in pixels of the image that the points refer to. None if unknown.
+    """
+
+    points: np.ndarray
+    image_size: tuple[int, int] | None
+
+
 class Regions(NamedTuple):
     """A mask as polygons or run-length encodings, in COCO's format.
 

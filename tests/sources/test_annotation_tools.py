@@ -15,11 +15,13 @@ import tracemalloc
 from typing import Any, Mapping, Sequence
 
 import numpy as np
+import PIL.Image
 import pytest
 
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.columns.column import Column
+from beam_pipelines.columns.forms import parse_labels
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
@@ -312,6 +314,89 @@ def test_shapes_become_boxes(tmp_path, case):
     assert all(dict(listed.objects(key).flags) == some for some in flags)
 
 
+# Labeled points. In each format, image 1 has the points nose (4, 5) and chin (6, 9), and a box.
+
+
+def labelme_point(label: str, x: float, y: float) -> dict[str, Any]:
+    return {"label": label, "points": [[x, y]], "shape_type": "point"}
+
+
+def cvat_point(label: str, x: float, y: float) -> str:
+    return f'<points label="{label}" points="{x},{y}" occluded="{label == "chin":d}"/>'
+
+
+def percent_point(label: str, x: float, y: float) -> dict[str, Any]:
+    return {"x": 100 * x / WIDTH, "y": 100 * y / HEIGHT, "width": 0.5, "keypointlabels": [label]}
+
+
+def via_point(label: str, x: float, y: float) -> dict[str, Any]:
+    return {"shape_attributes": {"name": "point", "cx": x, "cy": y}, "region_attributes": {"kind": label}}
+
+
+SKELETON = f'<skeleton label="face">{cvat_point("nose", 4, 5)}{cvat_point("chin", 6, 9)}<points label="ear" points="1,2" outside="1"/></skeleton>'
+SEVERAL = '<points label="nose" points="4,5;6,9"/>'
+TWO = (("nose", 4, 5), ("chin", 6, 9))
+POINTS: dict[str, tuple] = {
+    "labelme": (labelme_shape(CAT), *(labelme_point(*point) for point in TWO)),
+    "cvat": (cvat_box(CAT), *(cvat_point(*point) for point in TWO)),
+    "cvat skeleton": (cvat_box(CAT), SKELETON),
+    "label_studio": (percent_rectangle(CAT), *(percent_point(*point) for point in TWO)),
+    "via": (via_region(CAT), *(via_point(*point) for point in TWO)),
+}
+
+
+@pytest.mark.parametrize("case", POINTS)
+def test_labeled_points_become_keypoints(tmp_path, case):
+    kind = case.split()[0]
+    path, key = write_case(tmp_path, kind, POINTS[case]), FOLDERS.get(kind, "images/") + "1.png"
+    assert any("--label objects --label 'chin,nose:keypoints[2,3]'" in field for field in Listing(path, kind).unused), case
+    for text, expected in (
+        ("nose,chin:keypoints[2]", [[4, 5], [6, 9]]),
+        ("nose,ear,chin:keypoints[3,3]", [[4, 5, 2], [0, 0, 0], [6, 9, 1 if kind == "cvat" else 2]]),
+    ):
+        for labels in ([text], ["objects", text]):
+            columns = parse_labels(labels)
+            listed = Listing(path, kind, source={"labels": columns})
+            points, size = listed.images[key].values[columns[-1].name]
+            np.testing.assert_allclose(points, expected)
+            assert size == (None if kind == "via" else (HEIGHT, WIDTH)) and ("objects" in listed.images[key].values) == (len(labels) > 1)
+            assert set(listed.reasons.values()) == (set() if "ear" in text else {"bad_keypoints"}) and not listed.unused & {"points"}
+
+
+def test_points_of_one_label_are_stored_in_their_order(tmp_path):
+    path = write_case(tmp_path, "cvat", (SEVERAL,))
+    listed = Listing(path, "cvat", source={"labels": parse_labels(["nose:keypoints[2]"])})
+    np.testing.assert_array_equal(listed.images["images/1.png"].values["label"].points, [[4, 5], [6, 9]])
+    assert len(listed.letters) == 2 and Listing(path, "cvat").unused == {"points nose"}
+    twice = Listing(path, "cvat", source={"labels": parse_labels(["nose,chin:keypoints[2,3]"])})
+    assert "several points" in twice.letters["annotations.xml:1.png"].message
+    for text in ("nose:keypoints", "x1,y1:keypoints"):
+        with pytest.raises(UserError, match=r"--label.*keypoints\["):
+            Listing(path, "cvat", source={"labels": parse_labels([text])})
+
+
+def test_invalid_points_matter_only_if_they_are_stored(tmp_path):
+    path = write_case(tmp_path, "labelme", (labelme_point("", 4, 5), labelme_shape(CAT)))
+    listed = Listing(path, "labelme")
+    assert boxes_of(listed)["1.png"] == [CAT] and listed.unused == {"points"}
+    assert "1.json" in Listing(path, "labelme", source={"labels": parse_labels(["nose:keypoints[1,3]"])}).letters
+
+
+@pytest.mark.slow
+def test_keypoints_of_rotated_photographs_follow_the_size_in_the_annotations(tmp_path):
+    """The JSON file states the size of the upright photograph, so its points are not rotated again."""
+    photo = PIL.Image.fromarray(np.zeros((WIDTH, HEIGHT, 3), np.uint8))
+    photo.getexif()[0x0112] = 6
+    written = io.BytesIO()
+    photo.save(written, "JPEG", exif=photo.getexif())
+    files = {"1.jpg": written.getvalue(), "1.json": labelme([labelme_point(*point) for point in TWO], imagePath="1.jpg")}
+    command = ["prepare", f"--input={write(tmp_path / 'in', files)}", f"--output={tmp_path}/out", "--splits=train=1"]
+    assert main([*command, "--label=nose,chin:keypoints[2]"]) == 0
+    dataset = tf_input.open(tmp_path / "out")
+    assert dataset.features["label"].point_names == ("nose", "chin")
+    np.testing.assert_allclose(dataset["train"][0]["label"], [[4 / WIDTH, 5 / HEIGHT], [6 / WIDTH, 9 / HEIGHT]], atol=1e-6)
+
+
 # Invalid and hostile annotations of image 1: (shapes of image 1 or changed files, reason, words of the message).
 
 DEEP = b"[" * 200_000
@@ -503,7 +588,8 @@ def test_cvat_tags_can_be_labels(tmp_path):
 
 def test_cvat_reports_fields_that_are_not_used(tmp_path):
     listed = Listing(write_case(tmp_path, "cvat", SHAPES["cvat points, lines and attributes"][0]), "cvat")
-    assert listed.unused == {"shapes of type points", "shapes of type polyline", "attribute colour"}
+    points = "points cat (stored with --label objects --label 'cat:keypoints[1,3]')"
+    assert listed.unused == {points, "shapes of type polyline", "attribute colour"}
 
 
 def test_classes_of_images_that_are_not_stored_are_reported(tmp_path):
@@ -560,7 +646,8 @@ def test_label_studio_images_are_found_by_name(tmp_path, path):
 
 def test_label_studio_reports_parts_that_are_not_used(tmp_path):
     cancelled, keypoints = (SHAPES[f"label_studio {case}"][0] for case in ("first annotation that is not cancelled", "keypoints"))
-    assert Listing(write_case(tmp_path, "label_studio", keypoints), "label_studio").unused == {"regions of type keypointlabels"}
+    (unused,) = Listing(write_case(tmp_path, "label_studio", keypoints), "label_studio").unused
+    assert "'nose:keypoints[1,3]'" in unused
     noted = Listing(write_case(tmp_path, "label_studio", cancelled), "label_studio").noted
     assert list(noted.values()) == [1] and "several annotations" in next(iter(noted))
 

@@ -10,9 +10,10 @@ from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import OBJECT_LABEL
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import feature_of, form_of
-from beam_pipelines.images.annotations import Objects, Regions
+from beam_pipelines.images.annotations import DrawnPoints, Objects, Regions
+from beam_pipelines.sources.annotations.labeled_points import UnusedPoints, check_point_column, select_points
 from beam_pipelines.sources.annotations.object_features import object_features
-from beam_pipelines.sources.annotations.shapes import Shape, divided
+from beam_pipelines.sources.annotations.shapes import Outline, Point, Shape, divided
 from beam_pipelines.sources.cells.class_cells import known, read_class
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.label_files import format_of_content
@@ -49,7 +50,7 @@ class AnnotationSource(Source):
     """Base class for formats of annotation tools. They describe objects and sometimes the classes of entire images.
 
     By default, or with `--label objects`, the targets are the objects. If the format has classes of entire images,
-    `--label NAME` selects such classes instead.
+    `--label NAME` selects such classes instead. `--label NAME,…:keypoints[N]` selects points by their labels.
 
     Attributes:
         file_format: The name of the format of annotation files, one of the constants in `label_files`.
@@ -59,6 +60,7 @@ class AnnotationSource(Source):
         is_relative: Whether coordinates are fractions of the image size instead of pixels. If so, boxes and polygons are
             correct even if the annotations contain the image size before EXIF rotation.
         class_fields: The fields with classes of entire images that `--label` may select. None allows any field.
+        has_points: Whether annotations may contain labeled points.
     """
 
     file_format: ClassVar[str]
@@ -67,6 +69,7 @@ class AnnotationSource(Source):
     flags: ClassVar[Mapping[str, str]] = {}
     is_relative: ClassVar[bool] = False
     class_fields: ClassVar[Sequence[str] | None] = ()
+    has_points: ClassVar[bool] = False
 
     def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         super().__init__(options)
@@ -82,6 +85,7 @@ class AnnotationSource(Source):
         self._files = files_at(self.root)
         self.num_ignored = 0
         self.unused_fields = UnusedFields()
+        self._unused_points = UnusedPoints()
         self._set_targets(self._find_labels())
 
     @classmethod
@@ -117,13 +121,15 @@ class AnnotationSource(Source):
     def _set_targets(self, labels: Sequence[Column] | None) -> None:
         """Sets the features and targets, given the label columns from `--label`. None selects the objects."""
         self._has_objects = labels is None or any(map(_is_objects, labels))
-        self._class_columns = [column for column in labels or () if not _is_objects(column)]
-        for column in self._class_columns:
-            self._check_class_column(column)
+        columns = [column for column in labels or () if not _is_objects(column)]
+        self._point_columns = [column for column in columns if self.has_points and form_of(column).is_points]
+        self._class_columns = [column for column in columns if column not in self._point_columns]
+        for column in columns:
+            (check_point_column if column in self._point_columns else self._check_class_column)(column)
         objects = object_features(self.flags, self._options.source.has_masks) if self._has_objects else ()
-        self.features = (*objects, *(feature_of(column) for column in self._class_columns))
+        self.features = (*objects, *map(feature_of, columns))
         masks = [feature.name for feature in objects if feature.is_mask]
-        self.targets = (*((OBJECTS, *masks) if objects else ()), *(column.name for column in self._class_columns))
+        self.targets = (*((OBJECTS, *masks) if objects else ()), *(column.name for column in columns))
 
     def _check_class_column(self, column: Column) -> None:
         name = printable(",".join(column.names))
@@ -138,19 +144,32 @@ class AnnotationSource(Source):
 
         Args:
             entries: The entries of the shapes in the annotation file.
-            read: A function that converts an entry to a shape. It returns None for shapes without an area, such as points.
+            read: A function that converts an entry to a shape. It returns None for shapes that are not kept, such as lines.
             noun: The noun for an entry in messages.
 
         Raises:
             InvalidInput: An entry is invalid. The message contains the number of the entry, starting at 1.
         """
         shapes = []
-        for number, entry in enumerate(entries if self._has_objects else (), 1):
+        for number, entry in enumerate(entries if self._has_objects or self._point_columns else (), 1):
             try:
                 shapes.append(read(entry))
             except InvalidInput as error:
                 raise InvalidInput(error.reason, f"{noun} {number} {error}") from None
         return tuple(filter(None, shapes))
+
+    def _read_points(self, read: Callable[[], tuple[Any, Sequence[Point]]], visibility: float = 2.0) -> Shape | None:
+        """Creates a shape that consists of points, given a function that reads the label and the points. If the points are
+        invalid, raises `InvalidInput` if the dataset stores points, and otherwise returns None."""
+        try:
+            label, points = read()
+            outline = Outline((0, 0, 0, 0), 0, [])
+            return Shape(read_class(label), outline, {}, tuple((*point, visibility) for point in points), has_area=False)
+        except InvalidInput:
+            if self._point_columns:
+                raise
+            self.unused_fields.add(["points"])
+            return None
 
     def _read_label(self, value: Any) -> str:
         """Returns the class name of a shape. Raises `InvalidInput` if the name is invalid or not in `--label_names`."""
@@ -173,7 +192,11 @@ class AnnotationSource(Source):
         Raises:
             InvalidInput: A class is invalid, or an image that needs exactly one class has no class or several classes.
         """
+        points = [(shape.label, point) for shape in shapes if not shape.has_area for point in shape.points]
+        shapes = [shape for shape in shapes if shape.has_area]
         values = self._object_values(shapes, image_size) if self._has_objects else {}
+        values |= {column.name: DrawnPoints(select_points(points, column), image_size) for column in self._point_columns}
+        self._unused_points.add(points, self._point_columns, self.unused_fields, self._has_objects)
         label = ""
         for column in self._class_columns:
             value = self._read_classes(column, classes.get(column.names[0], ()))

@@ -43,12 +43,14 @@ class Shape(NamedTuple):
         outline: The geometry.
         flags: A mapping from the name of each additional feature to its value.
         points: The keypoints. Empty if objects have no keypoints.
+        has_area: Whether the shape is an object. Otherwise, it consists of points.
     """
 
     label: str
     outline: Outline
     flags: Mapping[str, int | float] = {}
     points: Points = ()
+    has_area: bool = True
 
 
 def read_coordinate(value: Any, name: str) -> float:

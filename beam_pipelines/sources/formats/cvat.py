@@ -14,7 +14,7 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.image_headers import check_size
 from beam_pipelines.sources.annotations.annotation_source import Annotation
 from beam_pipelines.sources.annotations.listed_source import ListedSource
-from beam_pipelines.sources.annotations.shapes import Outline, Shape, bitmap, ellipse, polygon, rectangle, rotated
+from beam_pipelines.sources.annotations.shapes import Outline, Point, Shape, bitmap, ellipse, polygon, rectangle, rotated
 from beam_pipelines.sources.annotations.shapes import read_coordinate, read_flag, read_image_size, read_points
 from beam_pipelines.sources.files.label_files import CVAT
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
@@ -40,6 +40,7 @@ class Cvat(ListedSource):
     file_format, extensions = CVAT, (".xml",)
     flags = {"is_occluded": "integer"}
     class_fields = (_TAGS,)
+    has_points = True
 
     def read(self, path: str, name: str) -> Iterator[tuple[Sequence[str], Element]]:
         from defusedxml.common import DefusedXmlException  # not installed beside the reader alone
@@ -59,19 +60,31 @@ class Cvat(ListedSource):
         if not name:
             raise InvalidInput("bad_annotation", f"image {entry.get('id')} has no name")
         image_size = read_image_size(entry.get("height"), entry.get("width"))
-        shapes = self._read_shapes((child for child in entry if child.tag != "tag"), lambda child: self._read_shape(child, image_size))
+        shapes = self._read_shapes(_shape_elements(entry), lambda child: self._read_shape(child, image_size))
         if subset not in (*SPLIT_FOLDERS, "default", ""):
             self.unused_fields.add(["subset"])
         tags = [tag.get("label") for tag in entry.findall("tag")]
         return self._make_annotation(name, shapes, image_size, {_TAGS: tags})._replace(split=SPLIT_FOLDERS.get(subset))
 
     def _read_shape(self, element: Element, image_size: tuple[int, int] | None) -> Shape | None:
+        if element.tag == "points":
+            visibility = 1.0 if element.get("occluded") == "1" else 2.0
+            return self._read_points(lambda: (element.get("label"), _read_points(element, 1)), visibility)
         if element.tag not in _OUTLINES:
             self.unused_fields.add([f"shapes of type {element.tag}"])
             return None
         self.unused_fields.add(f"attribute {child.get('name')}" for child in element if child.tag == "attribute")
         flags = {"is_occluded": read_flag(element.get("occluded"), "occluded")}
         return Shape(self._read_label(element.get("label")), _OUTLINES[element.tag](element, image_size), flags)
+
+
+def _shape_elements(image: Element) -> Iterator[Element]:
+    """Yields the shapes of an image. A skeleton is replaced by its points, without the points that are outside the image."""
+    for child in image:
+        if child.tag == "skeleton":
+            yield from (point for point in child.findall("points") if point.get("outside") != "1")
+        elif child.tag != "tag":
+            yield child
 
 
 def _image_elements(file: Any, name: str) -> Iterator[Element]:
@@ -113,9 +126,9 @@ def _read_box(element: Element, _: Any) -> Outline:
     return rotated(rectangle(left, top, right - left, bottom - top), _rotation(element), center)
 
 
-def _read_polygon(element: Element, _: Any) -> Outline:
+def _read_points(element: Element, minimum: int) -> list[Point]:
     text = element.get("points") or ""
-    return polygon(read_points([point.split(",") for point in text.split(";")] if text else [], 3))
+    return read_points([point.split(",") for point in text.split(";")] if text else [], minimum)
 
 
 def _read_ellipse(element: Element, _: Any) -> Outline:
@@ -138,4 +151,4 @@ def _read_mask(element: Element, image_size: tuple[int, int] | None) -> Outline:
     return bitmap(pixels, top, left, image_size)
 
 
-_OUTLINES = {"box": _read_box, "polygon": _read_polygon, "ellipse": _read_ellipse, "mask": _read_mask}
+_OUTLINES = {"box": _read_box, "polygon": lambda element, _: polygon(_read_points(element, 3)), "ellipse": _read_ellipse, "mask": _read_mask}

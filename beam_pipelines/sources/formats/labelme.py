@@ -23,7 +23,8 @@ from beam_pipelines.sources.files.label_files import LABELME
 
 _MAX_TEXT_BYTES = 4 << 20  # of a JSON file without `imageData`
 _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=]*)"')
-_WITHOUT_AREA = ("point", "points", "line", "linestrip")
+_POINTS = ("point", "points")
+_LINES = ("line", "linestrip")
 _UNUSED = ("group_id", "description", "flags")
 _FLAGS = "flags"
 
@@ -44,6 +45,7 @@ class LabelMe(PairedSource):
     image_name_field = "imagePath"
     may_be_elsewhere, may_embed = True, True
     class_fields = (_FLAGS,)
+    has_points = True
 
     def parse(self, data: bytes) -> Annotation:
         """Parses a JSON file. Raises `InvalidInput` if the file is invalid."""
@@ -61,7 +63,9 @@ class LabelMe(PairedSource):
         if not isinstance(entry, dict):
             raise InvalidInput("bad_annotation", f"is {shown(entry)}; it must be an object")
         kind = entry.get("shape_type") or "polygon"
-        if kind in _WITHOUT_AREA:
+        if kind in _POINTS:
+            return self._read_points(lambda: (entry.get("label"), read_points(entry.get("points"), 1)))
+        if kind in _LINES:
             self.unused_fields.add([f"shapes of type {kind}"])
             return None
         self.unused_fields.add(name for name in _UNUSED if entry.get(name) not in (None, "", {}, []))

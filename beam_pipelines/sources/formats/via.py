@@ -29,7 +29,7 @@ from beam_pipelines.storage.input_errors import read_errors
 from tf_input.dataset_format import LABEL, OBJECTS
 
 _MAX_DEPTH = 6  # entry, regions, region, shape_attributes, points
-_WITHOUT_AREA = ("point", "polyline")
+_POINT, _LINE = "point", "polyline"
 _OBJECTS = Column(OBJECTS, (OBJECTS,))
 _JSON_CELLS = {  # CSV column -> field in a JSON export
     "file_attributes": "file_attributes",
@@ -50,6 +50,7 @@ class Via(ListedSource):
     )
     file_format, extensions = VIA, (".json", ".csv")
     class_fields = None
+    has_points = True
 
     def _find_labels(self) -> Sequence[Column] | None:
         """Returns the label columns, and chooses the attribute that contains the classes of regions.
@@ -70,7 +71,7 @@ class Via(ListedSource):
             if name in regions and form_of(column).is_class:
                 self._attribute = name
                 column = _OBJECTS
-            elif name == OBJECTS:
+            elif name == OBJECTS or form_of(column).is_points:
                 self._attribute = _only(regions)
             elif name not in files:
                 known = ", ".join(map(printable, sorted({*regions, *files, OBJECTS})))
@@ -108,12 +109,14 @@ class Via(ListedSource):
         if not isinstance(shape, dict):
             raise InvalidInput("bad_annotation", f"is {shown(region)}; it must have shape_attributes")
         kind = shape.get("name")
-        if kind in _WITHOUT_AREA:
+        if kind == _LINE:
             self.unused_fields.add([f"regions of type {kind}"])
             return None
+        attributes = _attributes(region.get("region_attributes"))
+        if kind == _POINT:
+            return self._read_points(lambda: (self._class_of(attributes), read_points([_numbers(shape, "cx", "cy")], 1)))
         if not isinstance(kind, str) or kind not in _OUTLINES:
             raise InvalidInput("bad_annotation", f"has the shape {shown(kind)}, which is unknown")
-        attributes = _attributes(region.get("region_attributes"))
         self.unused_fields.add(f"region attribute {name}" for name in attributes if name != self._attribute)
         return Shape(self._read_label(self._class_of(attributes)), _OUTLINES[kind](shape))
 

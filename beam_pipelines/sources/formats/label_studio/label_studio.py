@@ -11,7 +11,7 @@ from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.annotations.annotation_source import Annotation
 from beam_pipelines.sources.annotations.listed_source import ListedSource
-from beam_pipelines.sources.annotations.shapes import Outline, Shape, bitmap, ellipse, polygon, rectangle, rotated
+from beam_pipelines.sources.annotations.shapes import Outline, Point, Shape, bitmap, ellipse, polygon, rectangle, rotated
 from beam_pipelines.sources.annotations.shapes import read_coordinate, read_image_size, read_points
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.files.label_files import LABEL_STUDIO
@@ -20,6 +20,7 @@ from beam_pipelines.sources.formats.label_studio.tasks import Task, read_tasks
 from tf_input.dataset_format import LABEL
 
 _SEVERAL = "tasks have several annotations. The first annotation that is not cancelled is used."
+_POINTS = "keypointlabels"
 _SIDES = ("original_width", "original_height", "image_rotation")
 
 
@@ -36,6 +37,7 @@ class LabelStudio(ListedSource):
     file_format, extensions = LABEL_STUDIO, (".json",)
     is_relative = True
     class_fields = None
+    has_points = True
 
     def _find_labels(self) -> Sequence[Column] | None:
         """Returns the label columns. By default, choices become the label if the first tasks have no shapes."""
@@ -72,18 +74,37 @@ class LabelStudio(ListedSource):
     def _read_shape(self, value: Mapping[str, Any], sizes: set[tuple[int, int]]) -> Shape | None:
         kind = value["type"]
         field = next((field for field in _OUTLINES if field in value), None)
-        if field is None:  # such as a keypoint
+        if field is None and kind == _POINTS:
+            return self._read_points(lambda: _read_point(value, sizes if self._point_columns else set()))
+        if field is None:
             self.unused_fields.add([f"regions of type {kind}"])
             return None
-        labels = value.get(kind)
-        if not isinstance(labels, list) or len(labels) != 1:
-            raise InvalidInput("bad_label", f"has the {kind} {shown(labels)}; it must have one class")
-        size = read_image_size(value.get("original_height"), value.get("original_width"))
-        if size is None or value.get("image_rotation"):
-            stated = {side: value.get(side) for side in _SIDES}
-            raise InvalidInput("size_mismatch", f"has {shown(stated)}; it needs an image size and no rotation of the image")
+        label, size = _read_label(value, kind), _read_size(value)
         sizes.add(size)
-        return Shape(self._read_label(labels[0]), _OUTLINES[field](value, *size))
+        return Shape(self._read_label(label), _OUTLINES[field](value, *size))
+
+
+def _read_label(value: Mapping[str, Any], kind: str) -> Any:
+    labels = value.get(kind)
+    if not isinstance(labels, list) or len(labels) != 1:
+        raise InvalidInput("bad_label", f"has the {kind} {shown(labels)}; it must have one class")
+    return labels[0]
+
+
+def _read_size(value: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns the (height, width) of the image in pixels. Raises `InvalidInput` if it is missing, or the image is rotated."""
+    size = read_image_size(value.get("original_height"), value.get("original_width"))
+    if size is None or value.get("image_rotation"):
+        stated = {side: value.get(side) for side in _SIDES}
+        raise InvalidInput("size_mismatch", f"has {shown(stated)}; it needs an image size and no rotation of the image")
+    return size
+
+
+def _read_point(value: Mapping[str, Any], sizes: set[tuple[int, int]]) -> tuple[Any, list[Point]]:
+    label, (height, width) = _read_label(value, _POINTS), _read_size(value)
+    point = _percent(value, "x", width), _percent(value, "y", height)
+    sizes.add((height, width))
+    return label, [point]
 
 
 def _percent(value: Mapping[str, Any], name: str, side: int) -> float:

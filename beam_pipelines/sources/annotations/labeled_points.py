@@ -1,0 +1,75 @@
+"""Selects the points that were drawn in an annotation tool by their labels.
+
+`--label left_eye,right_eye:keypoints[2]` names points with different labels. `--label cell:keypoints[7]` selects seven
+points with the same label, in the order in which they were drawn.
+"""
+
+import shlex
+from collections import Counter
+from typing import Sequence
+
+import numpy as np
+
+from beam_pipelines.columns.column import Column
+from beam_pipelines.columns.keypoints import KEYPOINTS_FORM
+from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.sources.cells.unused_fields import UnusedFields
+from tf_input.dataset_format import OBJECTS
+
+# The label of a point, and its x, y and visibility.
+LabeledPoint = tuple[str, Sequence[float]]
+
+
+def check_point_column(column: Column) -> None:
+    """Raises `UserError` if the number of points is unknown, or differs from the number of labels."""
+    if not column.shape or len(column.names) not in (1, column.shape[0]):
+        labels = printable(",".join(column.names))
+        form = f"{labels}:keypoints[{len(column.names)}]" if len(column.names) > 1 else f"{labels}:keypoints[N] for N points with this label"
+        raise UserError(f"--label={labels}: the number of points differs from the number of labels, or is missing. Pass --label {form}.")
+
+
+def select_points(points: Sequence[LabeledPoint], column: Column) -> np.ndarray:
+    """Returns the points that a column selects, float64 [num_points, 2 or 3].
+
+    Raises:
+        InvalidInput: Two points have the same label, the number of points is wrong, or a point is missing although the
+            column has no visibility.
+    """
+    found: list[Sequence[float] | None] = [point for label, point in points if label in column.names]
+    if len(column.names) > 1:
+        of_label = {label: point for label, point in points if label in column.names}
+        if len(of_label) < len(found):
+            raise InvalidInput("bad_keypoints", f"has several points with the same label; {printable(','.join(column.names))} must be one each")
+        found = [of_label.get(name) for name in column.names]
+    num_columns = column.shape[1]
+    return KEYPOINTS_FORM.read([[*point[:num_columns]] if point else [None] * num_columns for point in found], column.shape)
+
+
+class UnusedPoints:
+    """The labels of points that are not stored."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()  # label -> the maximum number of points in an image
+        self._shown = ""
+
+    def add(self, points: Sequence[LabeledPoint], columns: Sequence[Column], fields: UnusedFields, has_objects: bool) -> None:
+        """Adds the points of an image to the unused fields. If each image has at most one point of each label, the option
+        that stores the points is shown.
+
+        Args:
+            points: The points of the image.
+            columns: The columns that select the stored points.
+            fields: The unused fields of the dataset.
+            has_objects: Whether the objects of the image are stored.
+        """
+        used = {name for column in columns for name in column.names}
+        unused = Counter(label for label, _ in points if label not in used)
+        if unused <= self._counts:
+            return
+        self._counts |= unused
+        names = ",".join(sorted(self._counts))
+        option = f"--label {OBJECTS} --label" if has_objects else "--label"
+        stored = f" (stored with {option} {shlex.quote(f'{names}:keypoints[{len(self._counts)},3]')})"
+        fields.names.discard(self._shown)
+        self._shown = printable(f"points {names[:80]}" + stored * (max(self._counts.values()) == 1))
+        fields.names.add(self._shown)
