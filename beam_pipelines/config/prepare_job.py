@@ -11,7 +11,7 @@ class PrepareJob(PrepareOptions):
     """The options and paths of a `recordmill prepare` run. The options contain absolute paths and the source format.
 
     Attributes:
-        run: The run. None creates a run without an ID for the output in the options.
+        run: The paths of the run. If None, they are derived from `output`, and the run has no ID.
     """
 
     run: RunPaths = None

@@ -1,6 +1,7 @@
 """Parses the values of command-line options, such as splits and sizes.
 
-A function raises `ValueError` if the value is invalid. Functions for options that can be repeated raise `UserError`.
+The functions raise `ValueError` if a value is invalid. Functions for options that can be repeated raise `UserError`
+instead.
 """
 
 import itertools
@@ -175,7 +176,7 @@ def parse_image_roots(texts: Sequence[str]) -> tuple[str | None, tuple[str, ...]
     """Parses the values of `--image_root`: one folder, or several folders separated by commas.
 
     Returns:
-        The folder, or the folder that contains all folders; and the folders relative to it if there are several.
+        A single folder and (), or the common parent of several folders and these folders relative to the parent.
 
     Raises:
         UserError: The folders have no common parent, because they are in different stores.

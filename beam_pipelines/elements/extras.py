@@ -53,8 +53,8 @@ class Extras(NamedTuple):
         coordinates: A mapping from each feature that may contain coordinates to its statistics. Empty if the image was
             neither rotated nor resized.
         counts: A mapping from each feature of a kind in `features.kinds` to the statistics of its numbers.
-        num_outside: A mapping from such a feature to the number of positions that were removed because they are outside
-            the image.
+        num_outside: A mapping from each of these features to the number of positions that were removed because they are
+            outside the image.
     """
 
     entries: bytes

@@ -102,7 +102,7 @@ class PointFacts:
 
     Attributes:
         num_labeled: The number of points with a position.
-        num_relative: The number of points with a position whose x and y are in 0..1.
+        num_relative: The number of points with a position whose x and y are from 0 to 1.
         num_unlabeled_positions: The number of points with visibility 0 and a position other than 0, 0.
     """
 

@@ -69,7 +69,7 @@ class Regions(NamedTuple):
         image_size: The (height, width) in pixels of the image that the regions refer to. None if unknown.
         is_relative: Whether the polygons are relative to the image size instead of in pixels.
         are_values: Whether labels are pixel values, written as digits, instead of class names. If so, a region can also
-            be a string of (start, length) pairs, where the start is a pixel index from 1 in column-major order.
+            be a string of (start, length) pairs, where the start is a one-based pixel index in column-major order.
     """
 
     labels: tuple[str, ...]

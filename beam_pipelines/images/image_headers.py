@@ -1,6 +1,6 @@
 """Reads the format, the size, the number of frames and the orientation of an image without decoding pixels.
 
-This module reads a JPEG header in 1 µs, and Pillow in 40 µs. For PNG chunks, see `png_files`.
+Reading a JPEG header takes 1 µs here, compared with 40 µs in Pillow. For PNG chunks, see `png_files`.
 """
 
 import re

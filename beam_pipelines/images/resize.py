@@ -61,12 +61,13 @@ def stored_size(size: tuple[str, int] | tuple[str, int, int] | None, height: int
 
 
 def _scale(length: int, numerator: int, denominator: int) -> int:
-    """Scales a length, and rounds the result to an integer of at least 1, with integer arithmetic."""
+    """Scales a length with integer arithmetic, and rounds the result to an integer of at least 1."""
     return max(1, (2 * length * numerator + denominator) // (2 * denominator))
 
 
 def jpeg_reduction(source_size: tuple[int, int], wanted: tuple[int, int]) -> int:
-    """Returns the largest factor (1, 2, 4 or 8) by which a JPEG can be reduced to at least twice the requested size."""
+    """Returns the largest factor (1, 2, 4 or 8) by which a JPEG can be reduced and still have at least twice the
+    requested size."""
     if min(source_size) < 8:  # For such small sides, several scales give the same size.
         return 1
     return next((n for n in (8, 4, 2) if all(have >= 2 * n * want for have, want in zip(source_size, wanted))), 1)

@@ -1,4 +1,4 @@
-"""Limits memory by decoding only one large image at a time, because decoding can need 1 GB."""
+"""Limits memory use by decoding only one large image at a time, because decoding can need 1 GB."""
 
 import contextlib
 import fcntl

@@ -17,8 +17,8 @@ class ImagePlace(NamedTuple):
     """Where to find files by the paths in an input.
 
     Attributes:
-        folder: The folder to which the paths are relative; relative to the root.
-        prefix: The start of paths to remove, such as the path of a folder on another machine.
+        folder: The folder that the paths are relative to, as a path relative to the root.
+        prefix: The prefix to remove from the paths, such as the path of a folder on another machine.
     """
 
     folder: str
@@ -38,7 +38,7 @@ def find_place(root: Root, folders: Iterable[str], paths: Sequence[str], may_sho
         root: The root of the source.
         folders: The possible folders, relative to the root.
         paths: The paths of files or folders, as written in the input.
-        may_shorten: Whether to also look for paths without their first folders.
+        may_shorten: Whether to also try the paths without their first folders.
     """
     first = [portable(path) for path in paths[:_NUM_PROBED]]
     existing = [folder for folder in folders if not folder or is_folder(join(root.path, folder))]

@@ -123,7 +123,7 @@ class PairedSource(PairedFiles):
 
     def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[InputRecord | DeadLetter | Embedded]:
         """Yields the inputs for pairs of an annotation file and an image file of the same name. An annotation becomes a
-        dead letter if it names another image that exists."""
+        dead letter if it refers to another image that exists."""
         sizes = find_sizes(self.root, (pair.image for pair in pairs if pair.image and not pair.num_bytes)) if self._with_sizes else {}
         pairs = [pair._replace(num_bytes=pair.num_bytes or sizes.get(pair.image, 0)) for pair in pairs]
         if not self.features:

@@ -86,7 +86,7 @@ class ArraySource(Source):
         """Returns the sets of examples in the files of a container. Raises `UserError` if there are none."""
 
     def _count_ignored(self) -> int:
-        """Returns the number of files from which nothing is read."""
+        """Returns the number of files that are not read."""
         return self._num_ignored
 
     def parts(self) -> list[str]:

@@ -111,12 +111,12 @@ def make_field(
         stream: The stream that contains the array.
         dtype, shape, header_bytes: The dtype and the shape in the header of the array, and the header's size.
         num_bytes: The size of the header and the array in bytes, or None if it is unknown.
-        num_packed: The compressed size in bytes, or None without compression.
+        num_packed: The compressed size in bytes, or None if the array is not compressed.
         start: The offset of the header in the stream.
         name: The name of the array for messages, if it is not the name of the stream.
 
     Raises:
-        UserError: The array is empty, its values are too large, or the sizes contradict each other.
+        UserError: The array is empty, its values are too large, or the sizes are inconsistent.
     """
     name, found = name or stream.name, f"an array of {dtype.name}{list(shape)}"
     if not shape or 0 in shape or not dtype.itemsize:
@@ -219,7 +219,7 @@ def unpack(root: str, stream: Stream, spool_directory: str | None, num_expected:
         num_expected: The number of decompressed bytes according to the file's header; None if unknown.
 
     Returns:
-        (the id of the spool or 0, the number of decompressed bytes).
+        The id of the spool, or 0 if the bytes are only counted, and the number of decompressed bytes.
     """
     num_bytes = 0
     with contextlib.ExitStack() as stack:

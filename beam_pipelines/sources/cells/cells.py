@@ -183,7 +183,7 @@ def read_path(cell: Any, root: Root) -> str:
 
 
 def without_caption_number(cell: Any) -> Any:
-    """Removes a caption number from the name of an image, for example in `1.jpg#0`."""
+    """Removes a caption number from the name of an image, such as `#0` from `1.jpg#0`."""
     match = _NUMBERED_IMAGE.fullmatch(cell) if isinstance(cell, str) and "#" in cell else None
     return match[1] if match else cell
 

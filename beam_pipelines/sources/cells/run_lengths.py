@@ -51,7 +51,7 @@ def _read_runs(cell: Any) -> str | dict[str, Any]:
     """Returns a string with pairs of start and length, or COCO's run lengths.
 
     Raises:
-        InvalidInput: `bad_mask`: the cell contains neither.
+        InvalidInput: `bad_mask`: the cell contains neither of these.
     """
     value = plain(cell, "bad_mask")
     if isinstance(value, str) and value.lstrip().startswith("{"):

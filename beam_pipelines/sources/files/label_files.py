@@ -99,7 +99,8 @@ def recognise(path: str, pattern: str = "", head: bytes | None = None) -> Format
 
     Args:
         path: The path of the file.
-        pattern: A pattern of the paths of all files like this file, if there are several. The advice for tables uses it.
+        pattern: A pattern that matches the paths of all files like this file, if there are several. Used in the advice
+            for tables.
         head: The first bytes of the file, if they are known.
     """
     head, name = read_head(path) if head is None else head, path.lower()

@@ -56,7 +56,7 @@ class InputNames(NamedTuple):
 
 def expand_braces(pattern: str) -> list[str]:
     """Expands braces: `{000..010}` is a zero-padded range, and `{a,b}` is a choice. Raises `UserError` if there are
-    more than `MAX_NAMES` names, or a range descends."""
+    more than `MAX_NAMES` names, or a range is descending."""
     chunks = _BRACES.split(pattern)
     choices = [_choices(chunk) if index % 2 else [chunk] for index, chunk in enumerate(chunks)]
     if math.prod(map(len, choices)) > MAX_NAMES:

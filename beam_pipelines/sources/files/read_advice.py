@@ -76,7 +76,7 @@ def table_advice(path: str, head: bytes, pattern: str = "") -> str:
     Args:
         path: The path of the table.
         head: The first bytes of the table.
-        pattern: A pattern of the paths of all such tables, if there are several, each beside its images.
+        pattern: A pattern that matches the paths of all such tables, if there are several, each beside its images.
     """
     read = f"Read them with --input={_quote(pattern)} --source=table" if pattern else f"Read it with --input={_quote(path)}"
     try:

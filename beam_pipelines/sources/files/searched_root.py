@@ -13,7 +13,8 @@ _NUM_SHOWN = 5
 class SearchedRoot(Root):
     """A root that looks up files in several folders, or anywhere below these folders.
 
-    The folders are listed once, when the first file is looked up. Each file in them takes about 350 bytes of memory.
+    The folders are listed once, when the first file is looked up. Each file in these folders takes about 350 bytes of
+    memory.
 
     Args:
         path: The folder that contains all searched folders, or its URL.

@@ -207,8 +207,8 @@ def _make_reader(
         column: The columns from which the feature is made.
         source: The options for separators and for the suffix of image paths.
         root: The root of the files that cells name; None if cells contain locations instead of file names.
-        allowed: The allowed class names of a label; empty allows all names. In a tuple without integers, cells can also
-            refer to class names by index.
+        allowed: The allowed class names of a label; empty allows all names. If it is a tuple without integers, cells
+            can also refer to class names by index.
         names: The class names for class indices in cells, if the source specifies them.
 
     Raises:

@@ -31,9 +31,9 @@ class DatasetFile(NamedTuple):
         name: The name of the file, for messages.
         names: The class names in the order of the class ids; empty if they are unknown.
         splits: A mapping from each split to its image folders and list files, as written in the file.
-        path: The folder that the paths in `splits` are relative to, as written in the file. Empty if not stated.
-        names_file: The path of the file with the class names, as written in the file. Empty if not stated.
-        num_classes: The number of classes; None if not stated.
+        path: The folder that the paths in `splits` are relative to, as written in the file. Empty if missing.
+        names_file: The path of the file with the class names, as written in the file. Empty if missing.
+        num_classes: The number of classes; None if missing.
         keypoints: The feature with the keypoints of objects; None if objects have no keypoints.
         is_darknet: Whether the file is Darknet's `obj.data`.
     """
