@@ -67,7 +67,7 @@ IMPORTS = {
 STAGES = {"sources", "splits", "shuffle", "shards", "publish"}
 
 # Modules that writer and reader share.
-SHARED = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.example_values", "tf_input.first_records", "tf_input.image_files", "tf_input.record_layouts", "tf_input.regular_files", "tf_input.serialized_example", "tf_input.storage.credentials", "tf_input.storage.paths", "tf_input.stored_kinds")
+SHARED = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.example_values", "tf_input.first_records", "tf_input.image_files", "tf_input.record_layouts", "tf_input.regular_files", "tf_input.serialized_example", "tf_input.storage.client_forks", "tf_input.storage.credentials", "tf_input.storage.paths", "tf_input.stored_kinds")
 WITH_NUMPY = ("tf_input.example_values", "tf_input.image_files")
 READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "tf_input.inspection.inspection")
 

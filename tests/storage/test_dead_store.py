@@ -26,7 +26,8 @@ pytestmark = pytest.mark.xdist_group("waiting")
 
 SECONDS = 120
 NUM_SHARDS = 3
-OPTIONS = ("--source=image_folder", "--name=made", f"--num_shards={NUM_SHARDS}")
+SOURCE = ("--source=image_folder", "--name=made")
+OPTIONS = (*SOURCE, f"--num_shards={NUM_SHARDS}")
 TOO_LONG = 600.0  # A store timeout that would exceed the time limit of the test.
 SHORT_WAITS = "from beam_pipelines.parallel import interrupts\ninterrupts._STOP_SECONDS = interrupts._POLL_SECONDS = 0.3"
 
@@ -62,12 +63,13 @@ def check_resumed(server: StoreServer, bucket: str, uninterrupted: dict[str, str
 
 
 @contextlib.contextmanager
-def paused_run(folder: pathlib.Path, stage: str, *options: str, before: str = "") -> Iterator[tuple[ForkedPython, Gate]]:
+def paused_run(folder: pathlib.Path, stage: str, *options: str, before: str = "", num_shards: int = NUM_SHARDS) -> Iterator[tuple[ForkedPython, Gate]]:
     """Starts a run that pauses at `stage`. At exit, checks that no process and no temporary file of the run remains."""
     (folder / "tmp").mkdir()
     with Gate(folder / "gates", stage) as gate, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder / "tmp"))
-        run = start_recordmill("prepare", *OPTIONS, *options, gates=folder / "gates", before=f"import tempfile\ntempfile.tempdir = None\n{before}")
+        command = ("prepare", *SOURCE, f"--num_shards={num_shards}", *options)
+        run = start_recordmill(*command, gates=folder / "gates", before=f"import tempfile\ntempfile.tempdir = None\n{before}")
         try:
             gate.wait_for_arrivals(run, SECONDS)
             started = psutil.Process(run.pid).children(recursive=True)
@@ -106,13 +108,16 @@ def test_unresponsive_store_ends_run_which_can_be_resumed(server, bucket, uninte
 def test_killed_store_ends_run(scheme, source, tmp_path):
     with store_server(scheme) as server, connected_to(server):
         bucket = upload_files(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
-        options = (f"--input={bucket}/in", f"--output={tmp_path / 'out'}")
-        with paused_run(tmp_path, "listed", *options, *server.flags, "--store_timeout=2") as (run, gate):
+        # One worker process reads at most two shards while the run is paused, so it needs the store for the other shards.
+        options = (f"--input={bucket}/in", f"--output={tmp_path / 'out'}", "--splits=train=1", "--direct_num_workers=1")
+        with paused_run(tmp_path, "finished", *options, *server.flags, "--store_timeout=2", num_shards=8) as (run, gate):
             os.kill(server.process_id, signal.SIGKILL)
             gate.open()
             reported = read_message(run)
     assert run.returncode == 1
     assert f"{server.url} for 2 s (--store_timeout)" in reported, reported
+    num_done = len([*tmp_path.glob("out.incomplete/*/done/*.json")])
+    assert 1 <= num_done < 8 and re.search(rf"\. {num_done} of 8 shards are complete\. .*--resume", reported), reported
 
 
 @pytest.mark.slow(5)

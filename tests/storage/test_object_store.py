@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import socket
+import subprocess
 import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ import pytest
 
 from engines import digest
 from made_images import write_class_folders
-from object_stores import Faults, StoreServer, fault_proxy, object_digests, request, shared_server, upload_files
+from object_stores import ROOT, Faults, StoreServer, fault_proxy, object_digests, request, shared_server, upload_files
 from range_server import RangeServer
 
 pytest.importorskip("boto3", reason="the extra aws is not installed")
@@ -632,6 +633,38 @@ def test_threads_share_one_store_and_its_connections(faulty_store, bucket, fault
     with ThreadPoolExecutor(32) as pool:
         assert all(pool.map(read, range(200)))
     assert faults.num_connections <= 64
+
+
+AFTER_FORK = """
+import os, sys
+from {module} import {function}
+path = sys.argv[1]
+first = {function}(path)
+if os.fork() == 0:  # A fork before the first request is allowed.
+    print(first.read(path), flush=True)
+    os._exit(0)
+os.wait()
+first.read(path)
+if os.fork() == 0:
+    try:
+        {function}(path).read(path)
+    except RuntimeError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module, function", [("beam_pipelines.storage.files", "files_at"), ("tf_input.storage.open_files", "open_files")])
+def test_request_after_a_fork_raises_an_error(tmp_path, module, function):
+    """In a forked process, a request of obstore would never return."""
+    (tmp_path / "a").write_bytes(b"1")
+    with RangeServer(tmp_path) as web:
+        command = [sys.executable, "-c", AFTER_FORK.format(module=module, function=function), f"{web.root('http')}/a"]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    lines = run.stdout.splitlines()
+    assert lines[0] == "b'1'" and "forked" in lines[1], run.stderr[-2000:]
 
 
 # check_access

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Sequence
 
+from tf_input.storage.client_forks import check_process
 from tf_input.storage.credentials import amazon_options, azure_options, google_options, missing_keys
 from tf_input.storage.packages import import_package
 from tf_input.storage.paths import bucket_and_key, join, scheme_of
@@ -137,34 +138,3 @@ def _make_store(bucket: str) -> Any:
     if scheme in _WEB:
         return store.HTTPStore(bucket, **settings)
     return store.S3Store(name, **amazon_options(), **settings)
-
-
-class _Fork:
-    """Records whether this process was forked after obstore was used.
-
-    A forked process does not have obstore's threads, so a request would wait for them forever.
-
-    Attributes:
-        has_run: Whether obstore was used in this process.
-        is_late: Whether this process was forked after obstore was used.
-    """
-
-    has_run = False
-    is_late = False
-
-    @classmethod
-    def note(cls) -> None:
-        cls.is_late = cls.is_late or cls.has_run
-
-
-def check_process() -> None:
-    """Raises RuntimeError if obstore was used before this process was forked. Otherwise records its use."""
-    if _Fork.is_late:
-        raise RuntimeError(
-            "This process was forked after it had read a URL, which the object store client does not support. Use "
-            "multiprocessing.get_context('spawn'), or fork before reading anything."
-        )
-    _Fork.has_run = True
-
-
-os.register_at_fork(after_in_child=_Fork.note)

@@ -325,28 +325,6 @@ def test_instance_role_signs_requests_without_boto3(has_role, monkeypatch):
     assert ("Credential=of-role/" in seen[0]) if has_role else seen == [None]
 
 
-def test_reading_after_a_fork_raises_an_error(server, monkeypatch):
-    pytest.importorskip("obstore")
-    code = (
-        "import os\n"
-        "from tf_input.storage.open_files import open_files\n"
-        f"path = '{server.url}/bucket/data/empty'\n"
-        "first = open_files(path)\n"
-        "if os.fork() == 0:\n"  # a fork before the first read is allowed
-        "    print(first.read(path), flush=True); os._exit(0)\n"
-        "os.wait()\n"
-        "first.read(path)\n"
-        "if os.fork() == 0:\n"
-        "    try: open_files(path).read(path)\n"
-        "    except RuntimeError as error: print(error, flush=True)\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-    )
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    lines = run.stdout.splitlines()
-    assert lines[0] == "b''" and "forked" in lines[1], run.stderr[-2000:]
-
-
 @pytest.mark.parametrize("package, url", [("obstore", "s3://bucket/x"), ("fsspec", "memory://bucket/x")])
 def test_error_names_the_missing_package(package, url, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
