@@ -20,7 +20,7 @@ _HOME = re.compile(r"^(?P<option>--\w+=)?~(?=/.)")
 def main(argv: list[str] | None = None) -> int:
     """Runs a command line and returns its exit code.
 
-    The exit code is 0 for success, 1 for a failure that may succeed if it is repeated, and 2 for a permanent failure.
+    The exit code is 0 for success, 1 for a failure that may succeed on a retry, and 2 for a permanent failure.
     """
     interrupts.listen()
     log.set_format(None)

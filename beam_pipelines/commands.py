@@ -79,7 +79,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def _import_and_start_workers(name: str, beam_flags: list[str], *paths: str | None) -> None:
-    """In a local run, starts the worker processes, and meanwhile imports a module that needs Beam.
+    """In a local run, imports a module that needs Beam while the worker processes start.
 
     Beam's modules for object stores are imported only if a path is in an object store.
 
@@ -246,7 +246,7 @@ def _fail(failure: ProblemsFound | None) -> None:
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Context manager that flushes the standard output at the end, and ignores a closed pipe."""
+    """Context manager that flushes standard output on exit, and ignores a closed pipe."""
     try:
         yield
         sys.stdout.flush()

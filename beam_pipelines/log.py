@@ -1,4 +1,4 @@
-"""Logs messages of a command to the standard error output, in the format of `--log_format`.
+"""Logs messages of a command to standard error, in the format of `--log_format`.
 
     default     recordmill: warning: sky: 1 class has a number and no example
     text        2026-11-22T22:01:07Z 1a2b3c4d write warning: sky: 1 class has a number and no example

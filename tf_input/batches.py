@@ -88,7 +88,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
                 save. Call `iterator_state.go_to(epoch, step)` to change the position.
             reading: The dataset, the split and the options from which the batches were made, for `export_serving`.
 
-        `iterator_state` does not exist for batches from `repeat`, or from TFRecords of other tools.
+        `iterator_state` does not exist for batches from `repeat`, or from other tools' TFRecords.
         """
 
         def __iter__(self) -> Iterator[Any]:

@@ -66,7 +66,7 @@ class PreparedDataset(Mapping[str, Examples]):
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None = None) -> None:
         self.files = files = DatasetFiles(directory, manifest, source, fold)
         self.directory, self.manifest, self.fold = files.directory, manifest, fold
-        # TensorFlow never frees generator functions, which refer to the store. Therefore the files are closed together
+        # TensorFlow never frees generator functions, which refer to the store. Therefore, the files are closed together
         # with the dataset, and are opened again if reading continues.
         weakref.finalize(self, files.store.close).atexit = False
         self.mapped: collections.deque[MappedBatches] = collections.deque(maxlen=_NUM_MAPPED)
@@ -346,9 +346,9 @@ class PreparedDataset(Mapping[str, Examples]):
             - `integer`: int64 [batch, *shape]. With an image from `recordmill transform`, a feature of the image's
               height and width with one channel is cropped and flipped like the image.
             - `keypoints`: float32 [batch, n, 2 or 3], x, y and visibility (0, 1 or 2) of each point. x and y are
-              fractions of the returned image's width and height. Keypoints follow their image; a flip exchanges left
-              and right points, see `flip_pairs`. Points outside the image are 0, 0, 0, or keep their position if they
-              have no visibility.
+              fractions of the returned image's width and height. Keypoints follow their image; a flip swaps left and
+              right points, see `flip_pairs`. Points outside the image are 0, 0, 0, or keep their position if they have
+              no visibility.
             - `text`: string [batch, *shape].
             - `float`, `integer` and `text` of variable length: [batch, n], padded with 0 or "" to the longest list or
               to `max_length`; see `ragged`.
@@ -501,7 +501,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Args:
             model: A Keras model on any backend, an object with `predict_on_batch`, or a function. The model is called
-                with `x`, or with a dictionary of all `inputs`, in NumPy arrays. Text features are TensorFlow tensors.
+                with `x`, or with a dictionary of all `inputs`, as NumPy arrays. Text features are TensorFlow tensors.
             split: The name of the split, one of `splits`.
             config: The options of reading. Images are processed as in `batches` with the same options. Default: None.
             output: The path of a local `.parquet` or `.csv` file. Predictions are written batch by batch, and are not
@@ -644,7 +644,7 @@ def open(
             splits that is read during the first epoch needs space too. Default: None, no cache.
         cache_bytes: The size limit of the cache directory, in bytes. When it is reached, the oldest datasets that no
             process has open are deleted. If all datasets in the cache are open, further data is read without caching.
-            Default: None, which uses the free disk space except for 5 % of the disk.
+            Default: None, which uses the free disk space except for 5% of the disk.
         fold: A pair (number of folds, index of the validation fold, from 0), for a dataset that was prepared with
             `--folds N`. The validation fold becomes the split `validation`, and all other folds become the split
             `train`. Default: None, which keeps each fold as a separate split.

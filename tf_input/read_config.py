@@ -31,7 +31,7 @@ class Augmentation:
         min_area: The smallest fraction of an image's area that a random crop keeps, above 0 and at most 1. Default:
             0.08, which suits photographs. Use a larger fraction for small images and for objects that fill the image.
         flip: Whether to flip images horizontally with probability 0.5. Default: True. Set False for digits and letters.
-        crop: Whether to crop at random. Default: True. If False, `ReadConfig.fit` decides which part of an image is
+        crop: Whether to crop randomly. Default: True. If False, `ReadConfig.fit` decides which part of an image is
             shown.
         brightness: The range of random brightness factors: 1 - brightness to 1 + brightness. From 0 to 1; default: 0.0,
             no change.
@@ -85,18 +85,18 @@ class ReadConfig:
         channels: The number of channels of images: 1 for grayscale, 3 for RGB, 4 for RGB with alpha (255 if an image
             has no alpha channel). Default: None, which means 1 if all images of the dataset are grayscale, and
             otherwise 3. For raw pixels, None means the stored number of channels.
-        augment: Whether to crop and flip images at random. An `Augmentation` sets the details. Default: False.
+        augment: Whether to randomly crop and flip images. An `Augmentation` sets the details. Default: False.
         augment_together: The images of an example that share the same random crops and flips. True: all images, for
             example stereo views, or an image and its target image. False: each image is augmented independently, for
             example harder pairs for a Siamese model. A sequence of names: only the named images share their
             augmentation. Masks, dense targets, boxes and keypoints follow `image`. Default: True.
         shuffle: The order of examples. "window" or True: chunks of records are read in random order, and the records of
-            several chunks are mixed. Window shuffling is sufficient, because the dataset was shuffled when it was
-            written. "exact": a random permutation of the whole split, which reads single records and therefore requires
-            a local disk or a cache. "key": sorted by key in every epoch, for evaluations whose results are compared
-            line by line. "key" also reads single records. False: the order of the shards. Default: None, which shuffles
-            if `augment` is set or if the name of the split indicates training, such as `train` or `train_extra`. A
-            warning is logged if the name indicates neither training nor evaluation.
+            several chunks are mixed. Window shuffling is enough, because the dataset was shuffled when it was written.
+            "exact": a random permutation of the whole split, which reads single records and therefore requires a local
+            disk or a cache. "key": sorted by key in every epoch, for evaluations whose results are compared line by
+            line. "key" also reads single records. False: the order of the shards. Default: None, which shuffles if
+            `augment` is set or if the name of the split indicates training, such as `train` or `train_extra`. A warning
+            is logged if the name indicates neither training nor evaluation.
         seed: The seed of shuffling and augmentation, a 64-bit integer. Batches depend only on the seed, the epoch and
             the step, in every process. Default: None, a new random seed in each run.
         drop_remainder: Whether to drop an incomplete last batch. Default: False.
@@ -197,10 +197,10 @@ class ReadConfig:
             the mapping does not contain.
         encoded: The image features that are returned as encoded file contents, string [batch], without decoding. True:
             all images that are read. A sequence selects images by name. Default: False.
-        flip_pairs: The keypoints that a horizontal flip exchanges, as pairs of indices from 0, such as [(1, 2), (3, 4)]
-            for left and right eyes and ears. An empty list exchanges no points. A mapping sets the pairs of each
-            feature by name: {"pose": [(1, 2)], "objects/keypoints": []}. Default: None, which exchanges points whose
-            stored names differ only in left and right, such as `left_eye` and `right_eye`.
+        flip_pairs: The keypoints that a horizontal flip swaps, as pairs of indices from 0, such as [(1, 2), (3, 4)] for
+            left and right eyes and ears. An empty list swaps no points. A mapping sets the pairs of each feature by
+            name: {"pose": [(1, 2)], "objects/keypoints": []}. Default: None, which swaps points whose stored names
+            differ only in left and right, such as `left_eye` and `right_eye`.
 
     Raises:
         ValueError: An option has a wrong value, or two options conflict.
@@ -400,7 +400,7 @@ class ReadConfig:
 
     @property
     def _flip_names(self) -> tuple[str, ...]:
-        """The names of the features for which `flip_pairs` sets pairs; empty if `flip_pairs` is not a mapping."""
+        """The names of the features that have pairs in `flip_pairs`; empty if `flip_pairs` is not a mapping."""
         return tuple(self.flip_pairs) if isinstance(self.flip_pairs, Mapping) else ()
 
     def flip_pairs_of(self, name: str) -> Sequence[tuple[int, int]] | None:

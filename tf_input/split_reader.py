@@ -217,7 +217,7 @@ class SplitReader:
     def _cache(self, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None) -> memory.CachedExamples:
         """Returns all or the selected examples, decoded. Readers of the same features share the cached examples.
 
-        The most recently used examples of all splits stay cached for later readers if the memory budget is sufficient.
+        The most recently used examples of all splits stay cached for later readers if they fit into the memory budget.
         """
         cache = self._files.memory_cache
         wanted = (self.split, config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())

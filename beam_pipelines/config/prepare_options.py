@@ -195,7 +195,7 @@ in it (flowers/train/rose/1.jpg). To read the dataset in Python:
             self._reject_image_options()
 
     def _reject_image_options(self) -> None:
-        """Raises `UserError` if an image option is given although the examples have no images."""
+        """Raises `UserError` if an image option is given but the examples have no images."""
         why, omit = "the examples have no images (--image=none)", ", or --image=none"
         if self.source.is_verbatim:
             why, omit = "--records=verbatim stores records unchanged", ""

@@ -102,7 +102,7 @@ class Division:
         groups by hash.
 
         With many small groups, the split sizes are close to the requested sizes. The largest group of a split is
-        reported if the split exceeds its requested size by at least 1 % of all inputs.
+        reported if the split exceeds its requested size by at least 1% of all inputs.
 
         Args:
             num_listed: A mapping from split name to its number of inputs.

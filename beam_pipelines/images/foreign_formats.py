@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-HEAD_BYTES = 1024  # sufficient to recognise every format
+HEAD_BYTES = 1024  # enough to recognize every format
 
 
 class ForeignFormat(NamedTuple):
@@ -44,7 +44,7 @@ def recognise_foreign(head: bytes) -> ForeignFormat | None:
     """Returns the unsupported format of a file, or None if the format is unknown.
 
     Args:
-        head: The first bytes of the file. `HEAD_BYTES` are sufficient.
+        head: The first bytes of the file. `HEAD_BYTES` are enough.
     """
     for magic, start, known in _MAGIC:
         if head.startswith(magic, start):

@@ -32,7 +32,7 @@ def read_npy_header(data: bytes) -> NpyHeader:
     """Reads the header of an array in a `.npy` file.
 
     Args:
-        data: The first bytes of the file. `MAX_HEADER_BYTES` are sufficient.
+        data: The first bytes of the file. `MAX_HEADER_BYTES` are enough.
 
     Raises:
         ValueError: The bytes are not a valid header. The message has one line.

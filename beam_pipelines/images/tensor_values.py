@@ -103,7 +103,7 @@ def read_tensor_header(data: bytes) -> NpyHeader:
     """Reads the header of a `.npy` file, and checks that its dtype and size are valid for a tensor.
 
     Args:
-        data: The first bytes of the file. 16 KiB are sufficient.
+        data: The first bytes of the file. 16 KiB are enough.
 
     Raises:
         InvalidInput: `bad_tensor`: the file does not contain a valid tensor.

@@ -14,7 +14,7 @@ _ENDING = re.compile(r"\.((tf|array_?)records?|tfrec|record)$", re.IGNORECASE)
 def name_splits(files: Iterable[str]) -> dict[str, str]:
     """Maps each file to its split. A split is named after the common file name without the shard number.
 
-    If two splits would have the same name, they are named after the patterns of their file names.
+    If two splits would otherwise have the same name, they are named after the patterns of their file names.
     """
     patterns, names = {}, {}
     for file in files:

@@ -28,7 +28,7 @@ class HashedRecords(NamedTuple):
     """The hashes and labels of the images in a file, in record order.
 
     Attributes:
-        keys: The keys of the images. In files of other tools, the key is the file name and the record number.
+        keys: The keys of the images. In files from other tools, the key is the file name and the record number.
         labels: A mapping from class feature to the label of each image. None means unknown.
         rows: The hashes of the images, `HASH_ROW` [num_images].
     """
@@ -48,9 +48,9 @@ def hash_records(
     Args:
         path: The path or URL of the file.
         name: The prefix of the names of records without a key.
-        schema: The schema of the dataset. None for files of other tools, in which the first feature with an image is
+        schema: The schema of the dataset. None for files from other tools, in which the first feature with an image is
             used.
-        label: The class feature in files of other tools. Without a feature or its name, labels are ignored.
+        label: The class feature in files from other tools. Without a feature or its name, labels are ignored.
         progress_directory: The directory for progress counts, or an empty string to disable progress counts.
 
     Raises:

@@ -27,7 +27,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # The time for the main thread to stop and report. If it is exceeded, the watching thread performs three steps, each
 # with the second limit. The sum is less than ten seconds.
 _STOP_SECONDS, _POLL_SECONDS = 5.5, 1.2
-_CLEAN_SECONDS = 10.0  # Time for exit handlers of libraries after a normal end.
+_CLEAN_SECONDS = 10.0  # Time for libraries' exit handlers after a normal end.
 _SAME_SECONDS = 0.5  # A terminal and a process supervisor can both send the signal for one Ctrl-C.
 
 # Global state, because signals arrive at the whole process.

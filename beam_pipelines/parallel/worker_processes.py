@@ -129,7 +129,7 @@ def shared(pickled: bytes) -> Any:
     return value
 
 
-_shares = itertools.count()  # One counter per process is sufficient, because each process has its own pool.
+_shares = itertools.count()  # One counter per process is enough, because each process has its own pool.
 
 
 # Limit on the total memory of running tasks. A task that needs more memory runs alone.

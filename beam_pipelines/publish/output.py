@@ -63,7 +63,7 @@ class Output(abc.ABC):
 
     @abc.abstractmethod
     def publish(self, last_file: bytes) -> None:
-        """Writes the last file and moves the output to its final path. The function can be called again after success."""
+        """Writes the last file and moves the output to its final path. It is safe to call it again after success."""
 
     @abc.abstractmethod
     def remove_leftovers(self) -> None:

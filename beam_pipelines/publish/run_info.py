@@ -78,7 +78,7 @@ def make_run_info(config: Options, options: PipelineOptions, run_id: str) -> dic
 
 
 def _plain(value: Any) -> Any:
-    """Converts an option of Beam to a JSON value."""
+    """Converts a Beam option to a JSON value."""
     if isinstance(value, (int, float, bool, type(None))):
         return value
     if isinstance(value, dict):
@@ -99,7 +99,7 @@ def installed_versions() -> Mapping[str, str]:
 
 
 def python_version() -> str:
-    """Returns the version of the running Python, such as `3.11.7`."""
+    """Returns the version of the Python interpreter, such as `3.11.7`."""
     return sys.version.split()[0]
 
 

@@ -1,6 +1,6 @@
 """Implements `recordmill status`, which reports the dataset, runs and analyses in an output directory.
 
-The command only reads files, and changes nothing.
+The command reads files and changes nothing.
 """
 
 import json

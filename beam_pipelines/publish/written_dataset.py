@@ -54,7 +54,7 @@ def read_dataset(directory: str, command: str) -> Manifest:
 
 
 def open_dataset(directory: str) -> tuple[Manifest, bool]:
-    """Returns the manifest of a dataset, and whether the file is unchanged since Recordmill wrote it.
+    """Returns the manifest of a dataset, and whether the file is the one that Recordmill wrote.
 
     Raises:
         UserError: There is no dataset, or its manifest is invalid.
@@ -85,7 +85,7 @@ def reject_verbatim(directory: str, manifest: Manifest, command: str) -> None:
 def check_names(directory: str, manifest: Manifest) -> None:
     """Checks that the file names in a manifest match the dataset and its splits.
 
-    The check protects against manipulated manifests, which could refer to files outside the dataset.
+    The check protects against tampered manifests, which could refer to files outside the dataset.
 
     Raises:
         UserError: A file has another name, or a split has no shards.

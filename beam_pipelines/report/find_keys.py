@@ -13,7 +13,7 @@ from beam_pipelines.report.sample import ExampleLocation, read_keys
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import Manifest, ShardInfo
 
-# Interpolation steps before binary search. One or two are usually sufficient, unless many shards have few examples.
+# Interpolation steps before binary search. One or two are usually enough, unless many shards have few examples.
 _MAX_STEPS = 8
 
 

@@ -138,7 +138,7 @@ class Engine:
         Args:
             name: The name of the dataset.
             output: The output directory of the dataset. If jobs can outlive this process, their names contain a digest
-                of the directory, by which `find_jobs` finds them.
+                of the directory, which `find_jobs` uses to find them.
             run_id: The ID of the run, in hex digits.
             has_tensorflow: Whether the workers import TensorFlow, which takes seconds.
         """
@@ -187,7 +187,7 @@ class Engine:
         return []
 
     def _cancel_job(self, job_id: str) -> None:
-        """Requests the cancellation of a job, without waiting."""
+        """Requests the cancellation of a job without waiting for it."""
         raise NotImplementedError(self.name)
 
     def make_runner(self) -> PipelineRunner | None:

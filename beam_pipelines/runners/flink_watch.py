@@ -159,7 +159,7 @@ class JobWatch(threading.Thread):
             self._print_warning(f"{message}. If it does not start, see {self._worker_logs}.")
 
     def _find_starting(self) -> tuple[int, list[str]]:
-        """Returns the number of threads that wait until a worker starts, and the IDs of their TaskManagers."""
+        """Returns the number of threads that are waiting for a worker to start, and the IDs of their TaskManagers."""
         names = tuple(vertex["name"] for vertex in self._ask(f"jobs/{self._job_id}")["vertices"])
         num_threads, managers = 0, []
         for manager in self._ask("taskmanagers")["taskmanagers"]:

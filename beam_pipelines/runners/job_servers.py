@@ -3,7 +3,7 @@
 Beam chooses a free port for the job server, but the server only starts listening seconds later. In the meantime,
 another process could take the port and receive the job. Therefore, this module reserves the port.
 
-The job server ends when this process ends, even if this process is killed. Then the temporary files are deleted.
+The job server ends when this process ends, even if this process is killed. The temporary files are then deleted.
 """
 
 import contextlib

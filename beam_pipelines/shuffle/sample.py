@@ -34,7 +34,7 @@ _IMPROBABLE = 1e-9
 
 
 def sample_size(listing: Listing, options: PrepareOptions) -> int:
-    """Returns the number of inputs to sample. A small sample is sufficient if image sizes are known."""
+    """Returns the number of inputs to sample. A small sample is enough if image sizes are known."""
     wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, options) else 0
     return max(MIN_SAMPLE, min(wanted, MAX_SAMPLE))
 
@@ -44,7 +44,7 @@ def _has_sizes(listing: Listing, options: PrepareOptions) -> bool:
 
 
 def smallest_of_run(run: Run, listing: Listing, config: PrepareJob) -> Iterator[bytes]:
-    """Yields those references in a `Run` that may belong to the sample."""
+    """Yields the references in a `Run` that may belong to the sample."""
     num = sample_size(listing, config)
     with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         references = read_references(run.smallest(num), spool)

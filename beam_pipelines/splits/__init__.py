@@ -1,4 +1,4 @@
-"""Assigns splits to inputs if a hash of the group is not sufficient.
+"""Assigns splits to inputs if a hash of the group is not enough.
 
 This package implements stratified splits, splits from an earlier dataset, and near-duplicates. It reads sorted
 references to inputs, with their groups, strata and predefined splits. It writes the references with their final splits.

@@ -74,7 +74,7 @@ def files_at(path: str) -> Files:
     return open_object_store(path)
 
 
-# Large buffers, because the latency of a request equals the time for transferring some megabytes.
+# Large buffers, because the latency of a request equals the time for transferring several megabytes.
 _STREAM_BYTES = 8 << 20
 _BLOCK_BYTES = 1 << 20
 

@@ -39,7 +39,7 @@ class Lease:
         process_id: The process ID of the command on that host.
         process: A string that identifies the process on that host, even if process IDs are reused. See
             `describe_process`.
-        boot: The boot ID of the machine. The host name is not sufficient, for example in containers.
+        boot: The boot ID of the machine. The host name is not enough, for example in containers.
         namespace: The PID namespace of the process.
         started: The start time of the command, in seconds since 1970.
         renewed: The time of the last renewal, in seconds since 1970. 0 if the lease was released.
@@ -65,7 +65,7 @@ class Lease:
 
     @property
     def is_live(self) -> bool:
-        """Whether the process that holds the lease may still run."""
+        """Whether the process that holds the lease may still be running."""
         if self.is_detached or not self.renewed:
             return self.is_detached
         if self.can_see_holder:
@@ -79,7 +79,7 @@ class Lease:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the holder may still run on another machine."""
+        """Whether the holder may still be running on another machine."""
         return not self.is_detached and self.boot != boot_id() and bool(self.renewed) and self.seconds_left > 0
 
     @property

@@ -197,7 +197,7 @@ def _empty(directory: str, ignore_errors: bool = False) -> None:
                 os.unlink(entry.path)
 
 
-# Workers of a cluster may still write for a while after their job is cancelled.
+# Workers on a cluster may still write for a while after their job is canceled.
 _MAX_EMPTYING_S = 30.0
 
 

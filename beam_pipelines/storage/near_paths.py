@@ -1,4 +1,4 @@
-"""Suggests an existing path if a path that the user has given does not exist."""
+"""Suggests an existing path if a path given by the user does not exist."""
 
 import itertools
 import os

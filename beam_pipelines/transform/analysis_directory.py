@@ -1,4 +1,4 @@
-"""Manages the directory of an analysis. Until the analysis is complete, it is in a hidden folder of the dataset."""
+"""Manages the directory of an analysis. An incomplete analysis is stored in a hidden folder of the dataset."""
 
 import contextlib
 import dataclasses
@@ -164,7 +164,7 @@ def _moves(new_analysis: str, directory: str) -> list[tuple[str, str]]:
 
 
 def _move_back(moves: list[tuple[str, str]]) -> None:
-    """Undoes completed moves in reverse order. The function can be called again after an interruption."""
+    """Undoes completed moves in reverse order. It is safe to call the function again after an interruption."""
     for path, new_path in reversed(moves):
         if os.path.lexists(new_path) and not os.path.lexists(path):
             os.rename(new_path, path)

@@ -116,7 +116,7 @@ class Analysis:
                 _warn_of_crop(config, image_size)
         else:
             preprocessing = UserPreprocessing.read(config.preprocessing_module)
-        # The mean size is sufficient to estimate the memory of a batch, because shards are shuffled.
+        # The mean size is enough to estimate the memory of a batch, because shards are shuffled.
         height, width = (side["mean"] if side else default for side, default in zip(sides, _DEFAULT_SIZE))
         num_pixels = max(height * width, image_size[0] * image_size[1])
         # Other images are assumed to have the same size as `image`.

@@ -195,7 +195,7 @@ def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:
 
 
 def tensor_adapter_config(schema: Sequence[Feature]) -> TensorAdapterConfig:
-    """Returns the configuration with which TensorFlow Transform interprets the record batches."""
+    """Returns the configuration that TensorFlow Transform uses to interpret the record batches."""
     proto = metadata_schema(schema)
     representations = dict(proto.tensor_representation_group[""].tensor_representation)
     return TensorAdapterConfig(_parser(proto.SerializeToString()).ArrowSchema(), representations)

@@ -1,4 +1,4 @@
-"""Imports TensorFlow Transform, then restores the environment variable by which it selects Keras 2 for `tf.keras`."""
+"""Imports TensorFlow Transform, then restores the environment variable that it uses to select Keras 2 as `tf.keras`."""
 
 import os
 

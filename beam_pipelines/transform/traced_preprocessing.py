@@ -189,8 +189,8 @@ _ONE_BY_ONE = 1 << 62  # Size of an example that exceeds the size of a batch, so
 def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collection[str]) -> None:
     """Checks the number of output rows of a graph, for the first batch and for the first record alone.
 
-    A single batch is not sufficient, because a wrong number of rows can equal the batch size by chance. The check is
-    needed because the analysis does not execute the operations after the last analyzer.
+    A single batch is not enough, because a wrong number of rows may happen to equal the batch size. The check is needed
+    because the analysis does not execute the operations after the last analyzer.
 
     Args:
         graph: The graph that was written.

@@ -141,7 +141,7 @@ class ColorChanges(NamedTuple):
 
 
 def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, slots: BatchSlots | None = None) -> tf.Tensor:
-    """Changes the colors of each image at random.
+    """Randomly changes the colors of each image.
 
     Args:
         images: The images, uint8 [batch, height, width, 3 or 1], with known height and width. With one channel

@@ -11,7 +11,7 @@ from tf_input.lazy_tensorflow import tf
 
 _OF_TENSORFLOW = re.compile(r"^{{function_node .*?}} | \[Op:\w+\] name: *$")
 _UNKNOWN_FORMAT = "the header is corrupt, or the format is none of JPEG, PNG, GIF, BMP and WebP"
-# Messages of TensorFlow's image decoders, and clearer reasons that replace them.
+# Messages from TensorFlow's image decoders, and clearer reasons that replace them.
 _REASONS = (
     (re.compile(r"Invalid (JPEG|PNG|GIF)\b"), r"the \1 data is corrupt or truncated"),
     (re.compile(r"Input size should match \(header_size"), "the BMP data is corrupt or truncated"),
@@ -36,7 +36,7 @@ def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tens
         decode(records)
     except tf.errors.InvalidArgumentError as error:
         return describe_fault(_find_key(decoder, records), error)
-    except UnicodeDecodeError:  # the message of TensorFlow quotes the record
+    except UnicodeDecodeError:  # TensorFlow's message quotes the record
         return describe_reason(_find_key(decoder, records), "the record can't be parsed")
     return ""
 

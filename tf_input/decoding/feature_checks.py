@@ -184,7 +184,7 @@ def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping
         features: The features of the dataset, by name.
 
     Raises:
-        ValueError: A two-dimensional feature is read although images may be cropped or padded.
+        ValueError: A two-dimensional feature is read, but images may be cropped or padded.
     """
     if config.fit == "stretch" and config.augmentation is None:  # the whole image is shown
         return

@@ -1,4 +1,4 @@
-"""Computes the random key of an epoch, and permutes a split at random without a table in memory.
+"""Computes the random key of an epoch, and randomly permutes a split without a table in memory.
 
 The record at any index of the permutation is computed directly. Therefore, a training run can resume in the middle of
 an epoch without reading earlier records, even if a split has 300 million records.

@@ -4,7 +4,7 @@ x and y are fractions of the width and height of the image. They follow crops, f
 outside the crop gets x, y and visibility 0. If the points of a feature have no visibility, points outside the crop keep
 their position, so their x or y is outside 0..1.
 
-A horizontal flip exchanges left and right points, such as `left_eye` and `right_eye`. The pairs come from the option
+A horizontal flip swaps left and right points, such as `left_eye` and `right_eye`. The pairs come from the option
 `flip_pairs`, or from the names of the points.
 """
 
@@ -94,7 +94,7 @@ class Keypoints(FeatureKind):
 
 
 def flip_pairs(feature: Feature, config: ReadConfig) -> Sequence[tuple[int, int]]:
-    """Returns the pairs of points that a horizontal flip exchanges: the option `flip_pairs`, or the default
+    """Returns the pairs of points that a horizontal flip swaps: the option `flip_pairs`, or the default
     `pairs_of_names`."""
     given = config.flip_pairs_of(feature.name)
     return pairs_of_names(feature.point_names) if given is None else given

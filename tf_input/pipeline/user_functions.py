@@ -120,7 +120,7 @@ def call_each(call: Callable[..., Any], arguments: Any, is_ragged: bool | None =
         is_ragged: Whether results of varying shape become ragged tensors. None: they do if the static shape of a result
             is not fully defined.
 
-    The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore nested structures, lists and
+    The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore, nested structures, lists and
     unknown shapes are supported as in `Dataset.map`, in contrast to `tf.map_fn`. Unbatching the whole dataset would
     make its cardinality unknown. If corrupt records are left out, unbatching would also move examples from the next
     batch into the incomplete batch.

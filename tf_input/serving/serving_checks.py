@@ -17,7 +17,7 @@ def check_fed(model: keras.Model, x: Any) -> None:
 
     Args:
         model: The model. A model that is not built passes the check.
-        x: A batch of its inputs, in NumPy arrays.
+        x: A batch of its inputs, as NumPy arrays.
 
     Raises:
         ValueError: The model expects another dtype or shape, or was trained on values of another scale.

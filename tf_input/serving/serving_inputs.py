@@ -111,7 +111,7 @@ class ServingInputs:
         when it was written.
 
         Returns:
-            The raw features of the examples, and `x` as in `batches`, in NumPy arrays; and the specs of `x` for any
+            The raw features of the examples, and `x` as in `batches`, all as NumPy arrays; and the specs of `x` for any
             number of examples.
         """
         dataset, split, config = self._origin

@@ -26,7 +26,7 @@ def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
 
 
 def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the number of pixels that the header of each image states, int64 [batch]; 0 for unknown formats.
+    """Returns the number of pixels stated in the header of each image, int64 [batch]; 0 for unknown formats.
 
     The supported formats are JPEG, PNG, GIF, BMP and WebP, as in the decoder.
     """

@@ -90,7 +90,7 @@ class CachedFiles:
         return self.source.fits_in_cache(sizes) or self._space.fits_in_cache(self._blocks_of(sizes))  # local files need no cache
 
     def required_cache_bytes(self, sizes: Mapping[str, int]) -> int:
-        """Returns the value of `cache_bytes` that is large enough for the given files and all other datasets in use.
+        """Returns a value of `cache_bytes` that is large enough for the given files and all other datasets in use.
 
         Args:
             sizes: The sizes of the files in bytes, by path.

@@ -22,7 +22,7 @@ _NUM_QUESTIONS = 32  # number of parallel requests, because mounted file systems
 class LocalFiles:
     """Reads local files. It implements `Files`.
 
-    The most recently used files stay open, which speeds up random access and the reading of many small shards.
+    The most recently used files stay open, which speeds up random access and reading many small shards.
     """
 
     is_local = True

@@ -103,7 +103,7 @@ class ObjectStoreFiles(RemoteFiles):
             return None
 
     def _ask(self, path: str, ask: Callable[[Any, str], Any]) -> Any:
-        """Sends a request to the store of a path. Errors of obstore are converted to an `OSError` with the path of the
+        """Sends a request to the store of a path. obstore's errors are converted to an `OSError` with the path of the
         object and the status of the response."""
         bucket, key = bucket_and_key(path)
         try:

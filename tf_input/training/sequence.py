@@ -37,7 +37,7 @@ from tf_input.read_options import ReadOptions, make_config
 class Sequence(keras.utils.PyDataset):
     """A Keras `PyDataset` that returns the batches of a split by index.
 
-    `train[i]` is batch i of the current epoch, in NumPy arrays. It equals batch i of `flowers.batches` with the same
+    `train[i]` is batch i of the current epoch, as NumPy arrays. It equals batch i of `flowers.batches` with the same
     options. `flowers.batches` is faster and has more features. Threads may share the object.
 
     An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Therefore, Keras may read
@@ -134,7 +134,7 @@ class Sequence(keras.utils.PyDataset):
         return len(self._was_read)
 
     def __getitem__(self, index: int) -> Any:
-        """Returns a batch in NumPy arrays: `x`, `(x, y)` or `(x, y, weight)`.
+        """Returns a batch as NumPy arrays: `x`, `(x, y)` or `(x, y, weight)`.
 
         Raises:
             IndexError: The index is out of range.
@@ -162,7 +162,7 @@ class Sequence(keras.utils.PyDataset):
 
 
 class _Ahead:
-    """A function that returns a batch in NumPy arrays. Its argument counts the batches of all epochs from 0.
+    """A function that returns a batch as NumPy arrays. Its argument counts the batches of all epochs from 0.
 
     If batches are requested in order, the following batches are prefetched. Only the main process reads records and
     caches splits in memory. Worker processes receive records and decode them. Arguments and errors are those of

@@ -11,7 +11,7 @@ def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[st
     """Returns unique names of variables: their paths, in which automatic layer names are renumbered from 0.
 
     Keras's automatic layer names, such as `dense_7`, contain a number that increases throughout the process, so they
-    change if a model is built again. Layer names that the user has chosen are unchanged.
+    change if a model is built again. Layer names chosen by the user are unchanged.
 
     Args:
         model: The model.

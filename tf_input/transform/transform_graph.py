@@ -174,7 +174,7 @@ def _keep_constants(nodes: Any) -> None:
     """Prevents the graph optimizer from folding floating-point constants, because folding would change rounding in
     serving.
 
-    For example, the optimizer would replace x / 3 by x * (1 / 3), and x * 2 * 3 by x * 6. A barrier operation is
+    For example, the optimizer would replace x / 3 with x * (1 / 3), and x * 2 * 3 with x * 6. A barrier operation is
     inserted between each constant and the arithmetic operations that use the constant. The bodies of loops and
     conditions are separate functions and are not changed.
     """

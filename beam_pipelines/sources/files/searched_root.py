@@ -1,4 +1,4 @@
-"""Finds files by their names below one or several folders, for tables that contain only the names of images."""
+"""Finds files by their names below one or more folders, for tables that contain only the names of images."""
 
 import functools
 

@@ -20,7 +20,7 @@ _TEXT, _FILE, _PATH = "text", "file", "path of the file"
 
 
 class TextLines(RowFiles):
-    """Lists the lines of one or several text files as examples."""
+    """Lists the lines of one or more text files as examples."""
 
     kind = SourceKind(
         name="text_lines",

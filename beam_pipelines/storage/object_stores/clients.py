@@ -38,7 +38,7 @@ def client_settings(timeout: float, seconds: float, **retries: Any) -> dict[str,
 
 
 def patient_retries(timeout: float) -> dict[str, Any]:
-    """Returns the settings with which obstore retries requests for `timeout` seconds."""
+    """Returns the obstore settings for retrying requests for `timeout` seconds."""
     backoff = {"init_backoff": datetime.timedelta(seconds=0.2), "max_backoff": datetime.timedelta(seconds=20), "base": 2}
     return {"max_retries": 10_000, "retry_timeout": datetime.timedelta(seconds=timeout), "backoff": backoff}
 
@@ -51,7 +51,7 @@ def checked_name(key: str) -> str:
 
 
 def explain(path: str, error: Exception, endpoint: str, advice: str) -> OSError:
-    """Converts an exception of obstore to an `OSError`. Temporary failures become `Transient`.
+    """Converts an obstore exception to an `OSError`. Temporary failures become `Transient`.
 
     Args:
         path: The path of the object.

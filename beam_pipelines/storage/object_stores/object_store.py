@@ -182,7 +182,7 @@ class ObjectStore(ObjectListing):
                         self.remove(f"{folder.removesuffix(prefix)}{key}")
 
     def abandon_uploads(self, folder: str) -> None:
-        """Aborts all unfinished uploads in a folder, which killed runs may have left. Current uploads fail, too.
+        """Aborts all unfinished uploads in a folder, which killed runs may have left behind. Current uploads fail, too.
 
         Only S3 requires this, because other stores delete old uploads themselves.
         """

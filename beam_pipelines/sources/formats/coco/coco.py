@@ -52,7 +52,7 @@ _MAX_RELATIVE = 1.000001  # 1 and the rounding error of x + width
 
 
 class Coco(FilesSource):
-    """Lists the images of one or several COCO files with their objects or captions."""
+    """Lists the images of one or more COCO files with their objects or captions."""
 
     kind = SourceKind(
         name="coco",

@@ -1,6 +1,6 @@
 """Reads the rows of a Parquet file in batches that fit in memory.
 
-A column with many equal values can be a million times larger in memory than in the file. Therefore the size of the
+A column with many equal values can be a million times larger in memory than in the file. Therefore, the size of the
 decoded rows is estimated from the metadata of the file, before rows are decoded.
 """
 

@@ -158,7 +158,7 @@ def _read_paths(key: str, value: Any) -> tuple[str, ...]:
 
 
 def _read_keypoints(content: dict[str, Any]) -> Feature | None:
-    """Returns the feature with the keypoints. Its description lists the pairs of keypoints that a horizontal flip exchanges."""
+    """Returns the feature with the keypoints. Its description lists the keypoint pairs that a horizontal flip swaps."""
     shape = content.get("kpt_shape")
     if shape is None:
         return None

@@ -18,7 +18,7 @@ from beam_pipelines.sources.annotations.shapes import Outline, Shape, polygon
 from beam_pipelines.sources.cells.box_forms import box_sides
 
 _MAX_CLASS = 1_000_000
-# Ultralytics accepts numbers up to 1 % outside the image. A later step compares the boxes with the size of the image.
+# Ultralytics accepts numbers up to 1% outside the image. A later step compares the boxes with the size of the image.
 _TOLERANCE = 0.01
 # The limit with `--bad_boxes clip`. Larger numbers are probably in pixels.
 _MAX_CLIPPED = 2.0
