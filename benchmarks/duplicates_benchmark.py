@@ -2,7 +2,7 @@
 
 The inputs are tiny JPEGs of 32 by 32 pixels without duplicates, and several hard links to each photograph. The three
 programs below run alternately. The result of a run is the median over several rounds. The last line shows the lowest
-increase of all runs. All times are those of whole processes.
+increase of all runs. All times include the start and the end of processes.
 
     strict          the baseline
     group           with --duplicates group

@@ -5,9 +5,9 @@ On the CPU, tf.data reads, decodes and randomly crops the images. The rest of th
     uint8      `augmentation_layer` and `normalization_layer` are the first layers of the model, on the GPU
     float32    flips, colors and normalization are part of the dataset, on the CPU; batches are four times larger
 
-With the backend TensorFlow, `fit` copies each batch to the GPU at the start of its step. The benchmark therefore also
-measures `tf.data.experimental.prefetch_to_device`, which copies batches in advance. With JAX, Keras copies batches in
-advance automatically.
+With the TensorFlow backend, `fit` copies each batch to the GPU at the start of its step. The benchmark therefore also
+measures `tf.data.experimental.prefetch_to_device`, which copies batches in advance. With JAX, Keras automatically
+copies batches in advance.
 
 The benchmark computes the fraction of time in which the GPU is idle in two ways:
 
@@ -41,7 +41,7 @@ class TrainingSpeed(NamedTuple):
 
     Attributes:
         seconds: The time per step.
-        busy: The mean GPU utilization from nvidia-smi, 0 to 1. None without a GPU.
+        busy: The mean GPU utilization from nvidia-smi, 0 to 1. None if the machine has no GPU.
     """
 
     seconds: float

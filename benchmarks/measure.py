@@ -22,7 +22,7 @@ class Measured:
 
     Attributes:
         seconds: The wall time of the whole process.
-        cpu_seconds: The user and system time on all cores, of the process and all children for which it waited.
+        cpu_seconds: The user and system time of the process and of all children for which it waited, on all cores.
         peak_bytes: The peak sum of the resident memory of the process tree, with shared pages counted for each process.
             0 if not requested.
         peak_shared_bytes: The same sum with shared pages counted once (PSS). 0 if not requested.
@@ -46,7 +46,7 @@ def rest() -> None:
 
 
 def measure(command: Sequence[str], *, with_memory: bool = True, with_shared: bool = False) -> Measured:
-    """Runs a command to its end.
+    """Runs a command until it exits.
 
     Args:
         command: The program and its arguments.

@@ -21,7 +21,7 @@ DISTANCE = 8
 
 
 def make_hashes(num: int) -> np.ndarray:
-    """Returns uint64 [num, 4] hashes. The last hashes in the array are near-duplicates of the first hashes."""
+    """Returns hashes, uint64 [num, 4]. The last hashes in the array are near-duplicates of the first hashes."""
     random = np.random.default_rng(0)
     hashes = random.integers(0, 2**64, (num, 4), dtype=np.uint64)
     hashes[:, 0] &= ~np.uint64(1)

@@ -2,8 +2,8 @@
 
 Each object store is a server in a separate process on this machine. Both readers use the same server. A bare HTTP
 client without signatures, checks and retries shows the maximum speed of the server. Beam reads only a part of the
-files, because reading all files would take minutes. At the end, the benchmark compares the memory for listing a folder
-of many objects with the memory for listing ten objects.
+files, because reading all files would take minutes. At the end, the benchmark compares the memory that is needed to
+list many objects and to list ten objects.
 
 Usage: python -m benchmarks.object_store_benchmark [--files 2000] [--objects 100000]
 """

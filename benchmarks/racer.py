@@ -26,7 +26,7 @@ _DRAIN = 0.25  # The duration of the warm-up, as a fraction of the measured seco
 
 
 class Racer:
-    """A handle that the main process uses to start and stop a reader process.
+    """A handle that the main process uses to start, resume and suspend a reader process.
 
     Args:
         case: A key of `read_benchmark.RACES`.

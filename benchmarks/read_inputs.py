@@ -26,7 +26,7 @@ class Inputs:
         scratch: The folder for the inputs.
         photos: A folder of photographs.
         tiny: A folder of tiny JPEGs.
-        copies: The number of names under which each photograph occurs.
+        copies: The number of hard links to each photograph.
         num_large: The number of photographs that are enlarged.
         num_records: The number of examples in the dataset for the resume measurement.
     """

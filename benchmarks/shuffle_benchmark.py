@@ -1,6 +1,6 @@
 """Measures the wall time, the CPU time and the peak memory of the global shuffle of millions of synthetic records.
 
-The measured time includes the listing and the writing of the plan. The benchmark reads no images. All images have the
+The measured time includes listing the inputs and writing the plan. The benchmark reads no images. All images have the
 same assumed size, which determines the number of shards. All remaining steps run the same code as `recordmill prepare`.
 After the measurement, the benchmark reads the plan and checks the position of each reference.
 

@@ -1,7 +1,7 @@
 """Measures `recordmill prepare --records verbatim` and two other ways to shuffle TFRecord files of small records.
 
-The three programs run alternately, and each result is the median over several rounds. Times include the start of
-processes. The memory is the peak of the total resident memory of all processes of a program.
+The three programs run alternately, and each result is the median over several rounds. Times include process startup.
+The memory is the peak of the total resident memory of all processes of a program.
 
     recordmill    exact global shuffle; memory does not grow with the records
     beam          a Beam script: random keys, GroupByKey, WriteToTFRecord, on Beam's local runner

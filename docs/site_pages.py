@@ -1,4 +1,4 @@
-"""Adds pages to the documentation site whose sources are outside docs/: README files, and the command line reference.
+"""Adds pages whose sources are outside docs/ to the documentation site: README files and the command-line reference.
 
 MkDocs calls `on_files` and `on_page_markdown` when it builds the site (`hooks` in mkdocs.yml).
 """
@@ -86,5 +86,5 @@ def meaning(action: argparse.Action) -> str:
 
 
 def escape(text: str) -> str:
-    """Escapes a plain text for Markdown."""
+    """Escapes plain text for Markdown."""
     return _SPECIAL.sub(r"\\\1", text)

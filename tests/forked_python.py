@@ -43,12 +43,17 @@ _MAX_FILES = 16  # open files of a new program
 
 class ForkedPython:
     """A running program. The class has the methods of `subprocess.Popen` that tests need. The pipes transfer text.
-    Args: *arguments: Arguments of `python`: a script, -c and code, or -m and a module, followed by the arguments of the
-    program. env: Environment of the program. The default is the environment of this process. cwd: Working directory.
-    The default is the directory of this process. merged: Whether to redirect standard error to standard output. leads:
-    Whether the program is the leader of a new session. preloaded: Modules that are imported before the program starts.
-    Attributes: pid: Process ID. returncode: Exit code, or minus the number of the signal that ended the program. None
-    until `poll` or `wait` detects the end. stdin, stdout: Pipes.
+    Args:
+        *arguments: Arguments of `python`: a script, -c and code, or -m and a module, followed by the arguments of the program.
+        env: Environment of the program. The default is the environment of this process.
+        cwd: Working directory. The default is the directory of this process.
+        merged: Whether to redirect standard error to standard output.
+        leads: Whether the program is the leader of a new session.
+        preloaded: Modules that are imported before the program starts.
+    Attributes:
+        pid: Process ID.
+        returncode: Exit code, or minus the number of the signal that ended the program. None until `poll` or `wait` detects the end.
+        stdin, stdout: Pipes.
     """
 
     def __init__(
@@ -117,7 +122,7 @@ class ForkedPython:
 
 
 def run(*arguments: object, timeout: float = 240.0, **options) -> subprocess.CompletedProcess:
-    """Runs a program to its end. The options are those of `ForkedPython`."""
+    """Runs a program until it exits. The options are those of `ForkedPython`."""
     with ForkedPython(*arguments, **options) as process:
         stdout, stderr = process.communicate(timeout)
     return subprocess.CompletedProcess(list(arguments), process.returncode, stdout, stderr)
@@ -270,7 +275,7 @@ def _preload(*names: str) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Context manager that suppresses the messages of TensorFlow during its import."""
+    """Context manager that suppresses TensorFlow's messages while it is imported."""
     before = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)

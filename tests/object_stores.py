@@ -116,7 +116,8 @@ def request(url: str, method: str, path: str, body: bytes = b"", headers: Mappin
 
 @contextlib.contextmanager
 def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
-    """Starts a server and ends it. An S3 server initially contains `num_objects` objects in s3://many/folder/."""
+    """Context manager that runs a server. An S3 server initially contains `num_objects` objects in
+    s3://many/folder/."""
     if scheme in PROGRAMS and not _find_program(PROGRAMS[scheme][0]):
         import pytest  # a server must not import pytest
 

@@ -4,8 +4,8 @@
     python deploy/flink/cluster.py status
     python deploy/flink/cluster.py down
 
-Run it with the Python in which recordmill is installed, because its workers use the same Python. The script requires
-Linux, Java 11 or later, and Maven.
+Run the script with the Python in which recordmill is installed, because the workers use the same Python. The script
+requires Linux, Java 11 or later, and Maven.
 """
 
 import argparse

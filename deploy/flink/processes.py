@@ -18,7 +18,7 @@ def command_line(pid: int) -> list[str]:
 
 
 def belongs_to(folder: pathlib.Path, pid: int) -> bool:
-    """Returns whether a process of the cluster is running. After it ends, another process may get the same id."""
+    """Returns whether a process of the cluster is running. The ID of an ended process may be reused."""
     for _ in range(100):
         line = command_line(pid)
         if any(line) or not _is_alive(pid):

@@ -56,7 +56,7 @@ def _port(text: str) -> int:
 
 
 class InvalidInput(Exception):
-    """Error in a request. The message gives the reason, and `status` is the HTTP status of the response."""
+    """An error in a request. The message gives the reason, and `status` is the HTTP status of the response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -216,7 +216,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 if the user stopped it, 1 if the port is in use, 2 for wrong usage or no model."""
+    """Returns the exit code: 0 if the server was stopped, 1 if the port is in use, 2 for wrong usage or no model."""
     arguments = make_parser().parse_args(argv)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

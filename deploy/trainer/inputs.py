@@ -16,9 +16,9 @@ class Batches:
     """The batches of a split, distributed to all replicas.
 
     Attributes:
-        make: A function from (epoch, step) to a distributed dataset of (uint8 images, int64 labels, float32 weights).
-            The dataset yields the remaining batches of the epoch from that step, and must be read before the next
-            dataset is made.
+        make: A function that maps (epoch, step) to a distributed dataset of (uint8 images, int64 labels, float32
+            weights). The dataset yields the remaining batches of the epoch from that step, and must be read before the
+            next dataset is made.
         iterator_state: The iterator state for `tf_input.Checkpoint`, with the number of steps per epoch, which is equal
             on all workers, and the fingerprint of the batches.
     """
@@ -47,8 +47,9 @@ def training_batches(
 ) -> Batches:
     """Returns full batches for training, which depend only on the seed, the epoch and the step.
 
-    Therefore a resumed run reads the same batches, even with a different number of workers. Automatic sharding is off, because each worker already reads
-    only its part of each batch. An incomplete last batch is dropped. The dropped examples differ between epochs.
+    Therefore a resumed run reads the same batches, even with a different number of workers. Automatic sharding is
+    disabled, because each worker already reads only its part of each batch. An incomplete last batch is dropped. The
+    dropped examples differ between epochs.
 
     Args:
         batch_size: The total batch size of all replicas.

@@ -14,7 +14,7 @@ class Loop:
     """Runs the training and evaluation steps of a model. Create the object in the scope of the strategy.
 
     Args:
-        model: A model from images to logits.
+        model: A model that maps images to logits.
         optimizer: The optimizer, built for the model's trainable variables.
         strategy: The strategy in whose scope model and optimizer were created.
         jit_compile: Whether XLA compiles the training step. It requires a single replica.

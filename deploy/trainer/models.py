@@ -15,8 +15,8 @@ class Network:
 
     Attributes:
         build: The function that creates the network.
-        preprocess: The function from pixels (0 to 255) to the network's input range. None if the network preprocesses
-            pixels itself.
+        preprocess: The function that maps pixels (0 to 255) to the network's input range. None if the network
+            preprocesses pixels itself.
         image_size: The height and width for which the network was designed.
     """
 
@@ -43,11 +43,11 @@ def make_model(name: str, image_size: int, num_classes: int, weights: str | None
         name: A key of `NETWORKS`.
         image_size: The height and width of the images.
         num_classes: The number of logits.
-        weights: "imagenet" (downloaded at first use), or None for random weights.
+        weights: "imagenet" (downloaded on first use), or None for random weights.
         dropout: The fraction of features that a training step drops.
 
     Returns:
-        A model from uint8 [batch, image_size, image_size, 3] to float32 [batch, num_classes], with any internal
+        A model that maps uint8 [batch, image_size, image_size, 3] to float32 [batch, num_classes], with any internal
         precision.
     """
     network = NETWORKS[name]

@@ -1,6 +1,6 @@
 """Trains an image classifier of keras.applications on a dataset from `recordmill prepare`, and evaluates it.
 
-Other modules of the trainer do parts of the work:
+The trainer also has these modules:
 
     options       parses the command line
     models        creates networks and optimizers

@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def make_detector(image_size: int, num_classes: int) -> keras.Model:
-    """Returns a model from images to cells.
+    """Returns a model that maps images to cells.
 
     Images are uint8 [batch, size, size, 3]. Cells are float32 [batch, size / 4, size / 4, num_classes + 4].
     """

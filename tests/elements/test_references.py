@@ -41,7 +41,7 @@ def binary_columns(draw: st.DrawFn, num: int) -> BinaryColumn:
 
 
 def as_rows(some: References) -> list[tuple]:
-    """Returns the references as tuples in which table indices are replaced by the values."""
+    """Returns the references as tuples in which table indices are replaced with the values."""
     raws = (None, *some.raws)
     columns = [list(getattr(some, name)) for name in TEXTS]
     return [

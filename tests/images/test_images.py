@@ -1,4 +1,4 @@
-"""Tests which images are stored unchanged, which images are re-encoded, and which images are rejected."""
+"""Tests which images are stored unchanged, re-encoded or rejected."""
 
 import io
 import pathlib

@@ -92,7 +92,7 @@ def start() -> Iterator[Callable[[int], WorkerProcesses]]:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerProcesses]:
-    """Yields a pool of two processes for tests that do not end these processes."""
+    """Yields a pool of two processes for tests that leave these processes running."""
     pool = WorkerProcesses(2)
     yield pool
     pool.close()

@@ -23,7 +23,7 @@ def run_demo(directory: pathlib.Path, *options: str) -> subprocess.CompletedProc
 
 
 def run_demo_forked(directory: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Runs the demo in a process that has imported TensorFlow and Beam. The demo can't hide their log messages."""
+    """Runs the demo in a process that has already imported TensorFlow and Beam, so it can't hide their log messages."""
     # The same modules as for the programs in docs
     preloaded = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "sklearn.datasets")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,9 +1,9 @@
 """Tests that the reader opens golden datasets of format version 4, and that the writer reproduces their bytes.
 
 The dataset `testdata/format_v4/output` was prepared from `testdata/format_v4/input` by the command below.
-`format_v4_labels` has features of nearly every kind. If the format changes, add new folders for the new version.
-Manifests, shards, indexes and catalogs of the golden datasets never change. Descriptive files such as statistics.json
-may change until the first release.
+`format_v4_labels` has features of nearly every kind. If the format changes, add folders for the new version. Manifests,
+shards, indexes and catalogs of the golden datasets never change. Descriptive files such as statistics.json may change
+until the first release.
 """
 
 import json

@@ -266,7 +266,7 @@ def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
 
 @pytest.fixture(scope="module")
 def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Returns a dataset of images of one size, so that the images can be cached in memory."""
+    """Returns a dataset of images with the same size, which can therefore be cached in memory."""
     root = tmp_path_factory.mktemp("uniform")
     return tf_input.open(prepare(write_copies(root / "in", lambda index: (40, 50)), root / "out", *COPIES))
 

@@ -38,7 +38,7 @@ GS_ONLY = pytest.mark.parametrize("server", ["gs"], indirect=True)
 
 
 class WorkerKilled(Exception):
-    """Stands for a worker that is killed."""
+    """An error that simulates a killed worker."""
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])

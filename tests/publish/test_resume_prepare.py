@@ -51,7 +51,7 @@ def command_few(source: pathlib.Path, output: pathlib.Path | str, *options: str)
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> pathlib.Path:
-    """Returns class folders with one corrupt image, which is below the limit of 1 % dead letters."""
+    """Returns class folders with one corrupt image, which does not exceed the limit of 1 % dead letters."""
     folder = write_class_folders(tmp_path_factory.mktemp("source"), {"ant": 40, "bee": 30, "cow": 50})
     return write_files(folder, {"cow/page.jpg": b"<!DOCTYPE html>"})
 

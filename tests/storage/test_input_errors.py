@@ -91,7 +91,7 @@ def test_permanent_read_errors_make_dead_letters(tmp_path):
 
 @contextlib.contextmanager
 def no_free_descriptors() -> Iterator[None]:
-    """Opens files until the process reaches its limit for open files."""
+    """Opens files until the process reaches its limit on open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
     descriptors = []

@@ -3,8 +3,8 @@
     python deploy/flink/monitoring/exporter.py --flink_master localhost:8081
 
 In Flink, Beam's counters are accumulators of the job. Flink's metric reporters omit accumulators, but its REST
-interface returns them. A worker updates the counters of a stage after it has finished the stage. `/healthz` answers
-without asking Flink. The exporter needs only Python.
+interface returns them. A worker updates the counters of a stage after it has finished the stage. `/healthz` responds
+without a request to Flink. The exporter needs only Python.
 """
 
 import argparse
@@ -69,7 +69,7 @@ class Flink:
         """Returns the metrics of all jobs on the cluster, in the text format of Prometheus.
 
         Raises:
-            OSError: The cluster does not answer.
+            OSError: The cluster does not respond.
         """
         lines: dict[str, list[str]] = {name: [] for name in METRICS}
         for job in self.ask("jobs/overview")["jobs"]:
