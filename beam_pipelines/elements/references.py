@@ -223,7 +223,7 @@ def _compress(data: bytes) -> bytes:
 
 
 def _decompress(data: bytes) -> bytes:
-    """Decompresses data from `_compress`. Raises ValueError if the data is corrupt."""
+    """Decompresses data from `_compress`. Raises `ValueError` if the data is corrupt."""
     import zstandard
 
     try:

@@ -109,7 +109,7 @@ def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[
 
 
 def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Concatenates blocks of pairs to larger blocks."""
+    """Concatenates blocks of pairs into larger blocks."""
     waiting, num = [], 0
     for pair in pairs:
         waiting.append(pair)

@@ -77,7 +77,7 @@ def check_output(
 
 
 def _check_above(output: str, message_start: str) -> None:
-    """Raises UserError if a parent of the output path is a file."""
+    """Raises `UserError` if a parent of the output path is a file."""
     if is_remote(output):
         return
     above = next(parent for parent in pathlib.Path(output).parents if os.path.lexists(parent))

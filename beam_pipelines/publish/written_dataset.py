@@ -74,7 +74,7 @@ def open_dataset(directory: str) -> tuple[Manifest, bool]:
 
 
 def reject_verbatim(directory: str, manifest: Manifest, command: str) -> None:
-    """Raises UserError if the command cannot read the records of a dataset, because their contents are unknown."""
+    """Raises `UserError` if the command cannot read the records of a dataset, because their contents are unknown."""
     if manifest.is_verbatim:
         raise UserError(
             f"{printable(directory)}: `recordmill {command}` needs examples, but the dataset was prepared with "

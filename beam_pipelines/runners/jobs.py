@@ -130,7 +130,7 @@ def parse_pipeline_options(
     Args:
         flags: The flags that are not options of the command.
         command: The name of the command.
-        option_names: A function that returns the names of a command's options, to correct misspelt options.
+        option_names: A function that returns the names of a command's options, to correct misspelled options.
 
     Raises:
         UserError: An option is unknown or has an invalid value. Beam itself would ignore an unknown option.

@@ -159,8 +159,8 @@ class AnnotationSource(Source):
         return tuple(filter(None, shapes))
 
     def _read_points(self, read: Callable[[], tuple[Any, Sequence[Point]]], visibility: float = 2.0) -> Shape | None:
-        """Creates a shape that consists of points, given a function that reads the label and the points. If the points are
-        invalid, raises `InvalidInput` if the dataset stores points, and otherwise returns None."""
+        """Creates a shape that consists of points, given a function that reads the label and the points. Returns None
+        for invalid points. If the dataset stores points, raises `InvalidInput` instead."""
         try:
             label, points = read()
             outline = Outline((0, 0, 0, 0), 0, [])

@@ -122,7 +122,7 @@ class ListedSource(FilesSource):
 
     @abc.abstractmethod
     def parse(self, entry: Any) -> Annotation:
-        """Parses the annotation of an image. Raises `InvalidInput` if it is invalid."""
+        """Parses the annotation of an image. Raises `InvalidInput` if the annotation is invalid."""
 
     def _first_entries(self) -> Sequence[Any]:
         """Returns the first entries of the first annotation file."""

@@ -217,7 +217,8 @@ class PairedFiles(AnnotationSource):
         return matched._replace(num_ignored=files.num_ignored - num_ignored)
 
     def _pair(self, matched: Matched, annotations: Mapping[str, tuple], images: dict[str, list[tuple]]) -> None:
-        """Divides annotations and images into pairs, dead letters and other files. Removes the former from `images`."""
+        """Divides annotations and images into pairs, dead letters and other files. Removes the images of pairs and of
+        dead letters from `images`."""
         for name, (file, split) in annotations.items():
             candidates = images.get(name, [])
             if isinstance(file, DeadLetter):

@@ -50,7 +50,8 @@ class PairedSource(PairedFiles):
 
     @classmethod
     def recognise(cls, names: InputNames) -> Recognition | None:
-        """Recognises a folder like the base class. Raises `UserError` if the input is a single annotation file."""
+        """Detects a folder in the same way as the base class. Raises `UserError` if the input is a single annotation
+        file."""
         recognition = super().recognise(names)
         if recognition and not names.is_folder:
             advice = f"Pass its folder, with --source={cls.kind.name}."

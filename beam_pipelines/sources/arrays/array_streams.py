@@ -136,7 +136,7 @@ def make_field(
 
 @contextlib.contextmanager
 def open_stream(root: str, stream: Stream) -> Iterator[BinaryIO]:
-    """Opens a stream for reading and decompresses it if necessary. Raises UserError if the stream is corrupt."""
+    """Opens a stream for reading and decompresses it if necessary. Raises `UserError` if the stream is corrupt."""
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open_file(f"{root}/{stream.path}"))
         with unpacking(stream):

@@ -44,7 +44,7 @@ class ObjectReader(abc.ABC):
 
     @abc.abstractmethod
     def read(self, row: Mapping[str, Any]) -> Objects:
-        """Reads the objects of a row. Raises `InvalidInput` if they are invalid."""
+        """Reads the objects of a row. Raises `InvalidInput` if the objects are invalid."""
 
     def _sides(self, box: Sequence[float]) -> Box:
         """Converts a box to (ymin, xmin, ymax, xmax), and counts it. Raises `InvalidInput` for huge numbers and NaN."""

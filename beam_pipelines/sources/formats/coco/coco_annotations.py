@@ -13,7 +13,7 @@ from tf_input.dataset_format import Feature
 
 
 def read_category(entry: Mapping[str, Any]) -> int | str:
-    """Returns the category id of an object. Raises `InvalidInput` if it is invalid."""
+    """Returns the category id of an object. Raises `InvalidInput` if the id is invalid."""
     category_id = read_id(entry.get("category_id"))
     if category_id is None:
         raise InvalidInput("bad_label", f"'category_id' is {shown(entry.get('category_id'))}; it must be an integer or a text")

@@ -92,7 +92,8 @@ def _read_label(value: Mapping[str, Any], kind: str) -> Any:
 
 
 def _read_size(value: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns the (height, width) of the image in pixels. Raises `InvalidInput` if it is missing, or the image is rotated."""
+    """Returns the (height, width) of the image in pixels. Raises `InvalidInput` if the size is missing or the image is
+    rotated."""
     size = read_image_size(value.get("original_height"), value.get("original_width"))
     if size is None or value.get("image_rotation"):
         stated = {side: value.get(side) for side in _SIDES}

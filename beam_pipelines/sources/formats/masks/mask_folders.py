@@ -70,7 +70,7 @@ def shared_stem(image: str) -> str:
 
 def recognise_pair(folder: InputNames, is_top: bool) -> str:
     """Returns the names of an image folder and a mask folder in `folder`, or the name of a mask beside its image.
-    Returns "" if neither is found."""
+    Returns "" if there are no masks."""
     if mask := _mask_beside(folder.images, _SUFFIXES):
         return mask
     found = _pair_names(folder.folders)
