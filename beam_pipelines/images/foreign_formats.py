@@ -1,4 +1,4 @@
-"""Detects file formats that are not supported as images by their first bytes, and suggests conversions."""
+"""Detects unsupported file formats by the first bytes of a file, and suggests conversions to an image format."""
 
 from typing import NamedTuple
 

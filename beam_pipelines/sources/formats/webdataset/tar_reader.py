@@ -3,8 +3,8 @@
 Supported header formats are POSIX (ustar and pax) and GNU. The standard library's `tarfile` is used only to parse
 single headers. It is not safe for untrusted files, because it keeps all members in memory.
 
-Sparse files, links and devices are members without data. A tar file cannot be read beyond a corrupt header. It ends
-with a block of zeros. If data other than zeros follows, such as a second tar file, it is reported as lost.
+Sparse files, links and devices are members without data. A tar file cannot be read beyond a corrupt header. The file
+ends with a block of zeros. If data other than zeros follows, such as a second tar file, it is reported as lost.
 """
 
 import os

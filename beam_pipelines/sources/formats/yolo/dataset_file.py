@@ -84,7 +84,7 @@ def _errors(path: str) -> Iterator[None]:
 
 
 def _read_text(path: str) -> str:
-    """Reads a small UTF-8 file, with or without a byte order mark. Raises `UserError` if this is not possible."""
+    """Reads a small UTF-8 file, with or without a byte order mark. Raises `UserError` if the file cannot be read."""
     with read_errors(path):
         data = files_at(path).read_range(path, 0, _MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:

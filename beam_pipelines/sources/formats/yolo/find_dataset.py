@@ -126,8 +126,8 @@ def _find_images(dataset: Dataset, searched: str, file_path: str) -> Dataset:
 
 
 def find_path(root: Root, path: str, folder: str, may_shorten: bool = False) -> str | None:
-    """Resolves a path in a dataset file to the path of a file or folder relative to the root. Returns None if it does not
-    exist.
+    """Resolves a path in a dataset file to the path of a file or folder relative to the root. Returns None if the path
+    does not exist.
 
     Args:
         root: The root of the source.
