@@ -17,7 +17,7 @@ Modules and subpackages (the `__init__` of each subpackage describes its inputs 
     decoders random_access     the decoder of a split, and access to single examples: flowers["train"][17]
     verbatim_decoder           the decoder of records of unknown contents
     predictions batch_examples    a model's predictions for a split, and the examples of a past batch
-    read_config options        options of reading, and their use as keyword arguments
+    read_config options        reading options, and their use as keyword arguments
     training serving foreign benchmark inspection checkpoints, export, TFRecords of other tools, throughput, contents
     loaders                    batches of NumPy arrays, without TensorFlow
     selection                  which examples are read, and how often

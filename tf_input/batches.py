@@ -26,7 +26,7 @@ class Reading(NamedTuple):
     Attributes:
         dataset: The dataset, a `PreparedDataset` or a `Mixture`.
         split: The name of the split; None for a mixture.
-        config: The options of reading.
+        config: The reading options.
     """
 
     dataset: Any
@@ -141,7 +141,7 @@ def as_numpy(read: Callable[[ReadConfig], tf.data.Dataset], config: ReadConfig) 
 
     Args:
         read: A function from a config to the return value of `batches`.
-        config: The options of reading. With `start_step`, the first iteration reads the remaining batches of an epoch,
+        config: The reading options. With `start_step`, the first iteration reads the remaining batches of an epoch,
             and later iterations read whole epochs.
     """
     if not config.start_step:

@@ -139,7 +139,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def channels(self) -> int | None:
-        """The default number of image channels: 1 if all images are grayscale, otherwise 3. None without images."""
+        """The default number of image channels: 1 if all are grayscale, otherwise 3. None if there are no images."""
         return self.files.channels
 
     @property
@@ -316,7 +316,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Args:
             split: The name of the split, one of `splits`.
-            config: The options of reading. Default: None, which uses only `options`.
+            config: The reading options. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, which describes them. `batch_size` is required unless it is in
                 `config`. Options override the attributes of `config`.
 
@@ -397,7 +397,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Args:
             split: The name of the split, one of `splits`.
-            config: The options of reading. Default: None, which uses only `options`.
+            config: The reading options. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, as in `batches`.
 
         Returns:
@@ -503,7 +503,7 @@ class PreparedDataset(Mapping[str, Examples]):
             model: A Keras model on any backend, an object with `predict_on_batch`, or a function. The model is called
                 with `x`, or with a dictionary of all `inputs`, as NumPy arrays. Text features are TensorFlow tensors.
             split: The name of the split, one of `splits`.
-            config: The options of reading. Images are processed as in `batches` with the same options. Default: None.
+            config: The reading options. Images are processed as in `batches` with the same options. Default: None.
             output: The path of a local `.parquet` or `.csv` file. Predictions are written batch by batch, and are not
                 kept in memory. An existing file is replaced when all predictions are written. Default: None, which
                 returns the predictions.
@@ -559,7 +559,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Args:
             split: The name of the split, one of `splits`.
-            config: The options of reading in the training run. Default: None, which uses only `options`.
+            config: The reading options in the training run. Default: None, which uses only `options`.
             epoch: The number of the epoch, from 0, as in `start_epoch`.
             step: The number of the batch in the epoch, from 0, as in `start_step`.
             **options: The attributes of `ReadConfig` in the training run, as in `batches`. With `hosts=None`, examples of
@@ -591,7 +591,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Args:
             split: The name of the split. Default: None, the training split.
-            config: The options of reading. Default: None, which uses only `options`.
+            config: The reading options. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, as in `batches`.
 
         Returns:

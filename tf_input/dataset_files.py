@@ -163,7 +163,7 @@ class DatasetFiles:
 
     @property
     def channels(self) -> int | None:
-        """The default number of image channels: 1 if all images are grayscale, otherwise 3. None without images."""
+        """The default number of image channels: 1 if all are grayscale, otherwise 3. None if there are no images."""
         image = self.features.get(IMAGE)
         if image is None or not image.is_image_file:
             return image and image.shape[-1]

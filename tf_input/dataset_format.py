@@ -364,7 +364,7 @@ class ShardInfo:
         crc32c: The CRC-32C of the file.
         index: The path of its index within the dataset.
         index_bytes, index_crc32c: The size of the index in bytes, and its CRC-32C.
-        catalog: The path of its catalog within the dataset; empty without a catalog, as after `recordmill transform`.
+        catalog: The path of its catalog within the dataset; empty if there is none, as after `recordmill transform`.
         catalog_bytes, catalog_crc32c: The size of the catalog in bytes, and its CRC-32C.
         first_crc32c, last_crc32c: The data checksums of the first and the last record, as the shard stores them; 0
             without records.
@@ -439,7 +439,7 @@ class Manifest:
     """The contents of `manifest.json`.
 
     Attributes:
-        name: The name of the dataset, with which the names of shards begin.
+        name: The name of the dataset, which is also the prefix of shard names.
         seed: The seed of the global shuffle.
         schema: The features of an example, sorted by name.
         targets: The names of the target features. `objects` stands for all features whose names begin with `objects/`.
@@ -761,7 +761,7 @@ class IndexRow(NamedTuple):
 
     Attributes:
         record_offset: The offset of the record's length field in the shard, in bytes.
-        image_offset: The offset in the shard of the encoded image, or of the serialized example if it has no image.
+        image_offset: The offset of the encoded image in the shard, or of the serialized example if it has no image.
         image_length: The length of the image or the example, in bytes.
         label: The label of the example; `NO_LABEL` if it does not have exactly one class.
     """

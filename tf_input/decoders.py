@@ -24,7 +24,7 @@ def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str,
 
     Args:
         dataset: The files of the dataset.
-        config: The options of reading.
+        config: The reading options.
         counts: The statistics, with the class counts of the examples that are read.
         split: The name of the split.
 

@@ -27,7 +27,7 @@ class MappedBatches(NamedTuple):
         name: "map", or the name of the option.
         function: The function.
         split: The name of the split.
-        config: The options of reading.
+        config: The reading options.
         source: A weak reference to the batches.
     """
 

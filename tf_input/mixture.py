@@ -91,7 +91,7 @@ def mix(
 
     Args:
         parts: The components and their proportions, as in `Mixture`.
-        config: The options of reading, as in `Mixture.batches`. Default: None.
+        config: The reading options, as in `Mixture.batches`. Default: None.
         stop: The end of an epoch: "first", "all" or a number of batches, as in `Mixture`. Default: "first".
         class_names: The class names in label order, as in `Mixture`. Default: None.
         **options: The attributes of `ReadConfig`, as in `Mixture.batches`.
@@ -181,7 +181,7 @@ class Mixture:
         """Returns batches of all components as a `tf.data.Dataset`, for `model.fit`, `evaluate` and `predict`.
 
         Args:
-            config: The options of reading. Default: None, which uses only `options`.
+            config: The reading options. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`. `read_buffer` and `memory_budget`, in bytes,
                 are divided equally among the components. `class_weight` refers to the classes of the mixture, and
                 "balanced" uses the class frequencies in the mixture. The options that select examples (`where`, `fold`,
@@ -218,7 +218,7 @@ class Mixture:
             ```
 
         Args:
-            config: The options of reading in the training run, as in `batches`. Default: None.
+            config: The reading options in the training run, as in `batches`. Default: None.
             epoch: The number of the epoch, from 0.
             step: The number of the batch in the epoch, from 0.
             **options: The attributes of `ReadConfig` in the training run, as in `batches`. With `hosts=None`, examples of

@@ -192,9 +192,9 @@ class ReadConfig:
             from four neighboring pixels, which is faster but aliases if an image shrinks by more than a factor of 2.
             Large JPEGs are always averaged, because they are decoded at 1/2, 1/4 or 1/8 of their size. The option
             affects PNGs, raw pixels, tensors and images that are cached in memory. Default: False.
-        padding_value: The value with which lists are padded. A mapping sets the value of each list by name: {"ids": -1,
-            "words": "<pad>"}. Default: None, which means 0, or "" for strings. The default also applies to lists that
-            the mapping does not contain.
+        padding_value: The padding value of lists. A mapping sets the value of each list by name: {"ids": -1, "words":
+            "<pad>"}. Default: None, which means 0, or "" for strings. The default also applies to lists that the
+            mapping does not contain.
         encoded: The image features that are returned as encoded file contents, string [batch], without decoding. True:
             all images that are read. A sequence selects images by name. Default: False.
         flip_pairs: The keypoints that a horizontal flip swaps, as pairs of indices from 0, such as [(1, 2), (3, 4)] for

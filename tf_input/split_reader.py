@@ -84,7 +84,7 @@ class SplitReader:
         """Returns the plan, which defines the records of each batch. It raises the errors of `batches`.
 
         Args:
-            config: The options of reading.
+            config: The reading options.
             holds: Whether to decode and cache a split that is small enough. If False, the plan has the same batches
                 without the cost of caching. Default: True.
         """

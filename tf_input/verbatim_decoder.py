@@ -58,7 +58,7 @@ def make_verbatim_decoder(config: ReadConfig, title: str) -> VerbatimDecoder:
     """Returns a decoder that parses records with `config.parse`.
 
     Args:
-        config: The options of reading.
+        config: The reading options.
         title: The name of the dataset and the split, for messages.
 
     Raises:

@@ -34,7 +34,7 @@ def largest_groups(
         splits: The names of the splits.
         groups: The names of the groups in ascending order. Among groups of equal size, the first name is returned.
         nums: The number of inputs in each group, int64 [num_groups].
-        split_indices: The index in `splits` of each group's split, int64 [num_groups].
+        split_indices: The index of each group's split in `splits`, int64 [num_groups].
     """
     order = np.argsort(-nums, kind="stable")
     used_splits, firsts = np.unique(split_indices[order], return_index=True)
@@ -72,7 +72,7 @@ class Division:
     Attributes:
         by: The names of the features that define the strata.
         shares: A mapping from split name to its requested share of the inputs.
-        num_inputs: A mapping from split name to its number of inputs. Empty without strata and groups.
+        num_inputs: A mapping from split name to its number of inputs. Empty if there are no strata and groups.
         num_kept: The number of inputs that kept the split of an earlier dataset.
         num_groups: The number of groups that were assigned to a split.
         num_strata: The number of strata.

@@ -41,8 +41,8 @@ class Extras(NamedTuple):
         entries: The encoded features, from `tfrecord.example_encoder.encode_extras`.
         labels: A mapping from class feature to the labels of the example.
         values: A mapping from each other feature in the catalog to its number, or to its UTF-8 string.
-        mask_values: The smallest and largest pixel value of the example's masks. None without masks.
-        mask_bits: The largest number of bits per mask pixel, 8 or 16. 0 without masks.
+        mask_values: The smallest and largest pixel value of the example's masks. None if there are no masks.
+        mask_bits: The largest number of bits per mask pixel, 8 or 16. 0 if there are no masks.
         num_black_white_masks: The number of masks that contain only the values 0 and 255.
         num_class_masks: The number of masks that contain other values.
         num_dropped_boxes: The number of boxes that were dropped because they are completely outside the image.

@@ -41,10 +41,11 @@ class References:
         raws: The layouts of raw pixels that `rows` refers to, counted from 1.
         keys: The keys of the examples, in UTF-8.
         paths: The paths relative to the source's root, in UTF-8. Empty if the path equals the key.
-        labels: The class names of `label`, in UTF-8. Empty without a class.
+        labels: The class names of `label`, in UTF-8. Empty if there is no class.
         groups: The names of the groups, whose examples stay in one split, in UTF-8. If empty, the key is the group.
         values: The values of other features, encoded by `ValueWriter`.
-        strata: The strata for stratified splits, in UTF-8. Empty without stratification, and after splits are assigned.
+        strata: The strata for stratified splits, in UTF-8. Empty if splits are not stratified, and after splits are
+            assigned.
         hashes: The image hashes, packed by `image_hashes`. Empty if hashes are not needed.
     """
 

@@ -22,8 +22,8 @@ class TensorSums:
         num_examples: The number of sampled tensors.
         num_pixels: The number of summed pixels, or of summed numbers if the tensor is not an image.
         num_not_finite: The number of NaN and infinite values.
-        smallest: The smallest summed number. None without numbers.
-        largest: The largest summed number. None without numbers.
+        smallest: The smallest summed number. None if there are no numbers.
+        largest: The largest summed number. None if there are no numbers.
         sums: The sum of each channel, or one sum for all channels.
         squares: The sum of squares of each channel, or one sum for all channels.
     """

@@ -50,7 +50,7 @@ class Band(NamedTuple):
     Attributes:
         values: The band's value in each hash, in ascending order, int64 [num_hashes].
         indices: The original index of each hash, in ascending order for equal values, int64 [num_hashes].
-        flip: A bit mask of those bits in the band whose value changes if the image is flipped.
+        flip: A bit mask of the bits in the band whose values change if the image is flipped.
         is_flipped: Whether each hash is replaced by the hash of the flipped image, in which the highest bit is not set,
             bool [num_hashes].
     """

@@ -3,9 +3,9 @@
 The hashes of near-duplicates are similar in both low and high frequencies. High frequencies distinguish small pictures
 of similar objects on a plain background.
 
-Images with equal perceptual hashes are grouped first, and only the groups are compared with each other. In this module,
-such a group is called a look. Blank images, which have no perceptual hash, are grouped by their bytes. For example, a
-million identical blank pages form a single look.
+Images with equal perceptual hashes are grouped first, and only the groups are compared with each other. Such a group is
+called a visual group. Blank images, which have no perceptual hash, are grouped by their bytes. For example, a million
+identical blank pages form a single visual group.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ from beam_pipelines.images.perceptual_hash import HASH_WORDS, perceptual_hashes
 _MAX_EDGES = 1 << 24
 # The maximum number of comparisons of high frequencies in a part of a search. So many comparisons take a few minutes.
 _MAX_COMPARED = 1 << 32
-# If there are too many pairs, one look represents each group of at least this many similar looks. Large groups are
-# tried first.
+# If there are too many pairs, one visual group represents each crowd of at least this many similar visual groups. Large
+# crowds are tried first.
 _CROWDS = (None, 1024, 64, 4)
-# The maximum number of representative looks in one band.
+# The maximum number of representative visual groups in one band.
 _MAX_LEADERS = 1024
 
 # The maximum number of differing high-frequency bits, of 192. Random images differ in half of them, and rarely (1 in
@@ -38,13 +38,13 @@ HASH_ROW = np.dtype([("content", "<u8", (2,)), ("visual_hash", "<u8", (HASH_WORD
 
 
 class Edges(NamedTuple):
-    """Pairs of similar looks.
+    """Pairs of similar visual groups.
 
     Attributes:
-        pairs: The pairs in ascending order, uint64 [num_edges]. The upper 32 bits contain the smaller look, and the
-            lower 32 bits the larger look.
-        are_all: Whether the pairs are complete. If too many looks are similar, each look is paired only with a
-            representative of its group.
+        pairs: The pairs in ascending order, uint64 [num_edges]. The upper 32 bits contain the smaller index of a visual
+            group, and the lower 32 bits the larger index.
+        are_all: Whether the pairs are complete. If too many visual groups are similar, each of them is paired only with
+            a representative.
     """
 
     pairs: np.ndarray
@@ -52,13 +52,13 @@ class Edges(NamedTuple):
 
 
 class VisualHashes(NamedTuple):
-    """The looks of images.
+    """The visual groups of images.
 
     Attributes:
-        hashes: The hashes of the first `num_hashed` looks in ascending order, uint64 [num_hashed, HASH_WORDS]. All
-            other looks have no hash.
-        of_images: The index of the look of each image, int64 [num_images].
-        num: The number of looks, including those without a hash.
+        hashes: The hashes of the first `num_hashed` visual groups in ascending order, uint64 [num_hashed, HASH_WORDS].
+            All other visual groups have no hash.
+        of_images: The index of each image's visual group, int64 [num_images].
+        num: The number of visual groups, including groups without a hash.
     """
 
     hashes: np.ndarray
@@ -125,7 +125,7 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
     The result depends only on the hashes.
 
     Args:
-        hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], from `VisualHashes`.
+        hashes: The hashes of the visual groups, uint64 [num_hashed, HASH_WORDS], from `VisualHashes`.
         distance: The maximum number of differing bits in the first word.
         part: The part of the search, from `search_parts(len(hashes))`.
 
@@ -161,7 +161,7 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
     """Replaces each large group of similar hashes with a representative hash.
 
     Returns:
-        Whether each look remains, bool [num_looks], and the packed pairs of the removed looks in this part.
+        Whether each visual group remains, bool [num_groups], and the packed pairs of the removed groups in this part.
     """
     stands, packed_edges = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
     band = order_by_band(hashes[:, 0], part)
@@ -226,8 +226,8 @@ def num_differing_bits(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
     smaller number, that number is returned.
 
     Args:
-        ones: The hashes of some looks, uint64 [n, HASH_WORDS].
-        others: The hashes of other looks, uint64 [m, HASH_WORDS].
+        ones: The hashes of some visual groups, uint64 [n, HASH_WORDS].
+        others: The hashes of other visual groups, uint64 [m, HASH_WORDS].
 
     Returns:
         The distances, uint8 [n, m].

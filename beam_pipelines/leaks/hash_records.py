@@ -50,7 +50,7 @@ def hash_records(
         name: The prefix of the names of records without a key.
         schema: The schema of the dataset. None for files from other tools, in which the first feature with an image is
             used.
-        label: The class feature in files from other tools. Without a feature or its name, labels are ignored.
+        label: The class feature in files from other tools. Labels are ignored if the feature or its name is unknown.
         progress_directory: The directory for progress counts, or an empty string to disable progress counts.
 
     Raises:

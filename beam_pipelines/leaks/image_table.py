@@ -19,10 +19,10 @@ class ImageTable:
 
     Attributes:
         parts: The names of the splits. With several datasets, the name of the dataset is a prefix.
-        of_images: The index in `parts` of each image, int64 [num_images].
+        of_images: The index of each image's split in `parts`, int64 [num_images].
         keys: The key of each image, string [num_images].
         labels: A mapping from class feature to the label of each image, string or list [num_images]. Null if unknown.
-        groups: The group of each image, string [num_images]. Null without a group.
+        groups: The group of each image, string [num_images]. Null if it has no group.
         hashes: The hashes of each image, `HASH_ROW` [num_images].
         numbers: The names of class features with integer labels, which cannot be compared with other datasets.
         are_as_stored: Whether the content hashes of images without a perceptual hash are hashes of the stored bytes.

@@ -106,7 +106,7 @@ def read(options: type[Command], arguments: argparse.Namespace) -> Command:
 
 
 def error_file(argv: Sequence[str]) -> str:
-    """Returns the value of `--error_json` even if other options are invalid. Returns "" without this option."""
+    """Returns the value of `--error_json` even if other options are invalid. Returns "" if the option is not given."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--error_json", default="")
     try:

@@ -41,7 +41,7 @@ class Output(abc.ABC):
 
     Attributes:
         run: The run.
-        message_start: The option and path with which error messages begin.
+        message_start: The option and path at the start of error messages.
     """
 
     def __init__(self, run: RunPaths) -> None:

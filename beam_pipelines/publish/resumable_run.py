@@ -106,7 +106,7 @@ def check_resumable(run: RunPaths, resume_policy: ResumePolicy, message_start: s
     Args:
         run: The run.
         resume_policy: The user's choice.
-        message_start: The option and path of the output, with which the message begins.
+        message_start: The option and path of the output, at the start of the message.
 
     Raises:
         UserError: The output of an interrupted run exists.

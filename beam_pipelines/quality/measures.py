@@ -80,7 +80,7 @@ class Quality:
 
     Attributes:
         verdict: `shuffled`, `partly shuffled`, `not shuffled`, or `cannot tell` if even sorted records look random.
-        p_value: The combined p-value of all informative measures. None without such measures.
+        p_value: The combined p-value of all informative measures. None if no measure is informative.
         measures: The values of all measures.
         worst_shard: The index of the shard whose labels differ most from all labels. None for a single shard.
         num_permutations: The number of random permutations.

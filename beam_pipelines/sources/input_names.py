@@ -52,7 +52,8 @@ class InputNames:
 
     Args:
         path: The path or URL of the input.
-        is_folder: Whether the input is a folder. With None, this is looked up; a missing input is treated as a file.
+        is_folder: Whether the input is a folder. If it is None, this is looked up; a missing input is treated as a
+            file.
         may_be_class: Whether the input may be a class folder. If so, reading stops at the first image.
     """
 

@@ -62,7 +62,7 @@ class Source(abc.ABC):
         found_features: Further features, which are known only after a part has been listed.
         noted: Warnings that begin with a number of images, lines or files, collected while a part is listed. Maps the
             text after the number to the number.
-        name_labels: The labels that `--label_pattern` adds to the listed inputs. None without this option.
+        name_labels: The labels that `--label_pattern` adds to the listed inputs. None if the option is not given.
         unexpected_files: The files that are not inputs, collected while a part is listed. None if the format ignores
             such files.
 

@@ -41,7 +41,7 @@ class RunSplits(NamedTuple):
 
     Attributes:
         run: The references.
-        splits: The byte range of a temporary file with the index in `names` of each reference's split, uint8.
+        splits: The byte range of a temporary file with the index of each reference's split in `names`, uint8.
         names: The names of all splits.
     """
 

@@ -54,7 +54,7 @@ class _Known(NamedTuple):
 
     Attributes:
         names: The names of all splits.
-        splits: The index in `names` of each input's split, int64 [num_inputs].
+        splits: The index of each input's split in `names`, int64 [num_inputs].
         is_known: Whether the split of each input is final, bool [num_inputs].
     """
 
@@ -198,7 +198,7 @@ def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) ->
 
     Args:
         columns: Non-negative integer arrays of equal length.
-        nums: The number of each row, which is summed. With None, each row counts as one.
+        nums: The number of each row, which is summed. If it is None, each row counts as one.
 
     Returns:
         The sorted combinations, with the count in the last column, int64 [num_combinations, num_columns + 1].

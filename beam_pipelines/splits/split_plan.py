@@ -34,7 +34,7 @@ class SplitPlan:
         names: The names of all splits. Splits with a share are first.
         num_shares: The number of splits with a share.
         division: A summary of the resulting splits.
-        splits: The index in `names` of each input's split, uint8 [num_inputs], in the order of `SplitFacts`.
+        splits: The index of each input's split in `names`, uint8 [num_inputs], in the order of `SplitFacts`.
     """
 
     names: tuple[str, ...]

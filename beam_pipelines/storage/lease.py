@@ -297,7 +297,7 @@ def store_lease(
     Args:
         directory: The URL of the directory, `gs://…` or `s3://…`.
         lease: The lease to write.
-        message_start: The option and path with which error messages begin.
+        message_start: The option and path at the start of error messages.
         is_at_work: A function that returns whether the job of a detached lease is still active.
         lost: A function to call, in another thread, if another command takes over the lease.
 

@@ -44,7 +44,7 @@ def check_is_owned(directory: str, message_start: str) -> None:
 
     Args:
         directory: The path of the directory.
-        message_start: The option and path with which the error message begins.
+        message_start: The option and path at the start of the error message.
 
     Raises:
         UserError: The directory may contain files that do not belong to a run.
@@ -82,7 +82,7 @@ def exclusive_directory(
 
     Args:
         directory: The path of the directory.
-        message_start: The option and path with which error messages begin.
+        message_start: The option and path at the start of error messages.
         busy: The error message if another run uses the directory.
         rescue: A function to call after locking and before emptying the directory. It moves valuable files to another
             directory. If it raises `UserError`, the directory is not changed.

@@ -114,7 +114,7 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
         directory: The directory of the dataset.
         overwrite: Whether an earlier analysis may be replaced.
         run_id: The ID of the run, which is the name of its folder.
-        jobs: The jobs of the engine, which may include jobs of killed commands.
+        jobs: The jobs of the engine, including jobs that killed commands left running.
 
     Raises:
         BusyError: Another run uses the directory.

@@ -99,8 +99,8 @@ class RecordCounter:
         """Returns the statistics of the shard.
 
         Args:
-            formats: The format of each source image, from the catalog. None without a catalog.
-            reencoded: The reason why each image was re-encoded, from the catalog. None without a catalog.
+            formats: The format of each source image, from the catalog. None if there is no catalog.
+            reencoded: The reason why each image was re-encoded, from the catalog. None if there is no catalog.
         """
         precision = DECODED if self._decoded else EXACT
         if formats is not None and reencoded is not None and self.images:

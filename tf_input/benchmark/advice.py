@@ -32,13 +32,13 @@ class Findings:
         is_remote: Whether the dataset is in an object store.
         split: The name of the split.
         num_examples, num_bytes, num_shards: The numbers of examples, bytes and shards of the split.
-        image: The feature `image`; None without images.
+        image: The feature `image`; None if there are no images.
         formats: The number of images in each format.
         stored_side: The mean length of the shorter side in pixels; None if unknown.
         stored_size: The (height, width) of all images; None if sizes differ.
         decoded_bytes: The size of the decoded split in bytes; None if it can't be cached in memory.
         is_cached: Whether the split is cached in memory.
-        config: The options of reading; with images, they include an `image_size`.
+        config: The reading options. If there are images, the options include an `image_size`.
         order: The order of an epoch: "exact", "window", "key" or None.
         channels: The number of channels of images in batches.
     """

@@ -29,7 +29,7 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
     Args:
         directory: The directory of a dataset, or its URL.
         split: The split to read. None reads the training split.
-        config: The options of reading. Without `image_size`, images keep their common size, or become 224 x 224.
+        config: The reading options. If `image_size` is not set, images keep their common size, or become 224 x 224.
         seconds: The time to read for each stage, in seconds.
 
     Raises:

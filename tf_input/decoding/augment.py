@@ -45,8 +45,8 @@ def random_crops(
         slots: The indices of these images in the global batch. Default: None, 0 to batch - 1.
 
     Returns:
-        The boxes (top, left, height, width), int32 [batch, 4], or None without random crops; and whether to flip each
-        image, bool [batch], or None without flips.
+        The boxes (top, left, height, width), int32 [batch, 4], or None if there are no random crops; and whether to
+        flip each image, bool [batch], or None if no image is flipped.
     """
     boxes_seed, flip_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
     boxes = random_boxes(sizes, image_size, augmentation.min_area, boxes_seed, slots) if augmentation.crop else None

@@ -33,7 +33,7 @@ class CropWarnings:
 
         Args:
             split: The name of the split, for the message.
-            decoder, config: The decoder of the split, and the options of reading.
+            decoder, config: The decoder of the split, and the reading options.
             read_sample: A function that returns the first records. It is called only if necessary.
         """
         messages = [describe_unmoved(decoder, read_sample), *_describe_flips(decoder)]

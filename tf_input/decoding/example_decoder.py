@@ -51,7 +51,7 @@ class ExampleDecoder:
         parse: A function from records, string [batch], and names to the features with these names, as in
             `schema.parse_examples`.
         features: The features of a record, by name.
-        config: The options of reading, with the default of `fit` filled in.
+        config: The reading options, with the default of `fit` filled in.
         targets: The names of the targets.
         image_size: The (height, width) of images in a batch. None if it is unknown, so that images can't be read.
         stored_size: The (height, width) of all stored images; None if sizes differ.
@@ -107,7 +107,7 @@ class ExampleDecoder:
 
         Args:
             serialized: The records, string [batch], at most `config.batch_size`.
-            seed: The seed of crops, flips and color changes, int64 [2]; None without augmentation.
+            seed: The seed of crops, flips and color changes, int64 [2]; None if there is no augmentation.
         """
         return self.outputs(self.parse_batch(serialized), seed)
 

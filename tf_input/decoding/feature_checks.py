@@ -104,7 +104,7 @@ def check_one_hot(config: ReadConfig, class_targets: Sequence[str], features: Ma
     """Checks the option `one_hot`.
 
     Args:
-        config: The options of reading.
+        config: The reading options.
         class_targets: The names of the targets with one class label.
         features: The features of the dataset, by name.
 
@@ -128,7 +128,7 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
     """Checks that the dataset has an image to resize or augment, and that color changes apply only to uint8 images.
 
     Args:
-        config: The options of reading, with an image size or an augmentation.
+        config: The reading options, with an image size or an augmentation.
         names: The names of the features that are read.
         features: The features of the dataset, by name.
 
@@ -153,7 +153,7 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
     """Checks that color changes apply only to 8-bit RGB or grayscale images.
 
     Args:
-        config: The options of reading, with or without an augmentation.
+        config: The reading options, with or without an augmentation.
         channels: The number of channels of the images.
         image: The feature with the images.
 
@@ -179,7 +179,7 @@ def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping
     like the image, but a list of points must not be cropped.
 
     Args:
-        config: The options of reading.
+        config: The reading options.
         names: The names of the features that are read.
         features: The features of the dataset, by name.
 

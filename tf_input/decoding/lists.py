@@ -31,7 +31,7 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
     """Checks the options for lists.
 
     Args:
-        config: The options of reading.
+        config: The reading options.
         target_names: The names of the targets.
         features: The features of the dataset, by name.
         has_frames: Whether there are images with masks. Default: False.

@@ -131,12 +131,12 @@ def fingerprint(
     training run can resume from a checkpoint only if the checkpoint contains the same fingerprint.
 
     Args:
-        manifest, split, config: The manifest of the dataset, the name of the split, and the options of reading.
+        manifest, split, config: The manifest of the dataset, the name of the split, and the reading options.
         resolved_options: Options with defaults filled in, and further values that determine the batches.
-        fold: The fold with which the dataset was opened; None without a fold.
+        fold: The argument `fold` that was passed to `open`; None if there is no fold.
 
     Returns:
-        JSON values by name: the dataset, the split, and the relevant options. None without a seed.
+        JSON values by name: the dataset, the split, and the relevant options. None if there is no seed.
     """
     if config.seed is None:
         return None
@@ -169,7 +169,7 @@ def fingerprint_mix(
 
     Args:
         parts: The fingerprint of each component, from `fingerprint`.
-        config: The options of reading.
+        config: The reading options.
         weights, stop: The weights of the components, in the order of `parts`, and the end of an epoch.
         class_names: The class names in label order.
 

@@ -36,7 +36,7 @@ class FeatureKind:
         """Checks the options for features of this kind.
 
         Args:
-            config: The options of reading.
+            config: The reading options.
             features: The features of this kind that are read, by name.
 
         Raises:
@@ -52,7 +52,7 @@ class FeatureKind:
             values: The values, float32 [n, ...].
             crops: The crops of the images.
             feature: The feature.
-            config: The options of reading.
+            config: The reading options.
             images: The index of the image of each value, int [n]. None if each image has one value.
         """
         return values

@@ -108,7 +108,7 @@ def pairs_of_names(names: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _exchanged(num_points: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """Returns the index in the original image of each point of a flipped image."""
+    """Returns, for each point of a flipped image, its index in the original image."""
     order = list(range(num_points))
     for first, second in pairs:
         order[first], order[second] = second, first

@@ -54,7 +54,7 @@ class ParsedRecords:
 
         Args:
             split: The split, which is always `train`. It is shuffled unless `shuffle` is False.
-            config: The options of reading. Default: None, which uses only `options`.
+            config: The reading options. Default: None, which uses only `options`.
             **options: Only `batch_size`, `shuffle`, `seed` and `drop_remainder` of `ReadConfig`.
 
         Raises:

@@ -195,7 +195,7 @@ class RecordFiles:
 
         Args:
             split: The name of the split, one of `splits`. Default: `train`.
-            config: The options of reading. Default: None, which uses only `options`.
+            config: The reading options. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, which override those of `config`. `batch_size` is required, and
                 `image_size` for encoded images. Options that need an index are rejected: exact order, `where`, `fold`,
                 `subset`, `take`, `balance`, `start_epoch`, `start_step`, `hosts`, `memory_budget`,

@@ -89,7 +89,7 @@ class Loader:
         decode: A function that takes a record and the two numbers that seed its random crops, and returns an example.
         varying: The names of values that are not stacked, because their shape differs between examples.
         num_threads: The number of threads that decode examples. None means the number of CPU cores.
-        fingerprint: The values that determine the batches besides epoch and step. None without a seed.
+        fingerprint: The values that determine the batches besides epoch and step. None if there is no seed.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class ExampleCropper:
     """Converts records to examples, with cropped images, in any thread.
 
     Args:
-        config: The options of reading.
+        config: The reading options.
         features: The features of the dataset, by name.
         mask_dtype: The dtype of masks.
         channels: The number of channels of image files: 1 or 3.

@@ -36,7 +36,7 @@ def read_files(
     Args:
         paths: The paths of TFRecord files.
         decoder: The decoder of the records.
-        config: The options of reading.
+        config: The reading options.
         split: The name of the split. By default, only training splits are shuffled.
         shuffle_buffer: The size of the shuffle buffer, in records.
         skipped: The collection to which undecodable records are added, if `on_error` is "skip".
@@ -82,7 +82,7 @@ def read_records(
     """Returns a dataset of the records in files.
 
     Args:
-        paths, config, split, shuffle_buffer: The files and the options of reading, as in `read_files`.
+        paths, config, split, shuffle_buffer: The files and the reading options, as in `read_files`.
         compression: The compression of the files: "", "GZIP" or "ZLIB". Default: "".
         with_positions: Whether to return pairs of a record and its position: the index of the file in `paths`, times
             `RECORDS_PER_FILE`, plus the index of the record in the file. Default: False.
@@ -119,7 +119,7 @@ def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any]
 
     Args:
         decode: A function from records, a seed if images are augmented, and batch slots, to a batch.
-        config: The options of reading.
+        config: The reading options.
     """
 
     def decode_batch(records: tf.Tensor, seed: tf.Tensor | None) -> Any:

@@ -80,7 +80,7 @@ class CachedInputs:
         share: The part of each batch that this host reads.
         seed: The seed of the order.
         shuffles: Whether each epoch has its own permutation.
-        numbers: The indices in the split of the cached examples, ascending, int64 [n].
+        numbers: The indices of the cached examples in the split, ascending, int64 [n].
         selection: The selection of examples for an epoch; None selects each example once.
     """
 

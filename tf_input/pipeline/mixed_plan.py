@@ -20,7 +20,7 @@ class MixedPlan:
     """A plan for several components, with the same interface as `Plan`.
 
     Attributes:
-        config: The options of reading, with definite `hosts`.
+        config: The reading options, with definite `hosts`.
         seed: The seed of shuffling and augmentation.
         order: The order of the mixture, which defines the examples of each component in each batch.
         share: The part of each batch that this host reads.

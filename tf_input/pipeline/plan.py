@@ -28,7 +28,7 @@ class Plan:
     """The plan of a split. A batch depends only on the seed, the epoch and the step, for any number of hosts.
 
     Attributes:
-        config: The options of reading, with definite `hosts`.
+        config: The reading options, with definite `hosts`.
         kind: The order of an epoch: "window", "exact", "key", or None for the order of the shards.
         share: The part of each batch that this host reads.
         decoder: The decoder of examples.

@@ -30,7 +30,7 @@ def apply_functions(outputs: Any, seed: tf.Tensor, slots: tf.Tensor, config: Rea
             change.
         seed: The seed of the batch, int64 [2].
         slots: The slots of the examples in the global batch, int64 [batch].
-        config: The options of reading with one or both functions. The results of `map_example` must have one shape
+        config: The reading options with one or both functions. The results of `map_example` must have one shape
             within a batch, unless the batch contains ragged tensors.
 
     Returns:

@@ -88,7 +88,7 @@ class Catalog(Mapping[str, Column]):
         )
 
     def labels(self, name: str) -> np.ndarray:
-        """Returns the label of each example, int64 [n]; -1 without a label.
+        """Returns the label of each example, int64 [n]; -1 if there is no label.
 
         Args:
             name: A feature with one class label.

@@ -18,7 +18,7 @@ def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str
 
     Args:
         split: The name of the split, for messages.
-        config: The options of reading.
+        config: The reading options.
         catalog: The catalog of the split.
         labels: The class names of each target with one class label, by name.
 

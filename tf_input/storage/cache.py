@@ -201,8 +201,8 @@ class _Part:
 
     Attributes:
         index: The index of the block in its file.
-        first, stop: The begin and the end of the byte range, relative to the block.
-        begin, end: The begin and the end of the byte range, relative to the file.
+        first, stop: The start and the end of the byte range, relative to the block.
+        begin, end: The start and the end of the byte range, relative to the file.
     """
 
     def __init__(self, index: int, begin: int, end: int) -> None:

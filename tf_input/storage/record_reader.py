@@ -199,7 +199,7 @@ class RecordReader:
 
         Args:
             shard: The index of the shard.
-            start: The index in the shard of the chunk's first record.
+            start: The index of the chunk's first record in the shard.
             part: The records.
         """
         begin = self._offset(shard, start + part.first)

@@ -48,8 +48,8 @@ class Checkpoint:
         model: A built Keras model.
         train: The return value of `PreparedDataset.batches`, or a `Sequence`, with a `seed`. Other objects need an
             attribute `iterator_state` like that of `batches`.
-        optimizer: The optimizer that trains the model. It is built if necessary. Default: None, the optimizer with
-            which the model was compiled.
+        optimizer: The optimizer that trains the model. It is built if necessary. Default: None, the optimizer that the
+            model was compiled with.
         settings: JSON values by name. A checkpoint is restored only if these settings and the options of `train` are
             equal to the saved ones. Default: None.
         save_freq: The number of steps between checkpoints. Checkpoints are also saved at the end of each epoch.

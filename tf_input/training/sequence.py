@@ -58,7 +58,7 @@ class Sequence(keras.utils.PyDataset):
     Args:
         dataset: A dataset, the directory of a dataset, or a `Mixture`.
         split: The name of the split. Default: None, which requires a `Mixture`.
-        config: The options of reading, as in `PreparedDataset.batches`. Default: None.
+        config: The reading options, as in `PreparedDataset.batches`. Default: None.
         workers: The number of batches that are prepared in parallel. Default: 1.
         use_multiprocessing: Whether workers are processes instead of threads. Use it for user functions in Python. Each
             process decodes with its own TensorFlow on the CPU. Only the main process reads records and caches splits in

@@ -40,8 +40,8 @@ def run(
         options: The options of the training run, by their names in `ReadConfig`.
         checkpoint: The path of a checkpoint, or of a directory of checkpoints. A checkpoint contains the split and all
             options except `hosts`. None uses the arguments `split` and `options`.
-        open_fold: The fold with which the training run opened the dataset. A checkpoint also contains the fold. Default:
-            None.
+        open_fold: The argument `fold` that the training run passed to `open`. A checkpoint also contains the fold.
+            Default: None.
         as_json: Whether to print one JSON object instead of tab-separated values. Default: False.
 
     Raises:

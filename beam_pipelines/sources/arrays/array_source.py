@@ -33,8 +33,8 @@ class ImageSet(NamedTuple):
     Attributes:
         name: The prefix of the keys.
         split: The split that the name contains; None if it does not contain a split.
-        images: The field with the pixels; without images, any of the columns.
-        raw: The layout of the pixels; None without images.
+        images: The field with the pixels. If there are no images, any of the columns.
+        raw: The layout of the pixels; None if there are no images.
         columns: Name -> a function that opens that column.
     """
 
@@ -203,7 +203,7 @@ def divide_records(
 
 
 def record_set(name: str, split: str | None, records: Records, image: str | None) -> ImageSet:
-    """Returns the examples in `records` as a set. `image` is the field with the images, or None without images."""
+    """Returns the examples in `records` as a set. `image` is the field with the images, or None."""
     columns = {field: functools.partial(Field, records, field) for field in records.dtype.names if field != image}
     lead = Field(records, image or records.dtype.names[0])
     return ImageSet(name, split, lead, raw_layout(lead) if image else None, columns)

@@ -30,7 +30,7 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None) -
     Args:
         root: The root of the source, for messages.
         folders: The names of the folders.
-        split_folders: Whether the folders are splits. With None, they are splits if all of them are named like splits.
+        split_folders: Whether the folders are splits. If None, they are splits if all of them are named like splits.
 
     Raises:
         UserError: Only some folders are splits, or a name is not valid for a split.

@@ -24,8 +24,8 @@ class ListedRuns:
 
     Args:
         spool_directory: The directory for runs.
-        share: The size of each run as a share of a full run, if several runs are filled in parallel. With None, runs
-            start small and grow with the number of references.
+        share: The size of each run as a share of a full run, if several runs are filled in parallel. If it is None,
+            runs start small and grow with the number of references.
 
     Attributes:
         runs: The runs of references that were written.

@@ -29,7 +29,7 @@ class StoreOptions(NamedTuple):
         is_anonymous: Whether requests to Google Cloud Storage are not signed.
         impersonated: The value of `--impersonate_service_account`, or "".
         environment: The (name, value) pairs of the environment variables with credentials and servers.
-        number: A number that differs between commands of one process, which find their credentials anew.
+        number: A number that differs between commands in one process, so that each command finds its credentials again.
     """
 
     timeout: float = STORE_TIMEOUT

@@ -59,7 +59,7 @@ def label_of(folders: Sequence[str], depth: str | None) -> str | None:
 
     Args:
         folders: The names of the image's parent folders below the input folder or the split folder.
-        depth: The value of `--class_folder_depth`. With None, the class is the whole path.
+        depth: The value of `--class_folder_depth`. If it is None, the class is the whole path.
     """
     if not folders or depth in (None, ALL):
         return "/".join(folders) or None

@@ -87,7 +87,7 @@ class Masks(Source):
     @functools.cached_property
     def _found_classes(self) -> tuple[str, dict[str, str]] | None:
         """The path of a file beside the masks that specifies the class of each color or pixel value, and a mapping from
-        the colors or values to the classes. Both are empty without such a file. None if `--mask_colors` is given.
+        the colors or values to the classes. Both are empty if there is no such file. None if `--mask_colors` is given.
 
         Raises:
             UserError: Several such files differ, or the classes do not fit the first mask.

@@ -28,7 +28,7 @@ class ForeignFiles:
     Args:
         path: A path or a URL.
         follow_links: Whether links may lead to folders, and out of the root folder.
-        split_folders: Whether the files are named like splits. With None, the names decide.
+        split_folders: Whether the files are named like splits. If it is None, the names decide.
 
     Attributes:
         root: The root folder of the files.

@@ -24,7 +24,7 @@ class Dataset(NamedTuple):
     Attributes:
         root: The root of the source.
         file: The content of the dataset file. Its fields are empty if there is no dataset file.
-        folder: The folder, relative to the root, in which the paths of the dataset file start.
+        folder: The folder, relative to the root, that the paths in the dataset file start from.
         images: A mapping from the path of each image folder and list file that the dataset file names to its split.
         messages: Messages for the user about detected or skipped paths.
     """
