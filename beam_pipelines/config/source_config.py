@@ -208,6 +208,11 @@ class SourceConfig(Options):
         help="Convert the outlines of the objects in each image to a mask. The background has the value 0, and an "
         "object has its label plus 1.",
     )
+    has_corners: bool = _option(
+        False, "--corners", needs_images=True,
+        help="Store the four corners of each object as keypoints, besides the upright box. Each object must be a box, "
+        "which may be rotated, or a polygon with four corners.",
+    )
     mask_suffix: str = _option(
         "", metavar="SUFFIX", check=lambda suffix: not set(suffix) & set("./"),
         expected="the end of the names without the extension, such as _mask",

@@ -314,6 +314,31 @@ def test_shapes_become_boxes(tmp_path, case):
     assert all(dict(listed.objects(key).flags) == some for some in flags)
 
 
+CORNERS = {
+    "labelme": (labelme_shape(("cat", 4, 5, 9, 9), "rotation", points=[[6, 4], [10, 8], [8, 10], [4, 6]]), [[6, 4], [10, 8], [8, 10], [4, 6]]),
+    "cvat": (cvat_box(("cat", 7, 5, 13, 15), 'rotation="90.0"'), [[15, 7], [15, 13], [5, 13], [5, 7]]),
+    "label_studio": (percent_rectangle(("cat", 10, 5, 16, 15), rotation=90), [[10, 5], [10, 11], [0, 11], [0, 5]]),
+    "via": (via_region(CAT), corners(CAT)),
+}
+
+
+@pytest.mark.parametrize("kind", CORNERS)
+def test_corners_of_rotated_boxes_are_stored(tmp_path, kind):
+    shape, expected = CORNERS[kind]
+    path, key = write_case(tmp_path, kind, (shape,)), FOLDERS.get(kind, "images/") + "1.png"
+    listed = Listing(path, kind, source={"has_corners": True})
+    stored = np.array(listed.objects(key).points["corners"])
+    np.testing.assert_allclose(stored * ([WIDTH, HEIGHT] if kind == "label_studio" else 1), [expected], atol=1e-9)
+    with pytest.raises(UserError, match="--corners"):
+        open_kind(path, kind, {"has_corners": True, "labels": ()})
+
+
+def test_outline_without_four_corners_is_a_dead_letter_with_corners(tmp_path):
+    path = write_case(tmp_path, "via", (via_region(CAT), via_shape("circle", cx=20, cy=10, r=5)))
+    (letter,) = Listing(path, "via", source={"has_corners": True}).letters.values()
+    assert "object 2" in letter.message and "--corners" in letter.message
+
+
 # Labeled points. In each format, image 1 has the points nose (4, 5) and chin (6, 9), and a box.
 
 

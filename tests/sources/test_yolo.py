@@ -26,6 +26,24 @@ def list_yolo(root: str | os.PathLike[str], **options: Any) -> Listing:
     return Listing(root, "yolo", **options)
 
 
+@pytest.mark.slow(8)
+def test_corners_of_oriented_boxes_follow_the_image(tmp_path):
+    """A flip keeps the corners of each box."""
+    oriented = b"0 0.5 0.25 0.75 0.5 0.5 0.75 0.25 0.5\n1 0.5 0.5 0.5 0.25\n"
+    files = {"images/1.png": png(1, 32, 48), "labels/1.txt": oriented, "images/2.png": png(2, 32, 48), "labels/2.txt": b""}
+    root, out = str(write_files(tmp_path / "in", files)), str(tmp_path / "out")
+    assert main(["prepare", "--input", root, "--output", out, "--corners", "--splits=train=1"]) == 0
+    assert main(["verify", out, "--decode"]) == 0
+    dataset = tf_input.open(out)
+    (stored,) = [example["objects"]["corners"] for example in dataset["train"] if example["key"] == "images/1.png"]
+    expected = [[[0.5, 0.25], [0.75, 0.5], [0.5, 0.75], [0.25, 0.5]], [[0.25, 0.375], [0.75, 0.375], [0.75, 0.625], [0.25, 0.625]]]
+    np.testing.assert_allclose(stored, expected, atol=1e-6)
+    ((_, y),) = dataset.batches("train", batch_size=2, image_size=32, augment=tf_input.Augmentation(crop=False), seed=1).take(1)
+    boxes, corners = y["bbox"].numpy(), y["corners"].numpy()
+    for box, points in zip(boxes[y["valid"].numpy() > 0], corners[y["valid"].numpy() > 0]):
+        np.testing.assert_allclose(box, [*points.min(axis=0)[::-1], *points.max(axis=0)[::-1]], atol=1e-5)
+
+
 # Layouts: (path of --input, files, expected split of each image).
 
 ULTRALYTICS = {"images/train/1.jpg": IMAGE, "labels/train/1.txt": BOX, "images/val/2.jpg": IMAGE, "labels/val/2.txt": BOX}

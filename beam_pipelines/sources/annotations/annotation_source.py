@@ -10,10 +10,11 @@ from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import OBJECT_LABEL
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import feature_of, form_of
+from beam_pipelines.columns.keypoints import Points
 from beam_pipelines.images.annotations import DrawnPoints, Objects, Regions
 from beam_pipelines.sources.annotations.labeled_points import UnusedPoints, check_point_column, select_points
-from beam_pipelines.sources.annotations.object_features import object_features
-from beam_pipelines.sources.annotations.shapes import Outline, Point, Shape, divided
+from beam_pipelines.sources.annotations.object_features import CORNERS, object_features
+from beam_pipelines.sources.annotations.shapes import Outline, Point, Shape, corners, divided
 from beam_pipelines.sources.cells.class_cells import known, read_class
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.label_files import format_of_content
@@ -74,8 +75,9 @@ class AnnotationSource(Source):
     def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         super().__init__(options)
         source = options.source
-        if source.has_masks and source.labels is not None and not any(map(_is_objects, source.labels)):
-            raise UserError("--masks: needs objects. Omit it, or the option --label.")
+        if source.labels is not None and not any(map(_is_objects, source.labels)):
+            for option in ["--masks"] * source.has_masks + ["--corners"] * source.has_corners:
+                raise UserError(f"{option}: needs objects. Omit it, or the option --label.")
         self._options = options
         self._with_sizes = with_sizes
         self._spool_directory = spool_directory
@@ -126,7 +128,8 @@ class AnnotationSource(Source):
         self._class_columns = [column for column in columns if column not in self._point_columns]
         for column in columns:
             (check_point_column if column in self._point_columns else self._check_class_column)(column)
-        objects = object_features(self.flags, self._options.source.has_masks) if self._has_objects else ()
+        source = self._options.source
+        objects = object_features(self.flags, source.has_masks, source.has_corners) if self._has_objects else ()
         self.features = (*objects, *map(feature_of, columns))
         masks = [feature.name for feature in objects if feature.is_mask]
         self.targets = (*((OBJECTS, *masks) if objects else ()), *(column.name for column in columns))
@@ -218,6 +221,8 @@ class AnnotationSource(Source):
         has_points = any(feature.name == f"{OBJECTS}/{KEYPOINTS}" for feature in (*self.features, *self.found_features))
         points = {KEYPOINTS: tuple(shape.points for shape in shapes)} if has_points else {}
         height, width = image_size if self.is_relative and image_size else (1, 1)
+        if self._options.source.has_corners:
+            points[CORNERS] = tuple(_corners(number, shape, height, width) for number, shape in enumerate(shapes, 1))
         sides = [shape.outline.box for shape in shapes]
         boxes = tuple((top / height, left / width, bottom / height, right / width) for top, left, bottom, right in sides)
         values: dict[str, Any] = {OBJECTS: Objects(boxes, labels, columns, image_size, self.is_relative, points)}
@@ -255,6 +260,14 @@ def file_bytes(path: str) -> int:
     """Returns the size of an annotation file in bytes. Raises `UserError` if the file cannot be read."""
     with read_errors(path):
         return files_at(path).size(path)
+
+
+def _corners(number: int, shape: Shape, height: int, width: int) -> Points:
+    try:
+        (sides,) = divided([corners(shape.outline)], height, width)
+    except InvalidInput as error:
+        raise InvalidInput(error.reason, f"object {number} {error}") from None
+    return tuple(zip(sides[::2], sides[1::2]))
 
 
 def _is_objects(column: Column) -> bool:

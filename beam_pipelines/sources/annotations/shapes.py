@@ -161,6 +161,17 @@ def bitmap(pixels: np.ndarray, top: int, left: int, image_size: tuple[int, int])
     return Outline(box, float(np.count_nonzero(pixels)), {"size": [*image_size], "counts": counts})
 
 
+def corners(outline: Outline) -> list[float]:
+    """Returns the x and y of the four corners of a box or a polygon, as [x, y, x, y, …]. Raises `InvalidInput` if the outline
+    has another form."""
+    if not outline.region:
+        ymin, xmin, ymax, xmax = outline.box
+        return [xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]
+    if isinstance(outline.region, dict) or len(outline.region[0]) != 8:
+        raise InvalidInput("bad_box", "has an outline without four corners; --corners needs boxes, or polygons with four corners")
+    return outline.region[0]
+
+
 def divided(region: Any, height: int, width: int) -> Any:
     """Divides the coordinates of polygons by the image size. Run-length encodings are not changed."""
     if isinstance(region, dict):

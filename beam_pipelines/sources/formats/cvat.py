@@ -34,7 +34,7 @@ class Cvat(ListedSource):
     kind = SourceKind(
         name="cvat",
         summary="CVAT for images",
-        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
+        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "has_corners", "image_root"),
         has_image_classes=True,
     )
     file_format, extensions = CVAT, (".xml",)

@@ -35,7 +35,7 @@ class LabelMe(PairedSource):
     kind = SourceKind(
         name="labelme",
         summary="LabelMe",
-        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks"),
+        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "has_corners"),
         synonyms=("anylabeling", "x-anylabeling"),
         has_image_classes=True,
     )

@@ -44,7 +44,7 @@ class Via(ListedSource):
     kind = SourceKind(
         name="via",
         summary="VGG Image Annotator",
-        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
+        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "has_corners", "image_root"),
         synonyms=("vgg", "via_json", "via_csv"),
         has_image_classes=True,
     )

@@ -30,7 +30,7 @@ class LabelStudio(ListedSource):
     kind = SourceKind(
         name="label_studio",
         summary="Label Studio",
-        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
+        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "has_corners", "image_root"),
         synonyms=("labelstudio", "label-studio"),
         has_image_classes=True,
     )

@@ -46,7 +46,7 @@ class Yolo(PairedSource):
     kind = SourceKind(
         name="yolo",
         summary="YOLO",
-        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"),
+        options=("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "has_corners", "image_root"),
         synonyms=("ultralytics", "darknet", "yolov5", "yolov8", "yolo11"),
     )
     extensions, folders, file_kind = (".txt",), ("labels", "label"), "label file"
