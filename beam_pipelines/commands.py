@@ -256,7 +256,7 @@ def printing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Context manager that converts exceptions of `tf_input` to one-line errors of the command."""
+    """Context manager that converts exceptions from `tf_input` to one-line errors of the command."""
     try:
         with printing():
             yield

@@ -162,7 +162,7 @@ def _with_source(options: PrepareOptions, **changes: Any) -> PrepareOptions:
 
 
 def resolve_options(options: PrepareOptions) -> PrepareOptions:
-    """Makes the paths in the user's options absolute, and completes the options of the source."""
+    """Makes the paths in the user's options absolute and completes the options of the source."""
     # If the output is a symbolic link, its target is replaced instead of the link.
     output = _absolute(options.output, os.path.realpath)
     return dataclasses.replace(resolve_source(options), input=_absolute(options.input, os.path.abspath), output=output)

@@ -300,9 +300,9 @@ class PreparedDataset(Mapping[str, Examples]):
         are created before the epoch advances read the same epoch. Batches that are requested by `prefetch` also advance
         the epoch.
 
-        The cardinality is known, so `fit` needs no `steps_per_epoch`. With `start_step`, the first iteration reads the
-        rest of an epoch, and all later iterations read the same number of batches. To train for whole epochs after a
-        partial epoch, create a new dataset, or use `BackupAndRestore` from the first epoch.
+        The cardinality is known, so `fit` needs no `steps_per_epoch`. If `start_step` is set, the first iteration reads
+        the rest of an epoch, and all later iterations read the same number of batches. To train for whole epochs after
+        a partial epoch, create a new dataset, or use `BackupAndRestore` from the first epoch.
 
         The returned dataset has two additional attributes. `iterator_state` is the iterator state that `BackupAndRestore`
         saves. `reading` contains the dataset, the split and the options, for `export_serving`.

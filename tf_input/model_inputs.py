@@ -20,7 +20,7 @@ _MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100
 
 
 def describe_misfit(model: keras.Model, x: Any) -> str:
-    """Explains why a model was clearly not trained on the given inputs, and gives advice. Returns "" if no reason is
+    """Explains why a model was clearly not trained on the given inputs and gives advice. Returns "" if no reason is
     found.
 
     Args:

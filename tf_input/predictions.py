@@ -137,7 +137,7 @@ def check_output(model: Any, output: str | os.PathLike[str] | None) -> None:
 
 
 def write(parts: Iterable[Columns], output: str | os.PathLike[str]) -> None:
-    """Writes the predictions to a temporary file, and renames the file when it is complete.
+    """Writes the predictions to a temporary file and renames the file when it is complete.
 
     Raises:
         OSError: The file can't be written.

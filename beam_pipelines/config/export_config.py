@@ -10,7 +10,7 @@ FORMATS = ("webdataset", "parquet", "array_record", "image_folder", "tfrecord", 
 
 @dataclasses.dataclass(frozen=True)
 class ExportConfig(Options):
-    """Reads the shards of a dataset in order, and writes the examples in another format. The bytes of the images do not
+    """Reads the shards of a dataset in order and writes the examples in another format. The bytes of the images do not
     change."""
 
     summary = "Convert a dataset to another format."

@@ -61,7 +61,7 @@ def stored_size(size: tuple[str, int] | tuple[str, int, int] | None, height: int
 
 
 def _scale(length: int, numerator: int, denominator: int) -> int:
-    """Scales a length with integer arithmetic, and rounds the result to an integer of at least 1."""
+    """Scales a length with integer arithmetic and rounds the result to an integer of at least 1."""
     return max(1, (2 * length * numerator + denominator) // (2 * denominator))
 
 

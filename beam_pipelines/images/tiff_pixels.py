@@ -37,7 +37,7 @@ _OTHER_TAGS = {tags.JPEG_TABLES: (1, 7), tags.CHROMA_WEIGHTS: (5,), tags.BLACK_W
 
 
 def read_header(data: bytes) -> TiffHeader:
-    """Reads the tags of a TIFF in memory, and counts its pages.
+    """Reads the tags of a TIFF in memory and counts its pages.
 
     Raises:
         InvalidInput: The file is corrupt or not supported (see `read_tiff_header`).

@@ -119,7 +119,7 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
-    """Performs a part of the search for near-duplicates, and returns the pairs that it finds.
+    """Performs a part of the search for near-duplicates and returns the pairs that it finds.
 
     If the pairs do not fit into memory, for example the pairs of similar video frames, only some pairs are returned.
     The result depends only on the hashes.

@@ -137,7 +137,7 @@ MAX_TASK_BYTES = 256 << 20
 
 
 class TaskWindow:
-    """Limits the number and the total memory of running tasks. Without worker processes, tasks run in this process."""
+    """Limits the number and the total memory of running tasks. If there are no workers, tasks run in this process."""
 
     def __init__(self, num_processes: int) -> None:
         self._pool = worker_processes(num_processes) if num_processes else None

@@ -1,4 +1,4 @@
-"""Holds the working directory of a run on a disk, and publishes the output with a rename."""
+"""Holds the working directory of a run on a disk and publishes the output with a rename."""
 
 import contextlib
 import os

@@ -104,7 +104,7 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
 def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
     """Returns the names of the input and target features in the format of TensorFlow Datasets.
 
-    Several inputs or targets form a dictionary. Without inputs or targets, the result is empty.
+    Several inputs or targets form a dictionary. If there are no inputs or targets, the result is empty.
     """
     inputs = input_names(manifest.features, manifest.targets)
     if not manifest.targets or not inputs:

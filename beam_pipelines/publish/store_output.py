@@ -1,4 +1,4 @@
-"""Holds the working directory of a run in an object store, and publishes the output.
+"""Holds the working directory of a run in an object store and publishes the output.
 
 An object store cannot rename objects. Therefore, a new dataset is written directly to the output path. A dataset that
 replaces an old dataset is written to the scratch directory first, and then copied.

@@ -1,4 +1,4 @@
-"""Describes a shard with corrupt files, and reads the keys of its examples from the intact files."""
+"""Describes a shard with corrupt files and reads the keys of its examples from the intact files."""
 
 import contextlib
 from typing import Any, Iterator, Mapping, NamedTuple

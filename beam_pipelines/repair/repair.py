@@ -1,7 +1,7 @@
 """Runs `recordmill repair`, which rebuilds corrupt or missing shards, indexes and catalogs with the same bytes.
 
-A rebuilt file replaces the old file only if its size and checksum match the manifest. If one corrupt file of a shard
-cannot be rebuilt, no file of the shard is replaced.
+A rebuilt file replaces the old file only if its size and checksum match the manifest. If a corrupt file of a shard
+cannot be rebuilt, none of the shard's files are replaced.
 """
 
 import contextlib

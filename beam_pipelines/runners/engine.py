@@ -230,7 +230,7 @@ class Engine:
             cancel(result)
 
     def explain(self, error: Exception) -> UserError | RunError | None:
-        """Converts an exception of the engine to an error for the user. Returns None for all other exceptions."""
+        """Converts an exception from the engine to an error for the user. Returns None for all other exceptions."""
         if isinstance(error, grpc.RpcError):
             details = error.details() if isinstance(error, grpc.Call) else error
             return EngineError(f"--runner={self.name}: the job service no longer responds ({_one_line(details)})")

@@ -82,7 +82,7 @@ class EngineJobs:
 
 @contextlib.contextmanager
 def explained_errors(engine: Engine) -> Iterator[None]:
-    """Context manager that converts a job's exceptions to errors for the user, or to `KeyboardInterrupt`.
+    """Context manager that converts exceptions from a job to errors for the user, or to `KeyboardInterrupt`.
 
     Exceptions with other causes are raised unchanged.
     """

@@ -44,7 +44,7 @@ class _PrismRunner(JobServerRunner, PrismRunner):
 
 
 class _LogFilter(logging.Filter):
-    """A log filter for the output of Prism. It keeps warnings, errors of workers, and lines without a log level.
+    """A log filter for the output of Prism. It keeps warnings, errors from workers, and lines without a log level.
 
     Prism's own errors are hidden, because the failed job reports them.
 

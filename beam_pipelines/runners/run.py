@@ -37,7 +37,7 @@ def open_engine(
     wait: bool = True,
     has_tensorflow: bool = False,
 ) -> Engine:
-    """Returns the engine of a command, and applies the options for object stores in this process.
+    """Returns the engine of a command and applies the options for object stores in this process.
 
     Args:
         options: The options of the Beam pipeline.

@@ -66,7 +66,7 @@ class _Known(NamedTuple):
 
 
 def read_facts(run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = ()) -> RunFacts:
-    """Reads the facts about the inputs of a run, and writes one row per input to a temporary file.
+    """Reads the facts about the inputs of a run and writes one row per input to a temporary file.
 
     Args:
         run: The references.

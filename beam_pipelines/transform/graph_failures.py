@@ -36,7 +36,7 @@ class GraphFailure(NamedTuple):
 
 
 def find_graph_failure(error: BaseException) -> GraphFailure | None:
-    """Returns the graph failure that caused an error of the engine, or None if the error has another cause."""
+    """Returns the graph failure that caused an engine error, or None if the error has another cause."""
     cause: BaseException | None = error
     while cause is not None:
         if match := _WRAPPED.search(str(cause)):

@@ -78,7 +78,7 @@ class UserPreprocessing:
 
     @contextlib.contextmanager
     def explained(self, *others: type[Exception]) -> Iterator[None]:
-        """Context manager that converts exceptions of the user's module to one-line errors.
+        """Context manager that converts exceptions from the user's module to one-line errors.
 
         Args:
             *others: Exception classes that have other causes, and are not converted.

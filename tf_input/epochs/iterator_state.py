@@ -38,7 +38,7 @@ class Iteration(NamedTuple):
 
 
 class IteratorState:
-    """The iterator state of batches: the epoch and the step at which the next iteration begins.
+    """The iterator state of batches: the epoch and the step where the next iteration begins.
 
     The attribute `iterator_state` of batches from `PreparedDataset.batches` is an `IteratorState`. Requesting the
     second batch of an iteration, or its only batch, moves the state to the end of the iteration, even if the iteration
@@ -74,7 +74,7 @@ class IteratorState:
         return "IteratorState(epoch={}, step={})".format(*self._next)
 
     def go_to(self, epoch: int, step: int = 0) -> None:
-        """Sets the epoch and the step at which the next iteration begins. Datasets from `repeat` are not affected.
+        """Sets the epoch and the step where the next iteration begins. Datasets from `repeat` are not affected.
 
         If `step` is not 0, the next iteration ends in the following epoch.
 

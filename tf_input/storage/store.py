@@ -152,7 +152,7 @@ class Store:
 
 
 def _open_index(directory: str | os.PathLike[str], files: Files, is_cached: bool, shard: ShardInfo) -> ShardIndex:
-    """Opens the index of a shard. With `is_cached`, index files that are local or small are cached in memory."""
+    """Opens the index of a shard. If `is_cached` is set, index files that are local or small are cached in memory."""
     path = join(directory, shard.index)
     return ShardIndex.read(path, shard, files) if is_cached else ShardIndex(path, shard, files=files)
 

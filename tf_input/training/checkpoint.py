@@ -169,7 +169,7 @@ class Checkpoint:
         self._last_saved = self.step
 
     def advance(self, num_steps: int = 1) -> None:
-        """Increases the number of completed steps, and saves a checkpoint after every `save_freq` steps. Call this
+        """Increases the number of completed steps and saves a checkpoint after every `save_freq` steps. Call this
         method only in loops that do not use `batches`."""
         self.step += num_steps
         if self._save_freq != "epoch" and self._save_freq <= self.step - self._last_saved and self.step < self.num_steps:

@@ -168,7 +168,7 @@ def read_name(reason: str, cell: Any) -> str:
 
 
 def read_path(cell: Any, root: Root) -> str:
-    """Reads the path of a file, and returns it relative to the root. Raises `InvalidInput` if the cell is not a path, or
+    """Reads the path of a file and returns it relative to the root. Raises `InvalidInput` if the cell is not a path, or
     the path is outside the root."""
     if type(cell) is not str:
         cell = plain(cell, "bad_value")
@@ -206,7 +206,7 @@ def embedded_bytes(cell: Any) -> bytes | None:
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
-    """Converts a cell to Python types, and decodes bytes. If a list has only one value, returns this value, unless
+    """Converts a cell to Python types and decodes bytes. If a list has only one value, returns this value, unless
     `keeps_lists` is true."""
     if isinstance(cell, (np.ndarray, np.generic)):
         cell = cell.tolist()

@@ -1,4 +1,4 @@
-"""Parses JSON, and rejects objects with repeated keys."""
+"""Parses JSON and rejects objects with repeated keys."""
 
 import json
 from typing import Any

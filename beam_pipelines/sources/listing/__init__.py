@@ -1,1 +1,1 @@
-"""Lists the parts of a source, and collects facts about the inputs."""
+"""Lists the parts of a source and collects facts about the inputs."""

@@ -1,4 +1,4 @@
-"""Lists the inputs of one part of a source, and collects facts about the inputs."""
+"""Lists the inputs of one part of a source and collects facts about the inputs."""
 
 import itertools
 from typing import Iterator

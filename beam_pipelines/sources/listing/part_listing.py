@@ -41,7 +41,7 @@ _NUM_THREADS = 8
 
 
 class ReferenceMaker:
-    """Converts listed inputs to references, and computes the shuffle key and the split of each input."""
+    """Converts listed inputs to references and computes the shuffle key and the split of each input."""
 
     def __init__(self, options: PrepareOptions, features: Sequence[Feature] = ()) -> None:
         self._seed = options.seed
@@ -127,7 +127,7 @@ def list_shared_part(context: bytes, part: str) -> ListedRuns:
 
 
 def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
-    """Lists parts of the source in parallel threads, and yields each result as soon as it is available. If one part
+    """Lists parts of the source in parallel threads and yields each result as soon as it is available. If one part
     fails, the listing of all other parts stops."""
     is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
     try:  # one source per thread, because a source lists one part at a time

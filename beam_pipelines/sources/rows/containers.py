@@ -53,7 +53,7 @@ class Containers(NamedTuple):
 
 
 def find_containers(options: PrepareOptions, is_container: Callable[[str], bool], expected: str) -> Containers:
-    """Finds the files of an input, and derives their splits from their names.
+    """Finds the files of an input and derives their splits from their names.
 
     Args:
         options: The options of the source.

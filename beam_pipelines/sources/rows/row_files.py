@@ -93,7 +93,7 @@ class RowFiles(Source):
             return next((row for _, row in rows if not isinstance(row, InvalidInput)), {})
 
     def _open_columns(self, labels: tuple[Column, ...], features: tuple[Column, ...], **options: Any) -> None:
-        """Determines unknown shapes of columns from the first row, and sets the features of the source.
+        """Determines unknown shapes of columns from the first row and sets the features of the source.
 
         Args:
             labels: The columns that a model predicts.

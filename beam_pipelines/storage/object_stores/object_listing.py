@@ -37,7 +37,7 @@ class ObjectListing:
     def top_level(self, folder: str, is_short: bool = False) -> tuple[Names, Names]:
         """Returns the sorted names of the folders and the objects that are directly in a folder.
 
-        With `is_short`, only the first page is returned. Unlike in `list`, folders with an empty name ("//") are
+        If `is_short` is set, only the first page is returned. Unlike in `list`, folders with an empty name ("//") are
         omitted. On a web server, all folders appear empty, because web servers do not list folders.
         """
         start = len(split_path(as_folder(folder))[1])

@@ -1,4 +1,4 @@
-"""Reads the parts of the name of a COCO file, and lists its possible image folders."""
+"""Reads the parts of the name of a COCO file and lists its possible image folders."""
 
 import posixpath
 import re

@@ -166,7 +166,7 @@ class WebDataset(ContainerSource):
 
     @contextlib.contextmanager
     def _open(self, name: str) -> Iterator[tuple[TarReader, bool]]:
-        """Opens a tar file, and yields its reader and whether the file is compressed."""
+        """Opens a tar file and yields its reader and whether the file is compressed."""
         with self._open_file(name) as file:
             is_compressed = file.read(2) == b"\x1f\x8b"
             file.seek(0)

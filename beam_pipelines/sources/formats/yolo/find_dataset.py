@@ -37,7 +37,7 @@ class Dataset(NamedTuple):
 
 
 def find_dataset(options: PrepareOptions) -> Dataset:
-    """Reads the dataset file, and finds the image folders and list files that it names.
+    """Reads the dataset file and finds the image folders and list files that it names.
 
     If the input is a folder, all files must be below this folder. If the input is a dataset file, the `path` in the
     file may be a folder elsewhere, as in the dataset files that Ultralytics provides.
