@@ -38,6 +38,7 @@ from beam_pipelines.publish.status import describe_status, find_status
 from beam_pipelines.publish.written_dataset import check_names, open_dataset
 from beam_pipelines.quiet import import_quietly
 from beam_pipelines.storage.files import any_remote, is_remote, write_file
+from beam_pipelines.storage.near_paths import check_folder
 from beam_pipelines.transform.analysis_directory import check_analysis
 from beam_pipelines.transform.transform_job import make_job
 from tf_input.cores import num_cores
@@ -122,6 +123,7 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill verify`: compares a dataset with its manifest and prints a report."""
     config = read(VerifyConfig, arguments)
+    check_folder("--report", config.report)
     if not config.is_quick and not is_remote(config.directory) and os.path.exists(f"{config.directory}/{MANIFEST}"):
         _import_and_start_workers("verify.verify", beam_flags, config.report)
     module = _import("verify.verify")
@@ -135,6 +137,7 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill report`: writes the HTML report of a dataset and prints its path."""
     config = read(ReportConfig, arguments)
+    check_folder("--page", config.page or "")
     _use_for_stores(beam_flags, "report")
     try:
         manifest, _ = open_dataset(config.directory)
@@ -158,6 +161,7 @@ def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill quality`: prints how well TFRecord files are shuffled, and writes a plot with `--plot`."""
     config = read(QualityConfig, arguments)
+    check_folder("--plot", config.plot)
     _use_for_stores(beam_flags, "quality")
     module = importlib.import_module("beam_pipelines.quality.quality")
     plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None

@@ -21,7 +21,7 @@ def _parse_format(text: str) -> tuple[str, int]:
     if colon and (name not in ("jpeg", "webp") or not re.fullmatch(r"\d{1,3}", quality)):
         raise ValueError("invalid value. Give keep, png, jpeg or webp, the last two optionally with a quality, such as jpeg:90.")
     if name not in IMAGE_FORMATS:
-        raise ValueError(f"invalid value. Give one of {', '.join(IMAGE_FORMATS)}{did_you_mean(name, IMAGE_FORMATS)}.")
+        raise ValueError(f"invalid value. Give one of {', '.join(IMAGE_FORMATS)}{did_you_mean(name, IMAGE_FORMATS)}")
     if colon and not 1 <= int(quality) <= 100:
         raise ValueError("invalid value. Give a quality from 1 to 100.")
     return name, int(quality) if colon else _QUALITY

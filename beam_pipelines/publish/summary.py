@@ -86,7 +86,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         if num:
             yield f"{'outside:':<13} {num:,} points of {printable(name)} outside their image have visibility 0"
     if unused_fields := statistics.get("unused_fields"):
-        yield f"not used:     the columns or fields {_first_names(unused_fields)}"
+        yield f"not used:     columns or fields: {_first_names(unused_fields)}"
     if unused_categories := statistics.get("unused_categories"):
         yield f"not classes:  categories that only group other categories: {_first_names(unused_categories)}"
     yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (

@@ -3,7 +3,7 @@
 import itertools
 import os
 
-from beam_pipelines.errors import nearest, printable
+from beam_pipelines.errors import UserError, nearest, printable
 from beam_pipelines.storage.files import is_remote
 
 _MAX_NAMES = 10_000
@@ -17,6 +17,13 @@ def did_you_mean_path(path: str) -> str:
     """
     near = "" if is_remote(path) else _nearest_path(path)
     return f"; did you mean {printable(near)!r}?" if near else ""
+
+
+def check_folder(option: str, path: str) -> None:
+    """Raises `UserError` if the folder of a file to write does not exist. Object stores have no folders to check."""
+    folder = os.path.dirname(path)
+    if folder and not is_remote(path) and not os.path.isdir(folder):
+        raise UserError(f"{option}={printable(path)}: the folder {printable(folder)} does not exist. Create it first.")
 
 
 def _nearest_path(path: str) -> str:

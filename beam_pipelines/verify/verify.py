@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from typing import Any, Iterable, Iterator
+from typing import Any, Collection, Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
@@ -43,13 +43,14 @@ from beam_pipelines.verify.check_dataset import (
     repeated,
     find_spanning,
 )
-from tf_input.dataset_format import Manifest, ShardInfo
+from tf_input.dataset_format import REPORT, Manifest, ShardInfo
 from tf_input.serialized_example import BadExampleError, SerializedExample
 
 # The approximate number of hashes to compare in one bucket.
 _BUCKET_HASHES = 1 << 22
 
 _MAX_KEYS_SHOWN = 5
+_MAX_FILES_SHOWN = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +88,22 @@ class Report:
 
     def failure(self) -> ProblemsFound:
         """Returns the error to raise for corrupt files."""
-        files = len({corruption.file for corruption in self.problems})
-        message = f"{printable(self.directory)}: corrupt or missing files: {files:,}"
-        if any(corruption.can_repair for corruption in self.problems) and not is_remote(self.directory):
-            message += f". Run `recordmill repair {printable(self.directory)}` to rebuild shards, indexes and catalogs."
-        return ProblemsFound(message, self.directory)
+        files = {corruption.file for corruption in self.problems}
+        advice = " ".join(self._advise(files))
+        return ProblemsFound(f"{printable(self.directory)}: corrupt or missing files: {len(files):,}. {advice}", self.directory)
+
+    def _advise(self, files: Collection[str]) -> Iterator[str]:
+        """Yields one sentence for each way to restore some of the corrupt files."""
+        repairable = {corruption.file for corruption in self.problems if corruption.can_repair}
+        others = sorted({*files} - repairable - {REPORT})
+        if repairable:
+            copy = "Copy the dataset to a disk, and run `recordmill repair` on the copy" if is_remote(self.directory) else ""
+            yield f"{copy or f'Run `recordmill repair {printable(self.directory)}`'} to rebuild shards, indexes and catalogs."
+        if others:
+            shown = ", ".join(map(printable, others[:_MAX_FILES_SHOWN])) + (", …" if len(others) > _MAX_FILES_SHOWN else "")
+            yield f"To rebuild {shown}, run the command that wrote the dataset again, with --overwrite."
+        elif REPORT in files:
+            yield f"Run `recordmill report {printable(self.directory)}`{' afterwards' if repairable else ''} to rebuild {REPORT}."
 
 
 def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:

@@ -180,6 +180,14 @@ def test_equal_datasets_have_equal_reports(dataset, tmp_path, capfd):
         assert f"--page={tmp_path / name}" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["report", "--page"], ["verify", "--report"], ["quality", "--plot"]], ids=lambda command: command[0])
+def test_missing_folder_of_an_output_file_is_rejected(dataset, tmp_path, capfd, command):
+    name, option = command
+    path = tmp_path / "missing" / "page.png"
+    assert main([name, str(dataset), option, str(path)]) == 2 and not path.parent.exists()
+    assert f"{option}={path}" in capfd.readouterr().err
+
+
 def test_bad_shuffle_is_reported(dataset, tmp_path):
     copy = pathlib.Path(shutil.copytree(dataset, tmp_path / "copy"))
     change_file(copy, STATISTICS, lambda text: re.sub(r'"mean_run_length": [0-9.]+', '"mean_run_length": 9.5', text, count=1))

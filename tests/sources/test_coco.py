@@ -434,6 +434,7 @@ LAYOUTS = {
     "images beside the file in a folder": ("annotations/instances_default.json", "annotations/a.jpg"),
     "Roboflow": ("_annotations.coco.json", "a.jpg"),
     "another name": ("labels/cells.json", "images/a.jpg"),
+    "images in the folder of annotations": ("coco/cells.json", "coco/images/a.jpg"),
     "Label Studio": ("result.json", "images/a.jpg"),
     "a folder with the split's name": ("annotations/train.json", "train_images/a.jpg"),
 }

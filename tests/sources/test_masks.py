@@ -272,6 +272,11 @@ def test_rejects_a_folder_without_masks(paths, tmp_path):
         Listing(make_folder(tmp_path, paths))
 
 
+def test_rejects_a_file(tmp_path):
+    with pytest.raises(UserError, match="is a file.*--source"):
+        Listing(make_folder(tmp_path, ["a.png"]) / "a.png")
+
+
 COLORS = {"sky": (0, 0, 192), "road": (128, 64, 128), "car": (64, 0, 128)}
 COLORED = np.zeros((16, 16, 3), np.uint8)
 COLORED[:8], COLORED[8:], COLORED[8:, 12:] = COLORS.values()

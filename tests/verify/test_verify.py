@@ -116,6 +116,24 @@ def test_corrupt_record_is_named_and_can_be_repaired(copied: pathlib.Path, capfd
     assert main(["repair", str(copied)]) == 0 and verify(capfd, copied)[0] == 0
 
 
+def test_advice_restores_each_corrupt_file(dataset: pathlib.Path, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    (catalog, *_) = sorted((copied / "catalog").iterdir())
+    for path in (catalog, copied / REPORT):
+        path.write_bytes(b"corrupt")
+    err = verify(capfd, copied)[2]
+    for command in ("repair", "report"):
+        assert f"`recordmill {command} {copied}`" in err
+        assert main([command, str(copied)]) == 0
+    assert verify(capfd, copied)[0] == 0
+    for path in (copied / STATISTICS, copied / REPORT):
+        path.unlink()
+    err = verify(capfd, copied)[2]
+    assert "statistics.json, run the command" in err and "--overwrite" in err and "recordmill re" not in err
+    source = dataset.parent / "in"
+    assert main(["prepare", "--input", str(source), "--output", str(copied), "--splits=train=1", "--num_shards=2", "--overwrite"]) == 0
+    assert verify(capfd, copied)[0] == 0
+
+
 def reformat(directory: pathlib.Path, name: str) -> None:
     """Changes the formatting of a JSON file without changing its fields."""
     (directory / name).write_text(json.dumps(json.loads((directory / name).read_text())))

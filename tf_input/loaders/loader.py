@@ -12,7 +12,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from tf_input.cores import num_cores
-from tf_input.dataset_format import IMAGE, OBJECTS, Feature
+from tf_input.dataset_format import IMAGE, KEY, OBJECTS, Feature
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.share import PADDING
 from tf_input.example_values import read_example
@@ -238,6 +238,9 @@ class ExampleCropper:
         Args:
             record: The serialized example.
             seed: The two numbers that seed the random crops.
+
+        Raises:
+            RuntimeError: The function of the user failed. The message contains the key of the example.
         """
         rng = np.random.Generator(np.random.Philox(key=seed))
         cropped: dict[str, Any] = {}
@@ -245,9 +248,13 @@ class ExampleCropper:
         example = read_example(SerializedExample(record), self._features, self._mask_dtype, self._channels, decode)
         if self._transform is None:
             return example
-        result = self._transform(example, rng=rng) if self._takes_rng else self._transform(example)
+        key = example.get(KEY)  # Read first, because the function can change the example.
+        try:
+            result = self._transform(example, rng=rng) if self._takes_rng else self._transform(example)
+        except Exception as error:
+            raise RuntimeError(f"transform failed for the example {key!r}: {type(error).__name__}: {error}") from error
         if result is None:
-            raise TypeError("transform returned None. It must return the values of the example.")
+            raise TypeError(f"transform returned None for the example {key!r}. It must return the values of the example.")
         return result
 
     def _crop(self, feature: Feature, value: Any, rng: np.random.Generator, crops: dict[str, Any]) -> np.ndarray:

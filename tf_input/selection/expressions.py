@@ -130,15 +130,15 @@ class _Evaluator:
             is_match = _is_missing(right if left is None else left)
             return ~is_match if isinstance(op, (ast.NotEq, ast.IsNot)) else is_match
         if is_none or _kind(left) != _kind(right) or isinstance(left, TextLists) or not is_equality and _is_truth(left):
-            shown = f"{_show(left_node)} is {_kind(left)}, and {_show(right_node)} {_kind(right)}"
+            shown = f"{_show(left_node)} ({_kind(left)}) can't be compared with {_show(right_node)} ({_kind(right)})"
             named = next((entry.names[0] for entry in (left, right) if isinstance(entry, BinaryColumn) and entry.names), None)
             is_list = isinstance(left, TextLists) or isinstance(right, TextLists)
             more = (
-                "; to test for one of several, write `'cat' in label`"
+                " To test for one of several classes, write `'cat' in label`."
                 if is_list
-                else f"; use class names, such as {named!r}" if named else ""
+                else f" Use class names, such as {named!r}." if named else ""
             )
-            self._fail(f"{shown}: they can't be compared{more}")
+            self._fail(f"{shown}.{more}")
         compare = _COMPARISONS[type(op)]
         if not isinstance(left, BinaryColumn):
             return np.asarray(compare(_as_stored(left, right), _as_stored(right, left)))

@@ -284,6 +284,9 @@ class FileListing:
         except OSError as error:
             name = printable(folder) or self._root.path
             message = f"--input={self._root.path}: folder {name!r} cannot be read: {error.strerror}"
+            if isinstance(error, NotADirectoryError) and not folder:
+                advice = "Pass a folder, or omit --source to detect the format of the file."
+                message = f"--input={self._root.path}: is a file, but this --source reads a folder. {advice}"
             raise listing_error(error, join(self._root.path, folder), message) from error
 
     def _is_entry_ignored(self, entry: os.DirEntry, path: str) -> bool:

@@ -21,7 +21,7 @@ def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
     return next((by_name[name] for name in usual if name in by_name), None)
 
 
-CHOOSE_SPLIT_FOLDERS = "Use --split_folders=yes if all of them are splits, or --split_folders=no if none is."
+CHOOSE_SPLIT_FOLDERS = "Use --split_folders=yes if all folders are splits, or --split_folders=no if all are classes."
 
 
 def name_splits(root: str, folders: Sequence[str], split_folders: bool | None) -> dict[str, str | None]:

@@ -36,7 +36,7 @@ def make_listing(options: PrepareOptions, source: Source, facts: ListedFacts) ->
         _check_column(options, facts, reason)
     if not facts.counts.num_images:
         rejected = f" Dead letters:{facts.problems.dead_letters.describe()}" if facts.problems.dead_letters.num else ""
-        expected = "readable image" if options.source.has_images else "example"
+        expected = "valid input" if rejected else "readable image" if options.source.has_images else "example"
         raise UserError(f"--input={options.input}: contains no {expected}.{rejected}")
     _check_column(options, facts, BAD_LABEL)
     _check_objects(options, facts)

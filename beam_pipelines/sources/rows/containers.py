@@ -114,8 +114,8 @@ def _name_splits(options: PrepareOptions, names: list[str]) -> dict[str, str]:
     elif others:
         if splits and len(shards) == len(names):
             raise UserError(
-                f"--input={options.input}: {printable(others[0])!r} is not named like a split, and others beside it are. Use "
-                "--split_folders=yes if all of them are splits, or --split_folders=no if none is."
+                f"--input={options.input}: {printable(others[0])!r} is not named like a split, but other files are. Use "
+                "--split_folders=yes if all files are splits, or --split_folders=no if no file is a split."
             )
         return {}
     if options.asks_for_shares and not options.source.divide and len(set(splits.values())) == 1:

@@ -179,6 +179,19 @@ def test_wrong_uses_are_rejected(mixed):
         next(iter(mixed.loader("train", **OPTIONS, transform=lambda example: None)))
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_error_of_transform_names_the_example(mixed, on_error):
+    bad = mixed.keys("train")[20]
+
+    def transform(example):
+        if example.pop("key") == bad:
+            raise ValueError("too dark")
+        return example
+
+    with pytest.raises(RuntimeError, match=f"transform.*{bad}.*too dark"):
+        list(mixed.loader("train", **OPTIONS, transform=transform, on_error=on_error))
+
+
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_shapes_of_batches_do_not_depend_on_their_examples(mixed, batch_size):
     loader = mixed.loader("train", batch_size=batch_size, seed=0)

@@ -42,5 +42,6 @@ def image_folders(path: str, around: str) -> list[str]:
     own, name = posixpath.split(path)
     _, stem, split = parse_name(name)
     stems = dict.fromkeys((stem, stem.rpartition("_")[2], split))
-    candidates = [join(around, folder) for stem in stems for folder in (stem, f"images/{stem}", f"{stem}_images", f"{stem}/images")]
-    return list(dict.fromkeys((*candidates, join(around, "images"), around, own)))
+    usual = [folder for stem in stems for folder in (stem, f"images/{stem}", f"{stem}_images", f"{stem}/images")]
+    bases = dict.fromkeys((around, own))  # A folder called `coco` may contain the file, or the file and its images.
+    return [*dict.fromkeys(join(base, folder) for base in bases for folder in (*usual, "images", ""))]
