@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.images.annotations import DrawnPoints, Objects, Regions, Segments
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, open_spool, read_exactly
+from beam_pipelines.storage.spool import SpoolReader, SpoolWriter, read_exactly
 
 # Sorting and sending larger values costs more than reading them from the spool.
 MAX_INLINE_BYTES = 2048
@@ -38,7 +38,7 @@ _MADE = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, Draw
 class ValueWriter:
     """Encodes values as bytes. The first large value creates the temporary file."""
 
-    def __init__(self, spool: Callable[[], SpoolWriter | ObjectSpoolWriter]) -> None:
+    def __init__(self, spool: Callable[[], SpoolWriter]) -> None:
         self._spool = spool
 
     def encode(self, values: Mapping[str, Any] | None) -> bytes:
@@ -56,11 +56,11 @@ class ValueWriter:
 def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
     """Context manager for a `ValueWriter`."""
     with contextlib.ExitStack() as stack:
-        opened: list[SpoolWriter | ObjectSpoolWriter] = []
+        opened: list[SpoolWriter] = []
 
-        def spool() -> SpoolWriter | ObjectSpoolWriter:
+        def spool() -> SpoolWriter:
             if not opened:
-                opened.append(stack.enter_context(open_spool(spool_directory)))
+                opened.append(stack.enter_context(SpoolWriter(spool_directory)))
             return opened[0]
 
         yield ValueWriter(spool)

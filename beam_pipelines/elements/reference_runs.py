@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipelines.elements.dead_letters import DeadLetter, to_json_lines
 from beam_pipelines.elements.references import CHUNK_REFERENCES, References, unpack_chunks
 from beam_pipelines.errors import RunError
-from beam_pipelines.storage.spool import SpoolReader, open_spool, read_exactly
+from beam_pipelines.storage.spool import SpoolReader, SpoolWriter, read_exactly
 
 # Maximum number and size of references in a run. They bound the memory for sorting.
 RUN_REFERENCES = 1 << 19
@@ -80,7 +80,7 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
     if (orders[1:] < orders[:-1]).any():  # A run that is written again is already sorted.
         references = references.take(np.argsort(orders, kind="stable"))
     offsets = [0]
-    with open_spool(spool_directory) as spool:
+    with SpoolWriter(spool_directory) as spool:
         for chunk in references.chunks():
             offsets.append(spool.append(chunk) + len(chunk))
     orders = np.ascontiguousarray(references.rows["order"][::CHUNK_REFERENCES])
@@ -90,7 +90,7 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
 def write_chunks(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolRange]:
     """Writes slices of references to a temporary file. Returns the byte range of each slice."""
     chunks = []
-    with open_spool(spool_directory) as spool:
+    with SpoolWriter(spool_directory) as spool:
         for start, stop in ranges:
             data = b"".join(references.chunks(start, stop))
             chunks.append(SpoolRange(spool.spool, spool.append(data), len(data)))
@@ -121,5 +121,5 @@ def read_references(spool_range: SpoolRange, spool: SpoolReader) -> References:
 def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> SpoolRange:
     """Writes sorted lines of dead letters to a temporary file."""
     data = to_json_lines(dead_letters).encode()
-    with open_spool(spool_directory) as spool:
+    with SpoolWriter(spool_directory) as spool:
         return SpoolRange(spool.spool, spool.append(data), len(data))

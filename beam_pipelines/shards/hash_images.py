@@ -22,7 +22,7 @@ from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.shards.hash_some import HashedPart, hash_some
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.spool import SpoolReader, open_spool
+from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 
 # The number of images in a task of a worker process. It equals the minimum number of inputs in a part of a shard.
 _TASK_INPUTS = 256
@@ -115,7 +115,7 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], spool_directory: 
             np.setdiff1d(np.arange(len(references)), [part.first + index for part in parts for index in part.rejected])
         )
     references = dataclasses.replace(references, hashes=pack_hashes(rows))
-    with open_spool(spool_directory) as writer:
+    with SpoolWriter(spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     count = DeadLetterCount()
     count.add(rejected)

@@ -79,7 +79,5 @@ def _join(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPar
 def _copy(source: BinaryIO, target: BinaryIO, crc: int) -> int:
     while data := source.read(_COPY_BYTES):
         crc = google_crc32c.extend(crc, data)
-        view = memoryview(data)
-        while view:
-            view = view[target.write(view) :]
+        target.write(data)
     return crc

@@ -25,7 +25,7 @@ from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.split_facts import RunFacts, join_facts, read_facts
 from beam_pipelines.splits.split_plan import check_names, plan_splits
-from beam_pipelines.storage.spool import SpoolReader, open_spool
+from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 
 
 class Assigned(NamedTuple):
@@ -110,7 +110,7 @@ def resolve(unused: bytes, runs: Iterable[RunFacts], listing: Listing, config: P
     check_names(plan, listing, config)
     bounds = np.cumsum([0, *(part.run.num_references for part in runs)]).tolist()
     ranges = []
-    with open_spool(config.run.spool_directory) as writer:
+    with SpoolWriter(config.run.spool_directory) as writer:
         for start, stop in zip(bounds, bounds[1:]):
             ranges.append(SpoolRange(writer.spool, writer.append(plan.splits[start:stop].tobytes()), stop - start))
     for part, spool_range in zip(runs, ranges):

@@ -33,7 +33,7 @@ from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import find_earlier_splits
 from beam_pipelines.splits.resolve_near_duplicates import Changes, ResolvedNearDuplicates, apply_changes, key_ranks
 from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, find_clustered
-from beam_pipelines.storage.spool import SpoolReader, open_spool
+from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 
 
 class WrittenHashes(NamedTuple):
@@ -122,7 +122,7 @@ def write_hashes(unused: bytes, runs: Iterable[HashedRun], spool_directory: str)
     with contextlib.closing(SpoolReader(spool_directory)) as spool:
         visual_hashes = group_by_hash(_read_rows(list(runs), spool))
     data = visual_hashes.hashes.tobytes()
-    with open_spool(spool_directory) as writer:
+    with SpoolWriter(spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(data), len(data))
     count_in_beam(stopwatch.lap())
     return WrittenHashes(spool_range, len(visual_hashes.hashes))
@@ -141,7 +141,7 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHas
     with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
         hashes = np.frombuffer(read_range(visual_hashes.spool_range, spool), np.uint64).reshape(-1, HASH_WORDS)
     edges = find_edges(hashes, config.max_distance, part)
-    with open_spool(config.run.spool_directory) as writer:
+    with SpoolWriter(config.run.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(edges.pairs.tobytes()), edges.pairs.nbytes)
     count_in_beam(stopwatch.lap())
     return WrittenEdges(spool_range, edges.are_all)
@@ -181,7 +181,7 @@ def resolve_near_duplicates_found(
             yield ChangedRun(run.run, _changes_of(resolved, members, start, stop))
     yield TaggedOutput("renames", resolved.renames)
     near = np.flatnonzero(np.bincount(joined.ravel(), minlength=1))
-    with open_spool(config.run.spool_directory) as writer:
+    with SpoolWriter(config.run.spool_directory) as writer:
         data = visual_hashes.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
         of_near = [SpoolRange(writer.spool, writer.append(item), len(item)) for item in data]
     yield TaggedOutput("near_duplicates", (resolved.describe(*of_near, are_all), dead_letters))

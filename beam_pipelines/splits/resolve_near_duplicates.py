@@ -21,7 +21,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.visual_groups import components
 from beam_pipelines.splits.split_facts import codes_of
 from beam_pipelines.splits.near_duplicate_clusters import Clusters
-from beam_pipelines.storage.spool import SpoolReader, open_spool
+from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 
 
 class Changes(NamedTuple):
@@ -177,7 +177,7 @@ class ResolvedNearDuplicates:
         members = self._candidates.take(self.members)
         with contextlib.closing(SpoolReader(config.run.spool_directory)) as reader:
             labels = read_labels(self._schema, list(members.labels), list(members.values), reader)
-        with open_spool(config.run.spool_directory) as spool:
+        with SpoolWriter(config.run.spool_directory) as spool:
             data = b"".join(self._lines(members.groups, labels))
             lines = SpoolRange(spool.spool, spool.append(data), len(data))
         keys = self._candidates.keys

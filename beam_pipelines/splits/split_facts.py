@@ -19,7 +19,7 @@ from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_range, 
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.split_hashes import split_hashes
 from beam_pipelines.splits.earlier_splits import digest_keys
-from beam_pipelines.storage.spool import SpoolReader, open_spool
+from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 
 # The facts about one input. `hash` is the hash of the input's group. The other fields are indices into lists of names.
 # `is_known` is set if the split is final. Otherwise, `split` is a split that `--divide` divides, or the empty name.
@@ -85,7 +85,7 @@ def read_facts(run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, p
     rows["group"][is_grouped] = codes = groups.indices.to_numpy()
     rows["hash"][is_grouped] = split_hashes(groups.dictionary.to_pylist())[codes]
     rows["hash"][~is_grouped] = split_hashes(list(references.keys.take(np.flatnonzero(~is_grouped))))
-    with open_spool(config.run.spool_directory) as writer:
+    with SpoolWriter(config.run.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     return RunFacts(run, spool_range, strata, known.names, groups.dictionary, known.num_kept, known.in_two_splits)
 

@@ -45,7 +45,10 @@ class Files(Protocol):
         """Writes a file atomically. If writing fails, an existing file is not changed."""
 
     def create(self, path: str) -> ContextManager[BinaryIO]:
-        """Context manager for writing a file in parts. After the block, the complete file is created atomically."""
+        """Context manager for writing a file in parts. After the block, the complete file is created atomically.
+
+        Each call of `write` writes all of its bytes.
+        """
 
 
 _LOCAL = LocalFiles()
@@ -190,9 +193,7 @@ def write_chunks(path: str, chunks: Iterable[bytes]) -> int:
         with files_at(path).create(path) as file:
             for block in _blocks(chunks):
                 num_bytes += len(block)
-                view = memoryview(block)
-                while view:
-                    view = view[file.write(view) :]
+                file.write(block)
     except StorageError:
         raise
     except OSError as error:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 import uuid
 from typing import BinaryIO, Iterator
 
@@ -12,6 +13,10 @@ from tf_input.regular_files import open_regular, read_at, read_regular
 
 # Suffix of the temporary name of an incomplete file. Killed processes leave such files behind.
 TEMPORARY = ".tmp"
+
+# The maximum number of files that a reader keeps open. By default, a process can open 1,024 files.
+MAX_OPEN = 256
+_BUFFER_BYTES = 1 << 20
 
 # Errors of missing or inaccessible paths.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
@@ -57,9 +62,7 @@ class LocalFiles:
 
     def write(self, path: str, data: bytes) -> None:
         with self.create(path) as file:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
+            file.write(data)
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
@@ -70,9 +73,57 @@ class LocalFiles:
         folder, name = os.path.split(path)
         temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
         try:
-            with open(temporary, "xb", buffering=0) as file:
+            with open(temporary, "xb", buffering=_BUFFER_BYTES) as file:
                 yield file
             os.replace(temporary, path)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
+
+
+class OpenFile:
+    """An open local file, which is closed when this object is garbage-collected.
+
+    Attributes:
+        descriptor: The descriptor of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.descriptor, _ = open_regular(path)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):  # The file was opened.
+            os.close(self.descriptor)
+
+
+class OpenFiles:
+    """Keeps the most recently used local files open. Several threads can use the same object.
+
+    The object must be closed, because open files occupy the disk even after they are deleted.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, OpenFile] = {}  # Ordered by the time of their last use.
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def open(self, path: str) -> OpenFile:
+        """Returns an open file. Hold the returned object while you use its descriptor.
+
+        Raises:
+            OSError: The file cannot be opened.
+            ValueError: `close` was called.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ValueError(f"{path}: the reader is closed")
+            self._files[path] = file = self._files.pop(path, None) or OpenFile(path)
+            if len(self._files) > MAX_OPEN:
+                del self._files[next(iter(self._files))]
+            return file
+
+    def close(self) -> None:
+        """Closes all files. A file that a thread is reading is closed after the read."""
+        with self._lock:
+            self._is_closed = True
+            self._files.clear()

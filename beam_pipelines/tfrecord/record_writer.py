@@ -61,9 +61,7 @@ class RecordWriter:
         """Writes the buffered bytes to the file."""
         block = b"".join(self._parts)
         self.crc32c = google_crc32c.extend(self.crc32c, block)
-        view = memoryview(block)
-        while view:
-            view = view[self._file.write(view) :]
+        self._file.write(block)
         self._parts.clear()
         self._buffered = 0
 

@@ -25,7 +25,7 @@ from beam_pipelines.shards.input_reader import InputReader, ReadImage, ImageDige
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.local_files import LocalFiles
-from beam_pipelines.storage.spool import SpoolReader, open_spool
+from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 from listings import make_listing, make_schema
 from made_images import encode, jpeg, noise, png, write_files
 from made_plan import PlannedInput
@@ -88,7 +88,7 @@ def test_input_with_another_key_is_read_by_its_path(tmp_path):
 
 def test_parts_of_files_and_of_the_spool_are_read(tmp_path):
     inputs = Inputs(tmp_path, {"cat/packed": b"?" * 77 + jpeg(1) + jpeg(2)})
-    with open_spool(inputs.context.config.run.spool_directory) as spool:
+    with SpoolWriter(inputs.context.config.run.spool_directory) as spool:
         offset = spool.append(b"??") + 2
         spool.append(jpeg(3))
     assert inputs.read("cat/packed", key="cat/packed:1", offset=77, num_bytes=len(jpeg(1))).data == jpeg(1)
@@ -201,7 +201,7 @@ def test_disk_error_fails_the_run(valid_inputs, monkeypatch, code):
 
 def test_spool_error_fails_the_run(tmp_path):
     inputs = Inputs(tmp_path, {})
-    with open_spool(inputs.context.config.run.spool_directory) as spool:
+    with SpoolWriter(inputs.context.config.run.spool_directory) as spool:
         spool.append(jpeg(1))
     where = {"spool": spool.spool, "offset": 0}
     with pytest.raises(RunError, match=f"cat/x.tar.gz: the spool .*{len(jpeg(1))} of "):

@@ -22,7 +22,7 @@ from beam_pipelines.images.images import check_image
 from beam_pipelines.shards import shard_writer
 from beam_pipelines.shards.shard_files import finished
 from beam_pipelines.shards.write_shards import choose_num_parts
-from beam_pipelines.storage.spool import open_spool
+from beam_pipelines.storage.spool import SpoolWriter
 from beam_pipelines.tfrecord.example_encoder import ExampleEncoder
 from beam_pipelines.tfrecord.record_writer import RecordWriter, masked
 from made_images import encode, jpeg, noise, png
@@ -44,7 +44,7 @@ def random_inputs(directory: pathlib.Path, **options: Any) -> tuple[PlannedInput
     source, config = random.Random(0), make_config(directory)
     contents = {f"key of é {index}": (source.randbytes(size), LABELS[index % 3]) for index, size in enumerate(SIZES)}
     files, images, packed = {}, [], b"?"
-    with open_spool(config.run.spool_directory) as spool:
+    with SpoolWriter(config.run.spool_directory) as spool:
         for index, (key, (data, label)) in enumerate(contents.items()):
             path, kind = f"cat/é {index}.jpg", index % 3
             if kind == 0:

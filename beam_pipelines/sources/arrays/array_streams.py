@@ -16,7 +16,7 @@ import numpy as np
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import open_file
-from beam_pipelines.storage.spool import open_spool
+from beam_pipelines.storage.spool import SpoolWriter
 from beam_pipelines.tfrecord.record_reader import read_up_to
 
 # The maximum compression ratio of DEFLATE.
@@ -223,7 +223,7 @@ def unpack(root: str, stream: Stream, spool_directory: str | None, num_expected:
     """
     num_bytes = 0
     with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(open_spool(spool_directory)) if spool_directory else None
+        writer = stack.enter_context(SpoolWriter(spool_directory)) if spool_directory else None
         file = stack.enter_context(open_stream(root, stream))
         while data := _read_some(file, stream, _CHUNK_BYTES):
             num_bytes += len(data)

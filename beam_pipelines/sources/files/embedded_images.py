@@ -5,7 +5,7 @@ from typing import Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
+from beam_pipelines.storage.spool import SpoolWriter
 from tf_input.dataset_format import IMAGE
 
 # Inputs that wait until their spool is complete, so that all listed images can be read.
@@ -40,13 +40,13 @@ def spool_images(
         if not isinstance(first, Embedded):
             yield first
             continue
-        with open_spool(directory) as writer:
+        with SpoolWriter(directory) as writer:
             batch = itertools.chain([first], itertools.islice(listed, _SPOOL_IMAGES - 1))
             spooled = [_append(item, writer) if isinstance(item, Embedded) else item for item in batch]
         yield from spooled
 
 
-def _append(embedded: Embedded, writer: SpoolWriter | ObjectSpoolWriter) -> InputRecord:
+def _append(embedded: Embedded, writer: SpoolWriter) -> InputRecord:
     record = embedded.record
     for name, data in embedded.data.items():
         byte_range = {"spool": writer.spool, "offset": writer.append(data)}

@@ -15,12 +15,11 @@ from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.rows.containers import Containers, ContainerSource, find_containers
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, open_spool
+from beam_pipelines.storage.spool import SpoolWriter
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader, is_array_record
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed
 from tf_input.serialized_example import BadExampleError
 
-AnySpoolWriter = SpoolWriter | ObjectSpoolWriter
 
 _NAME = re.compile(r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL)
 
@@ -74,7 +73,7 @@ class RecordFiles(ContainerSource):
             file = stack.enter_context(self._open_file(name))
             is_array = is_array_record(file)
             is_spooled = self._spool_directory and (is_array or is_compressed(file))
-            spool = stack.enter_context(open_spool(self._spool_directory)) if is_spooled else None
+            spool = stack.enter_context(SpoolWriter(self._spool_directory)) if is_spooled else None
             for index, record in enumerate(self._records(name, file)):
                 try:
                     if isinstance(record, BadRecord):
@@ -86,7 +85,7 @@ class RecordFiles(ContainerSource):
                     yield DeadLetter(path, "list", reason, printable(str(error)))
 
     @abc.abstractmethod
-    def list_record(self, part: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
+    def list_record(self, part: str, name: str, record: Record, spool: SpoolWriter | None) -> InputRecord:
         """Converts a record to an input.
 
         Args:
@@ -116,7 +115,7 @@ class VerbatimRecords(RecordFiles):
         directory = read_directory(options.input.rstrip("/") or "/")
         super().__init__(options, spool_directory, directory and directory.files)
 
-    def list_record(self, part: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
+    def list_record(self, part: str, name: str, record: Record, spool: SpoolWriter | None) -> InputRecord:
         offset = record.offset + HEADER_BYTES if spool is None else spool.append(record.data)
         number = 0 if spool is None else spool.spool
         return InputRecord(name, part, "", self._files.splits.get(part), len(record.data), offset=offset, spool=number)

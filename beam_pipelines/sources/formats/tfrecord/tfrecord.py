@@ -24,10 +24,11 @@ from beam_pipelines.sources.formats.tfrecord.record_fields import (
     resolve_by_record,
     resolve_shapes,
 )
-from beam_pipelines.sources.formats.tfrecord.record_files import AnySpoolWriter, RecordFiles, VerbatimRecords
+from beam_pipelines.sources.formats.tfrecord.record_files import RecordFiles, VerbatimRecords
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, choose_fields, find_layout, replace_image
 from beam_pipelines.sources.rows.field_names import map_fields
 from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.spool import SpoolWriter
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
 from tf_input.dataset_format import OBJECTS
 from tf_input.serialized_example import BadExampleError, SerializedExample
@@ -127,7 +128,7 @@ class TfRecord(RecordFiles):
                     except BadExampleError as error:
                         self._first_problem = self._first_problem or printable(str(error))
 
-    def list_record(self, part: str, name: str, record: Record, spool: AnySpoolWriter | None) -> InputRecord:
+    def list_record(self, part: str, name: str, record: Record, spool: SpoolWriter | None) -> InputRecord:
         example = SerializedExample(record.data)
         image = self._read_fields(part, name, record, example)
         self.unused_fields.add(example.features.keys() - self._used)
@@ -144,7 +145,7 @@ class TfRecord(RecordFiles):
         return self._mapper.read({**row, OBJECTS: example} if self._objects else row, image)
 
 
-def _spool(image: InputRecord, record: Record, spool: AnySpoolWriter) -> InputRecord:
+def _spool(image: InputRecord, record: Record, spool: SpoolWriter) -> InputRecord:
     """Copies the images and arrays of an input to a temporary file, and returns the input with the new offsets."""
     start = record.offset + HEADER_BYTES
 

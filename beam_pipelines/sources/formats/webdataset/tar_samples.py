@@ -11,7 +11,7 @@ from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.files.file_listing import is_utf8, matches
 from beam_pipelines.sources.formats.webdataset.tar_reader import FILE, FOLDER, BadTarError, Member, NoTarError, TarReader
 from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter
+from beam_pipelines.storage.spool import SpoolWriter
 
 MAX_TEXT_BYTES = 16 << 20
 _MAX_NAME = 4096
@@ -99,7 +99,7 @@ class SampleReader:
         texts: Collection[str],
         parts: Collection[str] = (),
         starts: Collection[str] = (),
-        spool: SpoolWriter | ObjectSpoolWriter | None = None,
+        spool: SpoolWriter | None = None,
         ignore: tuple[str, ...] = (),
     ) -> None:
         self.num_ignored = 0

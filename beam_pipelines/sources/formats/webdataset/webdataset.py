@@ -26,7 +26,7 @@ from beam_pipelines.sources.rows.containers import ContainerSource, find_contain
 from beam_pipelines.sources.rows.field_names import describe_names, map_fields, search_names, unknown_name, wanted_names
 from beam_pipelines.sources.formats.webdataset.tar_reader import NoTarError, TarReader
 from beam_pipelines.sources.formats.webdataset.tar_samples import SampleReader, TarSample
-from beam_pipelines.storage.spool import open_spool
+from beam_pipelines.storage.spool import SpoolWriter
 from beam_pipelines.tfrecord.record_reader import inflate
 from tf_input.dataset_format import LABEL, OBJECTS
 
@@ -156,7 +156,7 @@ class WebDataset(ContainerSource):
     def _list_file(self, name: str) -> Iterator[InputRecord | DeadLetter]:
         with contextlib.ExitStack() as stack:
             tar, is_compressed = stack.enter_context(self._open(name))
-            spool = stack.enter_context(open_spool(self._spool_directory)) if is_compressed and self._spool_directory else None
+            spool = stack.enter_context(SpoolWriter(self._spool_directory)) if is_compressed and self._spool_directory else None
             starts = {extension for extension in self._images if extension.endswith(_ARRAY)}
             parts = {*self._images, *self._mapper.part_names}
             samples = SampleReader(tar, name, self._texts, parts, starts, spool, self._options.ignore)
