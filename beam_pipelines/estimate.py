@@ -126,14 +126,14 @@ def make_estimate(options: PrepareOptions) -> Estimate:
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
     all_listed, first = ListedFacts(), []
-    source = open_source(options, with_sizes=True)
+    source = open_source(options)
     others = other_images(source)
     groups, strata = GroupReader(options), StrataReader(source.features, options)
     parts = source.parts()
     part_memory = [source.memory_bytes(part) for part in parts]
     for part in parts:
         in_part = ListedFacts()
-        for listed in list_part(source, part, in_part):
+        for listed in list_part(source, part, in_part, with_sizes=True):
             if isinstance(listed, DeadLetter):
                 continue
             first += listed[: _NUM_MEASURED - len(first)]

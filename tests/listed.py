@@ -8,9 +8,10 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.sources.files.sizes import add_sizes
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.registry import find_kind
-from beam_pipelines.sources.source import Source
+from beam_pipelines.sources.source import Source, other_images
 
 
 def open_kind(path: str | os.PathLike[str], kind: str, source: Mapping[str, Any] = {}, options: Mapping[str, Any] = {}, **opened: Any) -> Source:
@@ -49,8 +50,8 @@ class Listing:
         self.unused: set[str] = set()
         self.num_ignored = 0
         for part in self.parts:
-            lister = open_kind(path, kind, source, options, with_sizes=with_sizes, spool_directory=os.fspath(spool) if spool else None)
-            for result in lister.list(part):
+            lister = open_kind(path, kind, source, options, spool_directory=os.fspath(spool) if spool else None)
+            for result in add_sizes(lister.list(part), lister.root, other_images(lister)) if with_sizes else lister.list(part):
                 into, name = (self.letters, result.path) if isinstance(result, DeadLetter) else (self.images, result.key)
                 assert name not in into
                 into[name] = result

@@ -15,8 +15,9 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.sources.files.sizes import add_sizes
 from beam_pipelines.sources.registry import find_kind, source_classes
-from beam_pipelines.sources.source import Source
+from beam_pipelines.sources.source import Source, other_images
 from made_images import write_files
 
 
@@ -25,7 +26,6 @@ def open_rows(
     labels: list[str] | None = None,
     features: list[str] = [],
     config: dict[str, Any] = {},
-    with_sizes: bool = False,
     spool_directory: str | None = None,
     kind: str = "table",
     **options: Any,
@@ -36,15 +36,17 @@ def open_rows(
     kept = tuple(parse_column("--feature", text, "text") for text in features)
     source = SourceConfig(kind=find_kind(kind), labels=parsed, features=kept, **options)
     job = PrepareJob(input=os.fspath(path), output="out", name="flowers", source=source, **config)
-    return source_classes()[kind](job, with_sizes=with_sizes, spool_directory=spool_directory)
+    return source_classes()[kind](job, spool_directory)
 
 
 class Listing:
     """The inputs and dead letters of all parts of a source. See `open_rows` for the arguments."""
 
-    def __init__(self, path: os.PathLike[str] | str, labels: list[str] | None = None, **options: Any) -> None:
+    def __init__(self, path: os.PathLike[str] | str, labels: list[str] | None = None, with_sizes: bool = False, **options: Any) -> None:
         self.source = open_rows(path, labels, **options)
         actual = [item for part in self.source.parts() for item in self.source.list(part)]
+        if with_sizes:
+            actual = [*add_sizes(actual, self.source.root, other_images(self.source))]
         self.all = [item for item in actual if isinstance(item, InputRecord)]
         self.images = {image.key: image for image in self.all}
         self.dead_letters = {item.path: item for item in actual if isinstance(item, DeadLetter)}

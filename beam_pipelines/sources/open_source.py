@@ -12,13 +12,11 @@ from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import OBJECTS
 
 
-def open_source(options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> Source:
+def open_source(options: PrepareOptions, spool_directory: str | None = None) -> Source:
     """Creates the source that a configuration specifies.
 
     Args:
         options: The options of the source.
-        with_sizes: Whether to look up the size of each file. This takes one call per file on a disk, and listing
-            requests in an object store.
         spool_directory: The directory for images from compressed containers; None if these images will not be read.
 
     Raises:
@@ -27,7 +25,7 @@ def open_source(options: PrepareOptions, *, with_sizes: bool = False, spool_dire
     source = source_classes()[options.source.kind.name].variant(options.source)
     try:
         own_config = without_name_labels(options) if options.label_pattern is not None else options
-        opened = source(own_config, with_sizes=with_sizes, spool_directory=spool_directory)
+        opened = source(own_config, spool_directory)
     except OSError as error:
         raise listing_error(error, options.input, f"--input={printable(options.input)}: {error.strerror or error}") from error
     if options.label_pattern is not None:

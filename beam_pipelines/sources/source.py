@@ -86,8 +86,9 @@ class Source(abc.ABC):
     name_labels: "NameLabels | None" = None
     unexpected_files: UnexpectedFiles | None = None
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
         self.noted: dict[str, int] = {}
+        self._options, self._spool_directory = options, spool_directory
         reject_options(options.source, self.kind)
 
     @classmethod

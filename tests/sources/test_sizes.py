@@ -13,7 +13,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.publish.summary import format_size
-from beam_pipelines.sources.files.sizes import find_sizes
+from beam_pipelines.sources.files.sizes import add_sizes, find_sizes
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.registry import find_kind
@@ -199,8 +199,8 @@ def test_each_listed_image_has_its_size(proxied, kind):
     server, _ = proxied
     bucket = server.make_bucket()
     config = PrepareJob(put_source(bucket, kind, 12), "out", "made", source=SourceConfig(kind=find_kind(kind)))
-    source = open_source(config, with_sizes=True)
-    listed = [image for part in source.parts() for image in source.list(part)]
+    source = open_source(config)
+    listed = [image for part in source.parts() for image in add_sizes(source.list(part), source.root)]
     assert len(listed) == 12
     for image in listed:
         assert isinstance(image, InputRecord)

@@ -72,15 +72,12 @@ class AnnotationSource(Source):
     class_fields: ClassVar[Sequence[str] | None] = ()
     has_points: ClassVar[bool] = False
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(options)
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory)
         source = options.source
         if source.labels is not None and not any(map(_is_objects, source.labels)):
             for option in ["--masks"] * source.has_masks + ["--corners"] * source.has_corners:
                 raise UserError(f"{option}: needs objects. Omit it, or the option --label.")
-        self._options = options
-        self._with_sizes = with_sizes
-        self._spool_directory = spool_directory
         self._label_names = source.names_of(OBJECT_LABEL)
         self._root = self._find_root()
         self.root = self._root.path

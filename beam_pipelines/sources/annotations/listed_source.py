@@ -141,7 +141,7 @@ class ListedSource(FilesSource):
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         path, folder, split, is_first = Part(*json.loads(part))
-        files, images = FileListing(self._root, self._options.ignore, self._with_sizes), _ImageNames()
+        files, images = FileListing(self._root, self._options.ignore), _ImageNames()
         for listed_file in files.walk(folder):
             if isinstance(listed_file, DeadLetter):
                 yield from [listed_file] if is_first else []

@@ -69,7 +69,7 @@ class PairedSource(PairedFiles):
     def _tasks(self) -> list[dict[str, Any]]:
         """Returns listing tasks. A task contains either pairs of files, or folders with files that have no
         counterpart."""
-        files = FileListing(self._root, self._options.ignore, self._with_sizes)
+        files = FileListing(self._root, self._options.ignore)
         groups, left_out = self._find_groups(files)
         if not self.features or self.is_optional:  # Annotations may be missing.
             groups += [self._find_images(files, folder) for folder in left_out if is_split_folder(folder)]
@@ -113,7 +113,7 @@ class PairedSource(PairedFiles):
     def _list_task(self, task: Mapping[str, Any]) -> Iterator[InputRecord | DeadLetter | Embedded]:
         yield from (DeadLetter(*row) for row in task.get("rejected", ()))
         yield from self._list_pairs([Pair(*row) for row in task.get("pairs", ())])
-        files = FileListing(self._root, self._options.ignore, self._with_sizes)
+        files = FileListing(self._root, self._options.ignore)
         if "left_out" in task:
             self.num_ignored += sum(1 for _ in files.walk(task["left_out"])) + files.num_ignored
         self.num_ignored += task.get("num_ignored", 0)
@@ -125,8 +125,6 @@ class PairedSource(PairedFiles):
     def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[InputRecord | DeadLetter | Embedded]:
         """Yields the inputs for pairs of an annotation file and an image file of the same name. An annotation becomes a
         dead letter if it refers to another image that exists."""
-        sizes = find_sizes(self.root, (pair.image for pair in pairs if pair.image and not pair.num_bytes)) if self._with_sizes else {}
-        pairs = [pair._replace(num_bytes=pair.num_bytes or sizes.get(pair.image, 0)) for pair in pairs]
         if not self.features:
             yield from (self._make_image(Annotation(), pair) for pair in pairs if pair.image)
             pairs = [pair for pair in pairs if not pair.image]

@@ -54,10 +54,8 @@ class ArraySource(Source):
     _containers: Sequence[Sequence[str]]
     _columns: ArrayColumns
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(options)
-        self._options = options
-        self._spool_directory = spool_directory
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory)
         self._find_files(options)
         self.root = self._root.path
 

@@ -32,7 +32,7 @@ class ListedFile(NamedTuple):
 
     Attributes:
         path: The path of the file, relative to the root.
-        num_bytes: The size of the file in bytes; 0 if it was not looked up.
+        num_bytes: The size of the file in bytes, as listed by an object store; 0 on a disk.
     """
 
     path: str
@@ -82,18 +82,16 @@ class FileListing:
     Args:
         root: The root of the source.
         ignore: Glob patterns of names or paths to ignore.
-        with_sizes: Whether to look up the size of each file on a disk. Listings of object stores always have sizes.
 
     Attributes:
         num_ignored: The number of files that were ignored.
         is_remote: Whether the root is in an object store.
     """
 
-    def __init__(self, root: Root, ignore: tuple[str, ...], with_sizes: bool = False) -> None:
+    def __init__(self, root: Root, ignore: tuple[str, ...]) -> None:
         self.num_ignored = 0
         self._root = root
         self._ignore = ignore
-        self._with_sizes = with_sizes
         self.is_remote = is_remote(root.path)
 
     def walk(self, folder: str = "") -> Iterator[ListedFile | DeadLetter]:
@@ -227,7 +225,7 @@ class FileListing:
                 folders.append(path)
             else:
                 rejected = None if is_plain and is_utf8(path) else self._reject(entry, path)
-                yield rejected or ListedFile(path, entry.stat().st_size if self._with_sizes else 0)
+                yield rejected or ListedFile(path, 0)
 
     def _reject(self, entry: os.DirEntry, path: str) -> DeadLetter | None:
         """Returns the dead letter for a folder entry, or None if the entry is a link to a file that may be read."""

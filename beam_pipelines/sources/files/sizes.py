@@ -9,10 +9,10 @@ same names are listed again for each batch of rows.
 import bisect
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.elements.input_record import ENTIRE_FILE, FilePart, InputRecord
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import listing_error, size_on_disk
@@ -49,8 +49,8 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
 def add_sizes(
     listed: Iterable[InputRecord | DeadLetter], root: str, others: Sequence[str] = ()
 ) -> Iterator[InputRecord | DeadLetter]:
-    """Adds the sizes of image files to listed inputs. If a file is missing, its size is 0, and the input becomes a dead
-    letter when the file is read.
+    """Adds the unknown sizes of image files to listed inputs. If a file is missing, its size is 0, and the input becomes a
+    dead letter when the file is read.
 
     Args:
         listed: The inputs, and dead letters.
@@ -60,19 +60,21 @@ def add_sizes(
     listed = iter(listed)
     while batch := list(itertools.islice(listed, _BATCH)):
         images = [item for item in batch if isinstance(item, InputRecord)]
-        sizes = find_sizes(root, (path for image in images for path in (image.path, *(image.values[name].path for name in others))))
-        for input_record in batch:
-            yield input_record if isinstance(input_record, DeadLetter) else _with_sizes(input_record, sizes, others)
+        parts = (part for image in images for part in (image, *(image.values[name] for name in others)))
+        sizes = find_sizes(root, (part.path for part in parts if _is_unsized(part)))
+        yield from (item if isinstance(item, DeadLetter) else _with_sizes(item, sizes, others) for item in batch)
+
+
+def _is_unsized(part: InputRecord | FilePart) -> bool:
+    return part.offset == ENTIRE_FILE and not part.num_bytes
 
 
 def _with_sizes(image: InputRecord, sizes: Mapping[str, int], others: Sequence[str]) -> InputRecord:
-    image = image._replace(num_bytes=sizes.get(image.path, 0))
-    if not others:
-        return image
-    parts: dict[str, Any] = {name: image.values[name] for name in others}
-    return image._replace(
-        values={**image.values, **{name: part._replace(num_bytes=sizes.get(part.path, 0)) for name, part in parts.items()}}
+    image, *parts = (
+        part._replace(num_bytes=sizes.get(part.path, 0)) if _is_unsized(part) else part
+        for part in (image, *(image.values[name] for name in others))
     )
+    return image._replace(values={**image.values, **dict(zip(others, parts))}) if others else image
 
 
 def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:

@@ -42,8 +42,8 @@ class FixedLength(ArraySource):
         ),
     )
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(options, spool_directory=spool_directory)
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory)
         self._containers = [[path] for path in ([self._only] if self._only else self._paths)]
         self._dtype = parse_record_type(options.source.record_layout)
         image = options.source.image_column or "image"

@@ -39,8 +39,8 @@ class TextList(RowFiles):
     )
     _image = _PATH
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(options, _FORMATS, with_sizes=with_sizes)
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory, _FORMATS)
         labels = (Column(LABEL, (LABEL,)),) if options.source.labels is None else options.source.labels
         for column in (*labels, *options.source.features):
             if _PATH in column.names:

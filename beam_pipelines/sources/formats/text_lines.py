@@ -31,8 +31,8 @@ class TextLines(RowFiles):
 
     has_images = False
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(options, _FORMATS)
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory, _FORMATS)
         source, labels, features = options.source, options.source.labels or (), options.source.features
         for column in (*labels, *features):
             for name in column.names:

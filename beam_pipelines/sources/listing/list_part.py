@@ -6,6 +6,7 @@ from typing import Iterator
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
 from beam_pipelines.features.kinds import kind_of
+from beam_pipelines.sources.files.sizes import add_sizes
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import Source, class_name_reader, other_images
 from tf_input.dataset_format import MAX_CATALOG_TEXT_BYTES
@@ -17,11 +18,16 @@ _ARRAY_ENDS = (".npy", ".NPY", ".tif", ".TIF", ".tiff", ".TIFF")
 BATCH_IMAGES = 4096
 
 
-def list_part(source: Source, part: str, facts: ListedFacts) -> Iterator[list[InputRecord] | DeadLetter]:
-    """Lists one part of a source, yields its inputs in batches of `BATCH_IMAGES`, and records facts in `facts`."""
+def list_part(
+    source: Source, part: str, facts: ListedFacts, with_sizes: bool = False
+) -> Iterator[list[InputRecord] | DeadLetter]:
+    """Lists one part of a source, yields its inputs in batches of `BATCH_IMAGES`, and records facts in `facts`. With
+    `with_sizes`, also looks up the sizes of image files."""
     source.num_ignored, source.noted = 0, {}
     facts.schema.labels |= {feature.name: set() for feature in source.features if feature.is_categorical}
     inputs = source.name_labels.add(source.list(part)) if source.name_labels else source.list(part)
+    if with_sizes:
+        inputs = add_sizes(inputs, source.root, other_images(source))
     while listed := list(itertools.islice(inputs, BATCH_IMAGES)):
         rejected = [item for item in listed if isinstance(item, DeadLetter)]
         if rejected:

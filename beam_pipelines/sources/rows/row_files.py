@@ -25,10 +25,9 @@ from beam_pipelines.sources.files.layouts import CHOOSE_SPLIT_FOLDERS, given_alr
 from beam_pipelines.sources.files.patterns import InputNames, split_input
 from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.files.searched_root import SearchedRoot
-from beam_pipelines.sources.files.sizes import add_sizes
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.sources.rows.row_mapper import RowMapper
-from beam_pipelines.sources.source import Source, other_images
+from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import files_at, is_remote
 
 _SHARD = re.compile(r"-\d+(?:-of-\d+)?$")  # the end of a name such as train-00000-of-00002
@@ -63,19 +62,19 @@ class RowFiles(Source):
 
     Args:
         options: The options of the source.
+        spool_directory: See `open_source`.
         formats: Extension -> format. The extension "" stands for all other extensions. Files with other extensions are
             read only if the input names them.
         metadata: The names of files to read instead of all other files, if they exist.
-        with_sizes: Whether to look up the sizes of images.
     """
 
     _image: str | None = None  # the column with the path of the image
 
     def __init__(
-        self, options: PrepareOptions, formats: Mapping[str, str], metadata: tuple[str, ...] = (), with_sizes: bool = False
+        self, options: PrepareOptions, spool_directory: str | None, formats: Mapping[str, str], metadata: tuple[str, ...] = ()
     ) -> None:
-        super().__init__(options)
-        self._options, self._source, self._with_sizes = options, options.source, with_sizes
+        super().__init__(options, spool_directory)
+        self._source = options.source
         folder, files = _find_files(options, formats, metadata)
         self._files, self._first = {file.name: file for file in files}, files[0]
         self.root, self._searched_root = Root(options.source.image_root or folder).path, None
@@ -132,8 +131,7 @@ class RowFiles(Source):
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         file = self._files[part]
-        listed = self._read_rows(file, self._rows(file))
-        return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
+        return self._read_rows(file, self._rows(file))
 
     def _read_rows(self, file: TableFile, rows: Iterable[Row]) -> Iterator[InputRecord | Embedded | DeadLetter]:
         """Yields the inputs and dead letters for the rows of one file."""

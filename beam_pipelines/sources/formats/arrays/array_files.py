@@ -38,8 +38,8 @@ class Arrays(ArraySource):
         synonyms=("numpy", "npy", "npz"),
     )
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(options, spool_directory=spool_directory)
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory)
         self.unused_fields = UnusedFields()
         self._containers = _find_containers(self._paths, self._only)
         if not self._containers:

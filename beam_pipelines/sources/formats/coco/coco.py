@@ -10,11 +10,9 @@ The captions of `captions_NAME.json` become the feature `captions`, a list for e
 `person_keypoints_NAME.json` become `objects/keypoints`, with the names of the points and the skeleton.
 
 Each COCO file is read once, as a stream. To limit memory use, each machine reads only one large file at a time. An
-image takes about 300 bytes of memory, or 500 bytes if its size comes from an object store. An annotation takes about
-100 bytes. With `--masks`, the JSON of its outline is also kept in memory.
+image takes about 300 bytes of memory, and an annotation about 100 bytes. With `--masks`, the JSON of its outline is also kept in memory.
 """
 
-import contextlib
 import itertools
 import json
 import posixpath
@@ -37,7 +35,6 @@ from beam_pipelines.sources.files.file_listing import join, matches
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.label_files import COCO, format_of_content, reject_other_format
 from beam_pipelines.sources.files.roots import Root
-from beam_pipelines.sources.files.sizes import find_sizes
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.sources.formats.coco import coco_annotations
 from beam_pipelines.sources.formats.coco.coco_file import CocoFile, CocoImage
@@ -141,7 +138,6 @@ class Coco(FilesSource):
         self._num_objects, self._num_classes, self._num_empty_outlines, self._are_relative = 0, 0, 0, True
         place = self._find_place(relative)
         segments = self._find_segments(path) if file.segment_files else ""
-        sizes = find_sizes(self.root, self._paths(place)) if self._with_sizes else {}
         for image_id, image in file.images.items():
             try:
                 image_path = self._path(image, place)
@@ -152,8 +148,7 @@ class Coco(FilesSource):
             except InvalidInput as error:
                 yield image.reject(error)
                 continue
-            # A missing image keeps the size 0 and fails later, when it is read.
-            yield InputRecord(nfc(image_path), image_path, "", split, sizes.get(image_path, 0), values=values)
+            yield InputRecord(nfc(image_path), image_path, "", split, values=values)
         if self._has_objects:
             self._check_objects(file)
 
@@ -267,9 +262,3 @@ class Coco(FilesSource):
             return read_path(place.path(image.file_name), self._root)
         except InvalidInput as error:
             raise InvalidInput(error.reason, f"entry {printable(image.position[:80])} of 'images' {error}") from None
-
-    def _paths(self, place: ImagePlace) -> Iterator[str]:
-        """Yields the image paths of a file. Skips images with invalid paths."""
-        for image in self._file.images.values():
-            with contextlib.suppress(InvalidInput):
-                yield self._path(image, place)

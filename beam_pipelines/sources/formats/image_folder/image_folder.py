@@ -45,8 +45,8 @@ class ImageFolder(Source):
         synonyms=("folder", "folders", "directory", "images", "imagenet", "jpg", "png"),
     )
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(options)
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory)
         self.has_labels = options.source.labels is None
         if options.source.class_folder_depth and not self.has_labels:
             raise UserError("--class_folder_depth: --label=none reads no classes. Use one of the two options.")
@@ -57,8 +57,6 @@ class ImageFolder(Source):
             raise UserError(f"--input={options.input}: is not a folder. Name a folder that contains class folders with images.")
         self._root = Root(options.input, options.follow_links)
         self.root = self._root.path
-        self._options = options
-        self._with_sizes = with_sizes
         self.unexpected_files = UnexpectedFiles()
 
     def parts(self) -> list[str]:
@@ -111,7 +109,7 @@ class ImageFolder(Source):
         """Yields the images of one part. Problems with the layout of folders are collected in `unexpected_files`, and
         reported together after all parts have been listed."""
         has_splits, where = json.loads(part)
-        listing = FileListing(self._root, self._options.ignore, self._with_sizes)
+        listing = FileListing(self._root, self._options.ignore)
         depth = self._options.source.class_folder_depth
         above = "FOLDER/" * (int(depth) - 1) if depth and depth.isdecimal() else ""
         self.unexpected_files = unexpected_files = UnexpectedFiles(f"{'SPLIT/' * has_splits}{above}CLASS/IMAGE" if self.has_labels else "")

@@ -52,14 +52,14 @@ class Masks(Source):
         synonyms=("segmentation", "mask"),
     )
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(options)
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory)
         self._has_masks = options.source.labels is None
         self.features = (Feature(MASK, "mask"),) if self._has_masks else ()
         self.targets = (MASK,) if self._has_masks else ()
         self._root = Root(options.input, options.follow_links)
         self.root = self._root.path
-        self._files = FileListing(self._root, options.ignore, with_sizes)
+        self._files = FileListing(self._root, options.ignore)
         self._split_folders = options.split_folders
         self._source = options.source
 

@@ -63,10 +63,9 @@ class Table(RowFiles):
         rows_name_images=True,
     )
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
         is_text = options.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS)
-        super().__init__(options, {**FORMATS, **({"": "csv"} if is_text else {})}, _METADATA, with_sizes)
-        self._spool_directory = spool_directory
+        super().__init__(options, spool_directory, {**FORMATS, **({"": "csv"} if is_text else {})}, _METADATA)
         files, source = [*self._files.values()], options.source
         heads = ((file, read_head(file, source)) for file in files)
         # JSON Lines files without lines have no columns.

@@ -55,8 +55,7 @@ class RecordFiles(ContainerSource):
     """
 
     def __init__(self, options: PrepareOptions, spool_directory: str | None, shards: Mapping[str, str] | None) -> None:
-        super().__init__(options)
-        self._spool_directory = spool_directory
+        super().__init__(options, spool_directory)
         self._reader = RecordFileReader()
         self._files = find_record_files(options, shards)
         self.root = self._files.root.path
@@ -111,7 +110,7 @@ class VerbatimRecords(RecordFiles):
     )
     has_images = False
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
         directory = read_directory(options.input.rstrip("/") or "/")
         super().__init__(options, spool_directory, directory and directory.files)
 

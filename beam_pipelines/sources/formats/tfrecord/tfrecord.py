@@ -55,7 +55,7 @@ class TfRecord(RecordFiles):
         synonyms=("array_record", "arrayrecord", "tfds"),
     )
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
         directory = read_directory(options.input.rstrip("/") or "/", options.source.layout)
         super().__init__(options, spool_directory, directory and directory.files)
         self._first_problem = ""

@@ -51,10 +51,9 @@ class WebDataset(ContainerSource):
         has_named_samples=True,
     )
 
-    def __init__(self, options: PrepareOptions, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        super().__init__(options)
-        self._options, source = options, options.source
-        self._spool_directory = spool_directory
+    def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
+        super().__init__(options, spool_directory)
+        source = options.source
         self._files = find_containers(options, is_tar_file, "files named *.tar, *.tar.gz or *.tgz")
         self.root, self.has_images = self._files.root.path, source.has_images
         labels, features = source.labels, source.features
