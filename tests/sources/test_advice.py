@@ -1,14 +1,18 @@
 """Tests that error messages suggest options for the source, and that commands with these options succeed."""
 
 import io
+import json
 import pathlib
 import shlex
 import tarfile
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from beam_pipelines.__main__ import main
+from made_arrays import idx_file
+from listed_rows import to_parquet
 from made_images import encode, jpeg, noise, write_files
 from made_records import example, write_records
 
@@ -89,6 +93,14 @@ def images(*names: str) -> dict[str, bytes]:
     return {name: encode(noise(index), "PPM") if name.endswith(".ppm") else jpeg(index) for index, name in enumerate(names)}
 
 
+def of_hub(has_labels: bool) -> bytes:
+    """Returns a Parquet file of Hugging Face. In a split without labels, all labels are -1."""
+    features = {"image": {"_type": "Image"}, "label": {"names": ["tench", "goldfish"], "_type": "ClassLabel"}}
+    rows = [{"image": {"bytes": jpeg(index), "path": f"{index}.jpg"}, "label": index % 2 if has_labels else -1} for index in range(4)]
+    table = pa.Table.from_pylist(rows).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    return to_parquet(table)
+
+
 # Maps each case to files below `root`, options, and the options that the error message advises instead of these options.
 LAYOUTS = {
     "table beside folders of images": (
@@ -141,13 +153,27 @@ LAYOUTS = {
         ["--split_folders=yes", "--split_folders=no"],
     ),
     "classes that are no splits": (images("cat/1.jpg", "dog/2.jpg"), ["--split_folders=yes"], ["'cat', 'dog' are read as splits. Omit --split_folders=yes"]),
+    "copies of array files in folders": (
+        {
+            f"{place}t10k-{name}.idx{array.ndim}-ubyte": idx_file(array)
+            for name, array in (("images", np.zeros((6, 5, 7), np.uint8)), ("labels", np.arange(6, dtype=np.uint8)))
+            for place in ("", f"t10k-{name}/")
+        },
+        [],
+        ["--ignore='*/*'"],
+    ),
+    "Parquet with a split without labels": (
+        {f"{split}-00000-of-00001.parquet": of_hub(split != "test") for split in ("train", "validation", "test")},
+        [],
+        ["--max_bad_fraction=0.34"],
+    ),
     "colors of masks": (
         {"pics/1.jpg": jpeg(1), "colored/1.png": COLORS, "class_dict.csv": CLASS_DICT},
         [],
         ["--source=masks --mask_colors={root}/class_dict.csv"],
     ),
 }
-WITH_SPLITS = {"one-hot classes from Roboflow", "copy of split folders", "split without classes", "split folders in split folders"}
+WITH_SPLITS = {"copies of array files in folders", "Parquet with a split without labels", "one-hot classes from Roboflow", "copy of split folders", "split without classes", "split folders in split folders"}
 RENAMED = {"colors of masks": {"pics": "images", "colored": "masks"}}  # what users have to rename before the advised command works
 
 

@@ -83,7 +83,8 @@ class Arrays(ArraySource):
         if self._only:
             sets = [images for images in sets if images.images.records.stream.path == self._only]
         if not sets:
-            raise no_images(self._only or paths[0], arrays, image_column)
+            is_in_subfolder = "/" in paths[0] and "/" not in self._containers[0][0]
+            raise no_images(self._only or paths[0], arrays, image_column, is_in_subfolder)
         return [images._replace(split=self._choose_split(images.name, images.split)) for images in sets]
 
     def _first_feature(self, arrays: Sequence[NamedArray]) -> str | None:

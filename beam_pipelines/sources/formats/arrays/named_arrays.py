@@ -79,9 +79,11 @@ def find_features(arrays: Sequence[NamedArray]) -> Column | None:
     return Column(name, (name,), "integer", field.shape) if is_integer else Column(name, (name,), "float")
 
 
-def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None) -> UserError:
-    """Returns the error for an input without arrays of images."""
+def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None, is_in_subfolder: bool) -> UserError:
+    """Returns the error for arrays without images. `is_in_subfolder` states that arrays in the folder above were read."""
     usual = f"{', '.join(IMAGE_NAMES)}. Name it with --image_column. For examples without images, pass --feature."
     called = f"{printable(image_column)} (--image_column)." if image_column else usual
+    if is_in_subfolder:
+        called += " To read only the arrays that are not in subfolders, pass --ignore='*/*'."
     array_paths = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"
     return UserError(f"{printable(where)}: has no array of images called {called} The arrays in it are: {array_paths}.")
