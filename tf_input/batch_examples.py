@@ -17,13 +17,10 @@ def config_of_any(config: ReadConfig) -> ReadConfig:
     """Returns the reading options with `keys=True`. If `hosts` is None, the examples of all hosts are read.
 
     Raises:
-        ValueError: An option conflicts with `epoch` and `step`, or requires another reader.
+        ValueError: The option `keys` is set.
     """
-    for name in ("start_epoch", "start_step", "keys"):
-        if (value := getattr(config, name)) != (default := getattr(ReadConfig, name)):
-            raise ValueError(
-                f"{name}={value!r} is invalid here. Leave it at {default!r}: epoch and step select the batch."
-            )
+    if config.keys:
+        raise ValueError("keys=True is invalid here, because the keys are always returned. Omit it.")
     return dataclasses.replace(config, keys=True, hosts=config.hosts or (1, 0))
 
 

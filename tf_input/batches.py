@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from numbers import Integral
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
@@ -45,7 +44,7 @@ def read_plan(plan: Plan | MixedPlan, fingerprint: Mapping[str, Any] | None) -> 
         The batches, with the attributes `iterator_state` and `read_iterations`. `read_iterations` is a function from a number of
         epochs, or None for endless reading, to the batches of these epochs.
     """
-    iterator_state = IteratorState(plan.config.start_epoch, plan.config.start_step, plan.num_batches, fingerprint)
+    iterator_state = IteratorState(plan.num_batches, fingerprint)
 
     def read_iterations(number: int | None) -> tf.data.Dataset:
         return input_pipeline.read_batches(plan, plan.decode, iterator_state, num_iterations=number)
@@ -80,12 +79,11 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     class Batches(plain):
         """A `tf.data.Dataset` of the batches of a split or mixture.
 
-        Each iteration over the dataset reads one epoch, or the remaining batches of a started epoch. The length of the
-        dataset is the number of batches in an iteration.
+        Each iteration over the dataset reads one epoch. The length of the dataset is the number of batches in an epoch.
 
         Attributes:
             iterator_state: The epoch and the step at which the next iteration begins, which `BackupAndRestore` and `Checkpoint`
-                save. Call `iterator_state.go_to(epoch, step)` to change the position.
+                save. Loops save it with `iterator_state.state_dict()`. `iterator_state.go_to(epoch, step)` changes it.
             reading: The dataset, the split and the options from which the batches were made, for `export_serving`.
 
         `iterator_state` does not exist for batches from `repeat`, or from other tools' TFRecords.
@@ -136,47 +134,26 @@ def _read_again(reading: Reading, epoch_and_step: tuple[int, int]) -> tf.data.Da
     return data
 
 
-def as_numpy(read: Callable[[ReadConfig], tf.data.Dataset], config: ReadConfig) -> "NumpyBatches":
-    """Returns batches as NumPy arrays.
-
-    Args:
-        read: A function from a config to the return value of `batches`.
-        config: The reading options. With `start_step`, the first iteration reads the remaining batches of an epoch,
-            and later iterations read whole epochs.
-    """
-    if not config.start_step:
-        return NumpyBatches(read(config))
-    rest = dataclasses.replace(config, start_epoch=config.start_epoch + 1, start_step=0)
-    return NumpyBatches(read(config), read(rest))
-
-
 class NumpyBatches:
     """An iterable over batches of NumPy arrays, as returned by `as_numpy`.
 
     Attributes:
-        reading: The dataset, the split and the options, like the attribute `reading` of `batches`.
+        reading, iterator_state: As the attributes of `batches`.
 
     Args:
-        first: The batches that `batches` returned.
-        rest: The batches of the following epochs if `first` is the rest of an epoch; None if `first` has whole epochs.
+        data: The batches that `batches` returned.
     """
 
-    def __init__(self, first: tf.data.Dataset, rest: tf.data.Dataset | None = None) -> None:
-        self._first, self._rest = first, rest
-        self._begin = None if rest is None else first.iterator_state.next
-        self.reading = first.reading
-
-    @property
-    def _data(self) -> tf.data.Dataset:
-        return self._first if self._rest is None or self._first.iterator_state.next == self._begin else self._rest
+    def __init__(self, data: tf.data.Dataset) -> None:
+        self._data, self.reading, self.iterator_state = data, data.reading, data.iterator_state
 
     def __len__(self) -> int:
-        """Returns the number of batches in the next iteration, which may be the rest of an epoch."""
+        """Returns the number of batches in an epoch."""
         return len(self._data)
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterates over one epoch. The next iteration is the next epoch. Threads may share the iterator."""
-        return self._data.as_numpy_iterator()
+        """Iterates over the rest of the epoch. The next iteration is the next epoch. Threads may share the iterator."""
+        return self.iterator_state.resume(self._data.as_numpy_iterator())
 
     def __repr__(self) -> str:
         return f"<NumPy arrays of {self._data!r}>"

@@ -16,7 +16,7 @@ import numpy as np
 
 from tf_input import overview, predictions
 from tf_input.batch_examples import check_batch, config_of_any
-from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
+from tf_input.batches import NumpyBatches, Reading, as_batches, read_plan
 from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, Feature, Manifest, default_channels, training_split
 from tf_input.decoding import class_weights
@@ -300,12 +300,10 @@ class PreparedDataset(Mapping[str, Examples]):
         are created before the epoch advances read the same epoch. Batches that are requested by `prefetch` also advance
         the epoch.
 
-        The cardinality is known, so `fit` needs no `steps_per_epoch`. If `start_step` is set, the first iteration reads
-        the rest of an epoch, and all later iterations read the same number of batches. To train for whole epochs after
-        a partial epoch, create a new dataset, or use `BackupAndRestore` from the first epoch.
+        The cardinality is known, so `fit` needs no `steps_per_epoch`.
 
         The returned dataset has two additional attributes. `iterator_state` is the iterator state that `BackupAndRestore`
-        saves. `reading` contains the dataset, the split and the options, for `export_serving`.
+        saves, and that loops can save and restore. `reading` contains the dataset, the split and the options, for `export_serving`.
 
         With several hosts, each host reads a part of every batch; see `ReadConfig.hosts`.
 
@@ -402,10 +400,10 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Returns:
             An iterable over the batches that `batches` returns. Each iteration is one epoch, and `len` is the number of
-            batches in the next iteration. Threads may share an iterator. With `start_step`, the first iteration reads
-            the remaining batches of its epoch, and later iterations read whole epochs.
+            batches in an epoch. Threads may share an iterator. `iterator_state.state_dict()` returns the position after
+            the last batch. After `load_state_dict`, the first iteration reads the rest of its epoch.
         """
-        return as_numpy(functools.partial(self.batches, split), make_config(config, options))
+        return NumpyBatches(self.batches(split, config, **options))
 
     @named_options(ReadConfig, without=loader.OTHER_OPTIONS)
     def loader(
@@ -452,8 +450,8 @@ class PreparedDataset(Mapping[str, Examples]):
         plan = of_split.plan(dataclasses.replace(config, memory_budget=0), holds=False)
         channels = config.channels or default_channels(self.statistics)
         fingerprint = of_split.fingerprint(config, plan)
-        if fingerprint is not None:
-            fingerprint |= {"transform": transform and getattr(transform, "__qualname__", type(transform).__qualname__)}
+        if fingerprint is not None and transform is not None:
+            fingerprint |= {"transform": getattr(transform, "__qualname__", type(transform).__qualname__)}
         decode = loader.ExampleCropper(config, self.features, self.files.mask_dtype, channels, transform)
         stored_size = self.image_size if IMAGE in self.features else None
         varying = loader.find_varying(self.features, config.image_size is not None, stored_size)
@@ -509,7 +507,7 @@ class PreparedDataset(Mapping[str, Examples]):
                 returns the predictions.
             **options: The attributes of `ReadConfig`, as in `batches`. The examples are in shard order, or sorted by key
                 with `shuffle="key"`, which keeps all keys and paths in memory. Options for training are rejected, such
-                as `augment`, weights and `start_epoch`. With `hosts=None`, this process predicts all examples.
+                as `augment` and weights. With `hosts=None`, this process predicts all examples.
                 Otherwise, each host predicts only the examples that it reads.
 
         Returns:
@@ -544,7 +542,7 @@ class PreparedDataset(Mapping[str, Examples]):
         batches_of_predictions = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog, self)
         return predictions.collect(batches_of_predictions) if output is None else predictions.write(batches_of_predictions, output)
 
-    @named_options(ReadConfig, without=("start_epoch", "start_step", "keys"))
+    @named_options(ReadConfig, without=("keys"))
     def which(
         self, split: str, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]
     ) -> dict[str, np.ndarray]:
@@ -559,9 +557,9 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Args:
             split: The name of the split, one of `splits`.
-            config: The reading options in the training run. Default: None, which uses only `options`.
-            epoch: The number of the epoch, from 0, as in `start_epoch`.
-            step: The number of the batch in the epoch, from 0, as in `start_step`.
+            config: The options of reading in the training run. Default: None, which uses only `options`.
+            epoch: The number of the epoch, from 0.
+            step: The number of the batch in the epoch, from 0.
             **options: The attributes of `ReadConfig` in the training run, as in `batches`. With `hosts=None`, examples of
                 all hosts are returned.
 

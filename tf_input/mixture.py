@@ -17,7 +17,7 @@ from typing import Any, Iterator, Literal, Mapping, NamedTuple, Sequence, Unpack
 import numpy as np
 
 from tf_input.batch_examples import check_batch, config_of_any
-from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
+from tf_input.batches import NumpyBatches, Reading, as_batches, read_plan
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset import open as open_dataset
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
@@ -48,7 +48,7 @@ _NAME = "the mix"  # for messages
 _PART = "part"  # key in the result of `which`: the component of each example
 # Options that apply to the whole mixture. A component can't override them.
 _OF_ALL = (
-    *("batch_size", "seed", "drop_remainder", "start_epoch", "start_step", "on_error", "hosts", "class_weight"),
+    *("batch_size", "seed", "drop_remainder", "on_error", "hosts", "class_weight"),
     *("memory_budget", "read_buffer", "map_example", "map_batch", "keys"),
 )
 _MAX_BATCHES = 1 << 40  # in an epoch, because indices in a mixture are 64-bit integers
@@ -206,9 +206,9 @@ class Mixture:
     @named_options(ReadConfig)
     def as_numpy(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
         """Returns batches of all components as NumPy arrays, for training loops; see `PreparedDataset.as_numpy`."""
-        return as_numpy(self.batches, make_config(config, options))
+        return NumpyBatches(self.batches(config, **options))
 
-    @named_options(ReadConfig, without=("start_epoch", "start_step", "keys"))
+    @named_options(ReadConfig, without=("keys"))
     def which(self, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]) -> dict[str, np.ndarray]:
         """Returns the keys of the examples in an earlier training batch; see `PreparedDataset.which`.
 
@@ -382,13 +382,13 @@ class Mixture:
         return min(config.batch_size // _num_hosts(config), math.ceil(most / _ROUNDED_ROWS) * _ROUNDED_ROWS)
 
     def _config_of(self, name: str, config: ReadConfig) -> ReadConfig:
-        """Returns the options for reading one component as a separate dataset, on one host and from the first epoch."""
+        """Returns the options for reading one component as a separate dataset, on one host."""
         if (shuffle := self._components[name].options.get("shuffle", config.shuffle)) == "key":
             raise ValueError(
                 f"shuffle={shuffle!r} is not available in a mixture. Use True, False, 'window' or 'exact'."
             )
         num_components = len(self._components)
-        alone = {"drop_remainder": False, "start_epoch": 0, "start_step": 0, "hosts": (1, 0), "class_weight": None}
+        alone = {"drop_remainder": False, "hosts": (1, 0), "class_weight": None}
         alone |= {"memory_budget": config.memory_budget // num_components, "read_buffer": max(1, config.read_buffer // num_components)}
         return dataclasses.replace(config, **alone, map_example=None, map_batch=None, **self._components[name].options)
 

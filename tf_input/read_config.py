@@ -154,9 +154,6 @@ class ReadConfig:
             fraction} sets the proportions of the classes without changing the length of an epoch. Classes that the
             mapping does not contain are left out. The number of examples per class is exact in each epoch. Over many
             epochs, all examples of a class occur equally often. Repeated examples are read again. Default: None.
-        start_epoch: The number of the first epoch, from 0. Each following iteration reads the next epoch. Default: 0.
-        start_step: The first batch of the first iteration, from 0, to continue an interrupted epoch. All iterations
-            have the same length. Default: 0.
         on_error: The handling of corrupt records, missing shards and images that can't be decoded. `raise`: raise an
             error with shard, index and key. `skip`: drop the example from its batch, log it, and count it in
             `skipped` of the dataset. Temporary errors, such as a busy disk or store, always raise. Default: `raise`.
@@ -229,8 +226,6 @@ class ReadConfig:
     subset: float | None = None
     take: int | None = None
     balance: Balancing | Mapping[str, float] | None = None
-    start_epoch: int = 0
-    start_step: int = 0
     on_error: OnError = "raise"
     hosts: tuple[int, int] | None = None
     memory_budget: int = 1 << 30
@@ -342,9 +337,6 @@ class ReadConfig:
         for name, least in (("memory_budget", 0), ("read_buffer", 1)):
             is_bytes = _is_complete(getattr(self, name)) and least <= getattr(self, name) < 2**63
             _require(is_bytes, name, getattr(self, name), f"a whole number of bytes, {least} or more")
-        for name in ("start_epoch", "start_step"):
-            value = getattr(self, name)
-            _require(_is_integer(value) and 0 <= value < 2**63, name, value, "an integer of 0 or more")
         _require(_is_one_of(self.on_error, *get_args(OnError)), "on_error", self.on_error, "'raise' or 'skip'")
         expected = "(number of hosts, index of this host from 0), or None"
         _require(self.hosts is None or is_among_several(self.hosts), "hosts", self.hosts, expected)
@@ -361,7 +353,7 @@ class ReadConfig:
         }
         integers = (
             *("batch_size", "channels", "seed", "max_objects", "take"),
-            *("start_epoch", "start_step", "memory_budget", "read_buffer"),
+            *("memory_budget", "read_buffer"),
         )
         for name in integers:
             if (value := getattr(self, name)) is not None:

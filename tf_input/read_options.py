@@ -36,8 +36,6 @@ class ReadOptions(TypedDict, total=False):
     subset: float | None
     take: int | None
     balance: Balancing | Mapping[str, float] | None
-    start_epoch: int
-    start_step: int
     on_error: OnError
     hosts: tuple[int, int] | None
     memory_budget: int

@@ -155,7 +155,7 @@ class SplitReader:
         files = self._files
         if config.class_weight is None or (selection := self.select(config)) is None:
             return files.statistics
-        numbers, counts = selection.of_epoch(config.start_epoch), {}
+        numbers, counts = selection.of_epoch(0), {}
         for name in self._class_targets(config):
             labels, names = self.catalog.labels(name)[numbers], files.features[name].label_names
             counts[name] = dict(zip(names, np.bincount(labels[labels >= 0], minlength=len(names)).tolist()))

@@ -86,7 +86,7 @@ def training_batches(
         all_batches.iterator_state.go_to(epoch, step)  # The start of the next iteration.
         return distribute_once(step)
 
-    return Batches(make, IteratorState(num_batches=num_steps, fingerprint=all_batches.iterator_state.fingerprint))
+    return Batches(make, IteratorState(num_steps, fingerprint=all_batches.iterator_state.fingerprint))
 
 
 def evaluation_batches(
@@ -116,4 +116,4 @@ def evaluation_batches(
         return data.take(num_steps * num_local).prefetch(tf.data.AUTOTUNE)
 
     distributed = strategy.distribute_datasets_from_function(of_worker)  # The batches are equal in each epoch.
-    return Batches(lambda epoch, step: distributed, IteratorState(num_batches=num_steps))
+    return Batches(lambda epoch, step: distributed, IteratorState(num_steps))

@@ -57,7 +57,7 @@ def functions(flowers: tf_input.PreparedDataset, record_files: tf_input.RecordFi
 def test_signatures_have_options_with_types_and_defaults(flowers, record_files):
     fields = inspect.signature(ReadConfig).parameters
     # these options need an index
-    missing_options = {*SELECTING, "start_epoch", "start_step", "hosts", "memory_budget", "read_buffer"}
+    missing_options = {*SELECTING, "hosts", "memory_budget", "read_buffer"}
     for case, function in functions(flowers, record_files).items():
         parameters = list(inspect.signature(function).parameters.values())
         assert [parameter.name for parameter in parameters[:2]] == ["split", "config"], case
@@ -115,8 +115,8 @@ def test_error_for_misspelled_option_suggests_the_correct_one(flowers, record_fi
 
 
 def test_error_names_options_that_need_an_index(record_files):
-    with pytest.raises(ValueError, match="start_epoch=2 "):
-        record_files.batches(batch_size=8, image_size=SIZE, start_epoch=2)
+    with pytest.raises(ValueError, match="take=2 "):
+        record_files.batches(batch_size=8, image_size=SIZE, take=2)
 
 
 @pytest.mark.slow

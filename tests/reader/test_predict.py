@@ -213,7 +213,6 @@ def test_invalid_options_raise_one_line_errors_and_write_no_file(mixed, model, t
         "shuffle='exact'": {"shuffle": "exact"},
         "drop_remainder=True": {"drop_remainder": True},
         "class_weight='balanced'": {"class_weight": "balanced"},
-        "start_step=2": {"start_step": 2},
         "balance='oversample'": {"balance": "oversample"},
         "output='p.txt'": {"output": "p.txt"},
         "output='gs://b/p.csv'": {"output": "gs://b/p.csv"},

@@ -40,8 +40,6 @@ def test_error_names_the_invalid_option_and_value():
         "targets=('label', 1)": {"targets": ("label", 1)},
         "max_objects=0": {"max_objects": 0},
         "use_weights=None": {"use_weights": None},
-        "start_epoch=-1": {"start_epoch": -1},
-        "start_step=1.5": {"start_step": 1.5},
         "memory_budget=True": {"memory_budget": True},
         "memory_budget=1.5": {"memory_budget": 1.5},
         "memory_budget=nan": {"memory_budget": float("nan")},
@@ -189,7 +187,7 @@ def test_rejects_splits_without_a_complete_batch():
 
 
 def test_integers_of_any_type_are_equal():
-    options = {"batch_size": 8, "seed": 3, "max_objects": 4, "start_epoch": 1, "start_step": 2, "memory_budget": 9}
+    options = {"batch_size": 8, "seed": 3, "max_objects": 4, "memory_budget": 9}
     config = ReadConfig(**{name: np.uint8(value) for name, value in options.items()})
     assert config == ReadConfig(**options)
     assert all(type(getattr(config, name)) is int for name in options)

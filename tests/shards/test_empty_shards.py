@@ -66,7 +66,6 @@ READ_OPTIONS = {
     "exact": {"shuffle": "exact", "memory_budget": 0},
     "in memory": {"shuffle": True},
     "on_error=skip": {"shuffle": "window", "memory_budget": 0, "on_error": "skip"},
-    "from a later epoch": {"shuffle": "window", "memory_budget": 0, "start_epoch": 1},
 }
 
 

@@ -78,14 +78,13 @@ def table(stages: list[Stage]) -> str:
 
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     """Yields (name of a stage, endless input pipeline up to and including this stage), in the order of the stages."""
-    from tf_input.epochs.iterator_state import IteratorState
     from tf_input.pipeline import input_pipeline
 
     plain = dataclasses.replace(plan.config, augment=False)
     decoder = dataclasses.replace(plan.decoder, config=dataclasses.replace(plan.decoder.config, augment=False))
 
     def read(make_batch: Callable[..., Any]) -> "tf.data.Dataset":
-        return input_pipeline.read_batches(dataclasses.replace(plan, config=plain), make_batch, IteratorState(), prefetch=False, num_iterations=None)
+        return input_pipeline.read_batches(dataclasses.replace(plan, config=plain), make_batch, prefetch=False, num_iterations=None)
 
     if plan.cached is None:
         yield "read", read(lambda records, seed, slots: records[0])
@@ -95,8 +94,8 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
         yield "gather", read(lambda numbers, seed, slots: plan.look_up(numbers[0]))
         yield "resize", read(lambda numbers, seed, slots: decoder.outputs(plan.look_up(numbers[0]), slots=slots and slots[0]))
     if plan.config.augment:
-        yield "augment", input_pipeline.read_batches(plan, plan.decode, IteratorState(), prefetch=False, num_iterations=None)
-    yield "batch", input_pipeline.read_batches(plan, plan.decode, IteratorState(), num_iterations=None)
+        yield "augment", input_pipeline.read_batches(plan, plan.decode, prefetch=False, num_iterations=None)
+    yield "batch", input_pipeline.read_batches(plan, plan.decode, num_iterations=None)
 
 
 def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: threading.Event) -> Stage:

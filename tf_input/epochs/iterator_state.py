@@ -3,38 +3,12 @@
 import dataclasses
 import hashlib
 import json
-import logging
 import threading
 from numbers import Integral, Real
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from tf_input.dataset_format import Manifest
 from tf_input.read_config import ReadConfig
-
-_logger = logging.getLogger("tf_input")
-
-
-class Iteration(NamedTuple):
-    """The range of batches that an iteration over a dataset reads.
-
-    Attributes:
-        epoch, step: The epoch and the step of the first batch.
-        count: The number of batches.
-    """
-
-    epoch: int
-    step: int
-    count: int
-
-    def end(self, num_batches: int) -> tuple[int, int]:
-        """Returns the epoch and the step at which the iteration ends, given the number of batches in an epoch."""
-        epoch, step, _ = self.after(1, num_batches)
-        return epoch, step
-
-    def after(self, number: int, num_batches: int) -> "Iteration":
-        """Returns the iteration `number` iterations after this one. Each starts where the previous one ended."""
-        epoch, step = divmod(self.epoch * num_batches + self.step + number * self.count, num_batches)
-        return Iteration(epoch, step, self.count)
 
 
 class IteratorState:
@@ -45,38 +19,45 @@ class IteratorState:
     is stopped early. If an iteration has several batches and only the first is requested, the state does not change.
     Iterators that start at the same state read the same batches.
 
-    The first iteration ends at the end of its epoch. All later iterations have as many batches as the first iteration.
-    Therefore, a later iteration can start in the middle of an epoch and continue into the next epoch. The next
-    iteration starts where the previous iteration ended.
+    All iterations have as many batches as an epoch. Therefore an iteration that starts in the middle of an epoch
+    continues into the next epoch, and the next iteration starts where it ended. `resume` stops at the end of the epoch
+    instead.
+
+    Examples:
+        ```python
+        for epoch in range(train.iterator_state.next[0], 10):
+            for images, labels in train.iterator_state.resume(train):
+                train_step(images, labels)
+                saved = train.iterator_state.state_dict()  # restored with train.iterator_state.load_state_dict(saved)
+        ```
 
     Args:
-        epoch, step: The epoch and the step of the first batch, from 0. Default: 0.
-        num_batches: The number of batches in a whole epoch; None if it is unknown.
+        num_batches: The number of batches in an epoch.
         fingerprint: The values that determine the batches besides epoch and step; see `fingerprint`. None if batches
             are not reproducible.
-
-    Attributes:
-        start_epoch, start_step: The epoch and the step of the first iteration.
     """
 
-    def __init__(
-        self, epoch: int = 0, step: int = 0, num_batches: int | None = None, fingerprint: Mapping[str, Any] | None = None
-    ) -> None:
-        self.num_batches = num_batches
-        self.fingerprint = fingerprint
-        self.start_epoch, self.start_step = epoch, step
-        self._next = (epoch, step)
-        self._is_logged = True  # the user knows the position, so it is not logged
-        self._has_warned = False
+    def __init__(self, num_batches: int, fingerprint: Mapping[str, Any] | None = None) -> None:
+        self.num_batches, self.fingerprint = num_batches, fingerprint
+        self._start = 0  # the number of batches before the next iteration, over all epochs
+        self._position: int | None = None  # the number of batches before the next batch of `resume`
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return "IteratorState(epoch={}, step={})".format(*self._next)
+        return "IteratorState(epoch={}, step={})".format(*self.next)
+
+    @property
+    def next(self) -> tuple[int, int]:
+        """The (epoch, step) of the next iteration."""
+        return divmod(self._start, self.num_batches)
+
+    @property
+    def start(self) -> int:
+        """The number of batches before the next iteration, over all epochs."""
+        return self._start
 
     def go_to(self, epoch: int, step: int = 0) -> None:
         """Sets the epoch and the step where the next iteration begins. Datasets from `repeat` are not affected.
-
-        If `step` is not 0, the next iteration ends in the following epoch.
 
         Args:
             epoch: The number of the epoch, from 0.
@@ -85,43 +66,116 @@ class IteratorState:
         Raises:
             ValueError: The epoch or the step does not exist.
         """
-        if epoch < 0 or step < 0 or self.num_batches is not None and step >= self.num_batches:
-            raise ValueError(
-                f"epoch={epoch}, step={step} does not exist: an epoch has {self.num_batches} batches. Pass an epoch "
-                "and a step "
-                "of 0 or more, and a step below that number."
-            )
-        with self._lock:
-            self._next, self._is_logged = (epoch, step), True
+        self._set(position_of(epoch, step, self.num_batches))
 
-    def take(self, num_batches: int, after: Iteration | None = None) -> Iteration:
-        """Starts an iteration at the current state, or at the end of the given iteration.
+    def end(self, start: int) -> None:
+        """Moves the state to the end of the iteration that began at `start`, unless the state has changed since."""
+        with self._lock:
+            if self._start == start:
+                self._start, self._position = start + self.num_batches, None
+
+    def resume(self, data: Iterable[Any]) -> Iterator[Any]:
+        """Returns an iterator over the remaining batches of the epoch. The next iteration begins with the next epoch.
 
         Args:
-            num_batches: The number of batches in a whole epoch.
-            after: The previous iteration, which may still be running. Default: None, the current state.
+            data: The batches, or a dataset derived from them, such as `train.map(...)` or `train.as_numpy_iterator()`.
         """
-        with self._lock:
-            (epoch, step), count = after.end(num_batches) if after else self._next, num_batches - self.start_step
-            if self.start_step and (after or not self._is_logged) and not self._has_warned:
-                self._has_warned = True
-                _logger.warning(
-                    "start_step=%d: each iteration has only the %d batches that are left in the first epoch. This "
-                    "iteration starts at epoch %d, step %d. For whole epochs, pass batches(start_epoch=%d).",
-                    *(self.start_step, count, epoch, step, epoch),
-                )
-            return Iteration(epoch, step, count)
+        return _Rest(self, data)
 
-    def end(self, ended: Iteration, num_batches: int) -> None:
-        """Moves the state to the end of an iteration, unless the state has changed since the iteration started."""
-        with self._lock:
-            if self._next == (ended.epoch, ended.step):
-                self._next, self._is_logged = ended.end(num_batches), False
+    def state_dict(self, epoch: int | None = None, step: int = 0) -> dict[str, Any]:
+        """Returns the state after the last batch that `resume` yielded, as a dictionary that JSON can store.
 
-    @property
-    def next(self) -> tuple[int, int]:
-        """The (epoch, step) of the next iteration."""
-        return self._next
+        Args:
+            epoch, step: The epoch and the number of its completed batches. Callbacks of `fit` pass both, because Keras
+                reads ahead. Default: None, the state after the last batch.
+
+        Raises:
+            ValueError: The batches have no seed, so they can't be repeated.
+        """
+        position = self._start if self._position is None else self._position
+        if epoch is not None:
+            position = epoch * self.num_batches + step  # step may be the number of batches
+        return make_state_dict(position, self.num_batches, self.fingerprint)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a state from `state_dict` of these batches, or of a `loader` with the same options.
+
+        Raises:
+            ValueError: The state is invalid, or belongs to other batches.
+        """
+        self._set(read_state_dict(state, self.num_batches, self.fingerprint))
+
+    get_state, set_state = state_dict, load_state_dict  # the names in Grain
+
+    def _set(self, start: int, position: int | None = None) -> None:
+        with self._lock:
+            self._start, self._position = start, position
+
+
+class _Rest:
+    """The iterator that `IteratorState.resume` returns. Threads may share it."""
+
+    def __init__(self, state: IteratorState, data: Iterable[Any]) -> None:
+        self._state, self._lock = state, threading.Lock()
+        self._first = self._position = state.start
+        self._stop = (self._first // state.num_batches + 1) * state.num_batches
+        self._batches = iter(data)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        with self._lock:
+            if self._position == self._stop:
+                raise StopIteration
+            batch = next(self._batches)
+            self._position += 1
+            is_counted = self._position in (self._first + 2, self._stop)  # as an iteration of tf.data is counted
+            self._state._set(self._stop if is_counted else self._state.start, self._position)
+            return batch
+
+
+def position_of(epoch: Any, step: Any, num_batches: int) -> int:
+    """Returns the number of batches before a batch, over all epochs.
+
+    Raises:
+        ValueError: The epoch or the step does not exist.
+    """
+    if not all(isinstance(value, Integral) and not isinstance(value, bool) and value >= 0 for value in (epoch, step)) or step >= num_batches:
+        raise ValueError(
+            f"epoch={epoch!r}, step={step!r} does not exist: an epoch has {num_batches} batches. Pass an epoch and a step of 0 "
+            "or more, and a step below that number."
+        )
+    return int(epoch) * num_batches + int(step)
+
+
+def make_state_dict(position: int, num_batches: int, fingerprint: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the iterator state as a dictionary that JSON can store.
+
+    Raises:
+        ValueError: The batches have no seed, so they can't be repeated.
+    """
+    if fingerprint is None:
+        raise ValueError("batches without a seed can't be saved. Pass seed=...")
+    epoch, step = divmod(position, num_batches)
+    return {"epoch": epoch, "step": step, "batches": fingerprint}
+
+
+def read_state_dict(state: Mapping[str, Any], num_batches: int, fingerprint: Mapping[str, Any] | None) -> int:
+    """Returns the number of batches before the saved position, over all epochs.
+
+    Raises:
+        ValueError: The state is invalid, or belongs to other batches.
+    """
+    if not isinstance(state, Mapping) or not {"epoch", "step", "batches"} <= state.keys():
+        raise ValueError(f"{type(state).__name__} is not an iterator state. Pass a dictionary from state_dict().")
+    if fingerprint is None:
+        raise ValueError("batches without a seed can't be restored. Pass seed=...")
+    saved = state["batches"] or {}
+    differing = [name for name in {**fingerprint, **saved} if fingerprint.get(name) != saved.get(name)]
+    if differing:
+        raise ValueError(f"the saved batches differ in {', '.join(differing)}. Pass the same options and dataset.")
+    return position_of(state["epoch"], state["step"], num_batches)
 
 
 def fingerprint(
@@ -141,7 +195,7 @@ def fingerprint(
     if config.seed is None:
         return None
     options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    for name in ("start_epoch", "start_step", "memory_budget", "hosts", "keys", "transform"):
+    for name in ("memory_budget", "hosts", "keys", "transform"):
         del options[name]
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
     options["inputs"] = config.input_names

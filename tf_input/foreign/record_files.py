@@ -30,7 +30,7 @@ from tf_input.storage.paths import is_url, join
 
 SPLIT = "train"  # the split of files without split names
 # Options of ReadConfig that need an index.
-_INDEXED = (*SELECTING, "start_epoch", "start_step", "hosts", "memory_budget", "read_buffer")
+_INDEXED = (*SELECTING, "hosts", "memory_budget", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
 _MAX_SHOWN = 200  # largest number of characters of a wrong value in messages
 _NUM_OPEN_FILES = 32  # files are opened in parallel, because object stores have a high latency
@@ -198,7 +198,7 @@ class RecordFiles:
             config: The reading options. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, which override those of `config`. `batch_size` is required, and
                 `image_size` for encoded images. Options that need an index are rejected: exact order, `where`, `fold`,
-                `subset`, `take`, `balance`, `start_epoch`, `start_step`, `hosts`, `memory_budget`,
+                `subset`, `take`, `balance`, `hosts`, `memory_budget`,
                 `read_buffer`.
 
         Raises:

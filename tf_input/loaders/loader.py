@@ -13,6 +13,7 @@ import numpy as np
 
 from tf_input.cores import num_cores
 from tf_input.dataset_format import IMAGE, KEY, OBJECTS, Feature
+from tf_input.epochs.iterator_state import make_state_dict, read_state_dict
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.share import PADDING
 from tf_input.example_values import read_example
@@ -185,10 +186,7 @@ class Loader:
         Raises:
             ValueError: The loader has no seed, so its batches can't be repeated.
         """
-        if self._fingerprint is None:
-            raise ValueError("a loader without a seed can't be saved. Pass seed=... to loader().")
-        epoch, step = divmod(self._position, len(self))
-        return {"epoch": epoch, "step": step, "batches": self._fingerprint}
+        return make_state_dict(self._position, len(self), self._fingerprint)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues at a position from `state_dict`. Call it before the iteration starts.
@@ -196,17 +194,7 @@ class Loader:
         Raises:
             ValueError: The position is invalid, or belongs to a loader with other batches.
         """
-        if not isinstance(state, Mapping) or not {"epoch", "step", "batches"} <= state.keys():
-            raise ValueError(f"{type(state).__name__} is not the state of a loader. Pass a dictionary from state_dict().")
-        if self._fingerprint is None:
-            raise ValueError("a loader without a seed can't be restored. Pass seed=... to loader().")
-        differing = [name for name, value in self._fingerprint.items() if (state["batches"] or {}).get(name) != value]
-        if differing:
-            raise ValueError(f"the two loaders differ in {', '.join(differing)}. Pass the same options and dataset.")
-        epoch, step = state["epoch"], state["step"]
-        if not all(type(value) is int for value in (epoch, step)) or epoch < 0 or not 0 <= step < len(self):
-            raise ValueError(f"epoch={epoch!r}, step={step!r} does not exist: an epoch has {len(self)} batches.")
-        self._position = epoch * len(self) + step
+        self._position = read_state_dict(state, len(self), self._fingerprint)
         self._num_iterations += 1  # An iteration that has already started must not change the position.
 
     get_state, set_state = state_dict, load_state_dict  # The names in Grain.

@@ -12,7 +12,7 @@ import numpy as np
 
 from tf_input.cores import num_cores
 from tf_input.epochs.order import epoch_key
-from tf_input.epochs.iterator_state import Iteration, IteratorState
+from tf_input.epochs.iterator_state import IteratorState
 from tf_input.epochs.share import Share
 from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.decode_errors import PackedErrors, decode_with_errors, find_number
@@ -28,7 +28,11 @@ _NUM_AHEAD = 2  # number of prefetched batches, in addition to the batches that 
 
 
 def read_batches(
-    plan: Plan | MixedPlan, decode_batch: Callable[..., Any], iterator_state: IteratorState, prefetch: bool = True, num_iterations: int | None = 1
+    plan: Plan | MixedPlan,
+    decode_batch: Callable[..., Any],
+    iterator_state: IteratorState | None = None,
+    prefetch: bool = True,
+    num_iterations: int | None = 1,
 ) -> tf.data.Dataset:
     """Returns the batches of a plan. Each iteration begins at the iterator state.
 
@@ -37,7 +41,7 @@ def read_batches(
     Args:
         plan: The plan, which defines the records of each batch.
         decode_batch: A function with the arguments of `Plan.decode` that returns a batch.
-        iterator_state: The epoch and step at which each iteration begins; see `IteratorState`.
+        iterator_state: The epoch and step at which each iteration begins; see `IteratorState`. Default: None, epoch 0.
         prefetch: Whether batches are prepared ahead. Default: True.
         num_iterations: The number of consecutive iterations, each of which is prefetched during the previous one. None
             is endless. Default: 1.
@@ -45,7 +49,8 @@ def read_batches(
     # Everything that `generate` references stays in memory until the process ends, so it must not reference `plan`.
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
     are_cached = [component.cached is not None for component in plan.components]
-    count = share.num_batches - config.start_step
+    count = share.num_batches
+    iterator_state = iterator_state or IteratorState(count)
     epochs: dict[int, int] = {}  # key of an epoch -> epoch
 
     def number_of(note: Sequence[int], component: int, slot: int) -> int:
@@ -54,20 +59,18 @@ def read_batches(
     def generate() -> Iterator[np.ndarray]:
         """Yields batches from `pack`, with the key of the epoch and the step as the note of each batch."""
         keep_freed_memory()
-        current = iterator_state.take(share.num_batches)
+        first = iterator_state.start
         with make_inputs() as inputs:
-            for number in itertools.count() if num_iterations is None else range(num_iterations):
-                current = iterator_state.take(share.num_batches, current) if number else current
-                for step_number in range(current.step, current.step + current.count):
-                    epoch, step = current.epoch + step_number // share.num_batches, step_number % share.num_batches
-                    try:
-                        batch = inputs.batch(epoch, step)
-                    except (OSError, ValueError) as error:
-                        yield pack_error(error)
-                        return
-                    key = epoch_key(seed, epoch)
-                    epochs[key] = epoch
-                    yield pack([key, step], batch)
+            for position in itertools.count(first) if num_iterations is None else range(first, first + num_iterations * count):
+                epoch, step = divmod(position, count)
+                try:
+                    batch = inputs.batch(epoch, step)
+                except (OSError, ValueError) as error:
+                    yield pack_error(error)
+                    return
+                key = epoch_key(seed, epoch)
+                epochs[key] = epoch
+                yield pack([key, step], batch)
 
     def decode_packed(packed: tf.Tensor) -> Any:
         note, inputs, slots = unpack(packed, are_cached)
@@ -96,7 +99,7 @@ def read_batches(
     num_fewer = _num_calls(config.read_buffer, share.local_size * _bytes_of_one(batches.element_spec))
     if (config.has_functions or config.parse is not None) and num_fewer < num_calls:
         batches = data.map(without_autograph(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
-    data = _count_iterations(batches, iterator_state, share, count, num_iterations)
+    data = _count_iterations(batches, iterator_state, share, num_iterations)
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # more prefetching would exceed the `read_buffer`
     options.experimental_distribute.auto_shard_policy = sharding_policy(share.hosts[0])
@@ -118,7 +121,7 @@ def _bytes_of_one(spec: Any) -> int:
     return sum(leave.dtype.size * math.prod(size or 1 for size in leave.shape[1:]) for leave in leaves)
 
 
-def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, share: Share, count: int, num_iterations: int | None) -> tf.data.Dataset:
+def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, share: Share, num_iterations: int | None) -> tf.data.Dataset:
     """Returns a dataset that updates the iterator state when the second batch of an iteration is requested.
 
     Call this function after all prefetching, because prefetching requests the second batch early. Python is called only
@@ -128,19 +131,18 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
         data: The dataset, with consecutive epochs.
         iterator_state: The epoch and step at which each iteration begins.
         share: The part of each batch that this host reads.
-        count: The number of batches in an iteration.
         num_iterations: The number of iterations; None is endless.
     """
-    num_batches, name = share.num_batches, source_name(share.hosts)
+    count, name = share.num_batches, source_name(share.hosts)
     counting = min(1, count - 1)
 
-    def begin() -> np.ndarray:
-        """Returns the next `Iteration`. Its count is 0 if reading must not update the iterator state."""
-        first = iterator_state.take(num_batches)
-        return np.array(first._replace(count=0) if _is_keras_build() else first, np.int64)
+    def begin() -> np.int64:
+        """Returns the start of the iteration that begins now; -1 if reading must not update the iterator state."""
+        return np.int64(-1 if _is_keras_build() else iterator_state.start)
 
-    def end(first: np.ndarray, number: np.int64) -> np.int64:
-        iterator_state.end(Iteration(*first.tolist()).after(int(number), num_batches), num_batches)
+    def end(first: np.int64, number: np.int64) -> np.int64:
+        if first >= 0:
+            iterator_state.end(int(first) + int(number) * count)
         return number
 
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:

@@ -59,8 +59,7 @@ class Plan:
         """Creates the plan of a split, which is read with `reader`, or is cached in memory if `reader` is None.
 
         Raises:
-            ValueError: There is no batch, or `start_step` is too large, or the batch size is not a multiple of the
-                number of hosts.
+            ValueError: There is no batch, or the batch size is not a multiple of the number of hosts.
         """
         num_examples = cached.num_examples if reader is None else reader.num_examples
         share = make_share(split, num_examples, config, decoder.has_targets)
@@ -141,11 +140,6 @@ def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: b
         ValueError: As in `Plan.of`.
     """
     share = Share(split, num_examples, config.batch_size, config.drop_remainder, config.hosts or (1, 0))
-    if config.start_step >= share.num_batches:
-        raise ValueError(
-            f"start_step={config.start_step} is out of range: an epoch of {split} has {share.num_batches} batches. "
-            "Pass a smaller step."
-        )
     if share.has_padding and not has_targets:
         message = (
             "%s has no targets, so there are no sample weights that mark padding: the last of %d examples on some of "

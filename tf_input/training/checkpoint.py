@@ -59,7 +59,7 @@ class Checkpoint:
         before_save: A function that is called before the variables are read. Default: None.
 
     Attributes:
-        epoch: The number of the current epoch, from 0. Its initial value is the `start_epoch` of `train`.
+        epoch: The number of the current epoch, from 0.
         step: The number of completed steps in the current epoch.
         num_steps: The number of steps in an epoch.
         state: JSON values that the loop can save, such as metrics. Initially {}.
@@ -93,9 +93,7 @@ class Checkpoint:
                 raise ValueError(
                     f"{name}={module}.{type(value).__name__}{of_keras_2} is not supported: Checkpoint saves Keras 3 "
                     "models and optimizers. "
-                    "Save other states with (epoch, step), for example with orbax, and call "
-                    "train.iterator_state.go_to(epoch, step) "
-                    "after a restart."
+                    "Save other models with train.iterator_state.state_dict(), for example with orbax."
                 )
         if not model.built:
             raise ValueError("The model is not built, so it has no weights. Call model.build(...) first.")
@@ -107,7 +105,7 @@ class Checkpoint:
         self._save_freq, self._keep, self._writes, self._before_save = save_freq, keep, writes, before_save
         self.num_steps: int = self._iterator_state.num_batches
         self.state: dict[str, Any] = {}
-        self.epoch, self.step = self._iterator_state.start_epoch, 0
+        self.epoch, self.step = 0, 0
         self.restored_from = next(reversed(find_checkpoints(directory)), None)
         if self.restored_from is not None:
             self._restore(self.restored_from)
@@ -237,8 +235,6 @@ def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int 
         )
     if iterator_state.fingerprint is None:
         raise ValueError("seed=None: without a seed, an epoch can't be read again. Pass a seed.")
-    if start_step := iterator_state.start_step:
-        raise ValueError(f"start_step={start_step}: the checkpoint stores the step to resume at. Omit start_step.")
     for name, value in (("save_freq", save_freq), ("keep", keep)):
         is_count = isinstance(value, Integral) and not isinstance(value, bool) and value > 0
         if not is_count and (name, value) != ("save_freq", "epoch"):

@@ -65,7 +65,7 @@ class Sequence(keras.utils.PyDataset):
             memory. Processes are spawned, not forked: scripts need `if __name__ == "__main__":`, and user functions
             must be in a module. Default: False.
         max_queue_size: The number of batches that are prepared ahead. Default: 10.
-        **options: The attributes of `ReadConfig`, except `start_step`.
+        **options: The attributes of `ReadConfig`.
 
     Attributes:
         iterator_state: The epoch and step of the next iteration, for `BackupAndRestore` and `Checkpoint`.
@@ -76,7 +76,7 @@ class Sequence(keras.utils.PyDataset):
             also raises the errors of `batches`.
     """
 
-    @named_options(ReadConfig, without=("start_step",))
+    @named_options(ReadConfig)
     def __init__(
         self,
         dataset: PreparedDataset | Mixture | str | os.PathLike[str],
@@ -93,8 +93,6 @@ class Sequence(keras.utils.PyDataset):
         super().__init__()
         check_fork()
         given, config = config, make_config(config, options)
-        if config.start_step:
-            raise ValueError(f"start_step={config.start_step} is not available here. Use `iterator_state.go_to` instead.")
         how = {"workers": workers, "max_queue_size": max_queue_size}
         for name, value in how.items():
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
@@ -119,11 +117,14 @@ class Sequence(keras.utils.PyDataset):
         self.reading = Reading(dataset, split, config)
         self._read = _Ahead(dataset, split, config, workers, use_multiprocessing, max_queue_size)
         plan = self._read.plan
-        self.iterator_state = IteratorState(config.start_epoch, 0, plan.num_batches, reader.fingerprint(config, plan))
+        self.iterator_state = IteratorState(plan.num_batches, reader.fingerprint(config, plan))
         self._was_read = np.zeros(plan.num_batches, bool)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(self._remake, start_epoch=self.epoch), ()
+        return self._remake, (), self.epoch
+
+    def __setstate__(self, epoch: int) -> None:
+        self.iterator_state.go_to(epoch)
 
     def __repr__(self) -> str:
         dataset, split, config = self.reading

@@ -1,5 +1,6 @@
 """Tests that seed, epoch and step determine each batch, that reading resumes exactly, and that splits are cached."""
 
+import json
 import logging
 import sys
 import threading
@@ -12,9 +13,9 @@ import pytest
 import tensorflow as tf
 
 import tf_input
-from tf_input.epochs.iterator_state import IteratorState
 from tf_input.pipeline import input_pipeline
 from tf_input.pipeline.inputs import RecordInputs
+from resumed import batches_from
 
 SIZE = (12, 16)
 OPTIONS = {"batch_size": 8, "image_size": SIZE}
@@ -49,33 +50,23 @@ def test_reading_can_start_at_any_step_of_any_epoch(name, shuffle, indices, requ
     assert [len(batches) for batches in epochs] == [12, 12] and len(
         {batch for batches in epochs for batch in batches}
     ) == 24
-    for start_epoch, start_step in indices:
-        resumed = dataset.batches("train", **options, start_epoch=start_epoch, start_step=start_step)
-        assert batch_bytes(resumed) == epochs[start_epoch][start_step:], (start_epoch, start_step)
-        assert int(resumed.cardinality()) == 12 - start_step
+    for epoch, step in indices:
+        resumed = batches_from(dataset.batches("train", **options), epoch, step)
+        assert batch_bytes(resumed) == epochs[epoch][step:], (epoch, step)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"shuffle": "exact"}, {"memory_budget": 0, "on_error": "skip"}, {"map_example": lambda x, y: (x, y)}])
-def test_every_iteration_has_cardinality_many_batches(uniform, options, caplog):
-    """If reading starts in the middle of an epoch, every iteration is as long as the rest of that epoch."""
-    start_steps = (5,) if options else (5, 11)
+def test_every_iteration_has_cardinality_many_batches(uniform, options):
+    """If an iteration starts in the middle of an epoch, it continues into the next epoch."""
     options = {"batch_size": 8, "seed": 5, **options}
     data = uniform.batches("train", **options)
     complete = [batch for _ in range(3) for batch in batch_bytes(data)]
     assert len(data) == 12 and len(complete) == 36
-    for start_step in start_steps:
-        data = uniform.batches("train", **options, start_step=start_step)
-        count = 12 - start_step
-        for number in range(2):
-            begin = start_step + number * count
-            assert batch_bytes(data) == complete[begin : begin + count] and len(data) == count, (start_step, number)
-        repeated = uniform.batches("train", **options, start_step=start_step)
-        assert batch_bytes(repeated.repeat(2)) == complete[start_step : start_step + 2 * count]
-        assert repeated.iterator_state.next == divmod(start_step + 2 * count, 12)
-    warned = [record.getMessage() for record in caplog.records if record.getMessage().startswith("start_step=5")]
-    assert len(warned) == 2  # one warning for each of the two datasets
-    assert all(text in message for message in warned for text in ("7 batches", "epoch 1, step 0", "start_epoch=1"))
+    for read, count in ((batch_bytes, 12), (lambda data: batch_bytes(data.repeat(2)), 24)):
+        data.iterator_state.go_to(0, 5)
+        assert read(data) == complete[5 : 5 + count]
+        assert data.iterator_state.next == divmod(5 + count, 12)
 
 
 @pytest.mark.slow
@@ -121,17 +112,36 @@ def test_repeat_multiplies_the_number_of_batches(uniform):
 
 
 @pytest.mark.slow
-def test_numpy_iterations_end_with_the_epoch(mixed):
-    """If reading starts in the middle of the first epoch, the second epoch is still complete."""
-    iterations = mixed.batches("train", **OPTIONS, seed=4, start_epoch=2)
-    epochs = [batch_bytes(iterations) for _ in range(2)]
-    loops = mixed.as_numpy("train", **OPTIONS, seed=4, start_epoch=2, start_step=9)
-    for expected in (epochs[0][9:], epochs[1]):
-        assert len(loops) == len(expected)
-        next(iter(loops))  # reading one batch does not count as an iteration
-        assert [b"".join(part.tobytes() for part in batch) for batch in loops] == expected
-    with pytest.raises(ValueError, match="start_step=1.5"):
-        mixed.as_numpy("train", **OPTIONS, start_step=1.5)
+def test_saved_iterator_state_restores_the_rest_of_the_epoch(mixed):
+    """Loops over tensors, arrays and mapped batches can save their position, and a loader accepts the same dictionary."""
+    options = {**OPTIONS, "seed": 4}
+    whole = mixed.batches("train", **options)
+    epochs = [batch_bytes(whole) for _ in range(2)]
+
+    def to_bytes(batch: tuple) -> bytes:
+        return b"".join(np.asarray(part).tobytes() for part in batch)
+
+    for derive in (lambda data: data, lambda data: data.map(lambda x, y: (x, y)), lambda data: data.as_numpy_iterator()):
+        data = mixed.batches("train", **options)
+        rest = data.iterator_state.resume(derive(data))
+        assert [to_bytes(next(rest)) for _ in range(9)] == epochs[0][:9]
+        state = json.loads(json.dumps(data.iterator_state.state_dict()))
+        assert (state["epoch"], state["step"]) == (0, 9) and state == data.iterator_state.get_state()
+        assert data.iterator_state.state_dict(1, 3) == {**state, "epoch": 1, "step": 3}
+        restored = mixed.batches("train", **options)
+        restored.iterator_state.load_state_dict(state)
+        for expected in (epochs[0][9:], epochs[1]):
+            assert list(map(to_bytes, restored.iterator_state.resume(derive(restored)))) == expected
+        assert restored.iterator_state.state_dict() == {**state, "epoch": 2, "step": 0}
+    loops, loader = mixed.as_numpy("train", **options), mixed.loader("train", **options)
+    loops.iterator_state.set_state(state)
+    loader.load_state_dict(state)
+    assert [labels.tolist() for _, labels in loops] == [batch["label"].tolist() for batch in loader]
+    assert loader.state_dict() == loops.iterator_state.state_dict() == {**state, "epoch": 1, "step": 0}
+    next(iter(loops))  # reading one batch does not count as an iteration
+    assert list(map(to_bytes, loops)) == epochs[1]
+    with pytest.raises(ValueError, match="seed"):
+        mixed.batches("train", **{**options, "seed": 5}).iterator_state.load_state_dict(state)
 
 
 def test_iteration_counts_after_its_second_batch_is_requested(mixed):
@@ -199,7 +209,7 @@ def test_iteration_with_a_single_batch_advances_the_epoch(uniform):
 @pytest.mark.slow
 def test_interleaved_iterators_read_their_own_epochs(uniform):
     data = uniform.batches("train", **OPTIONS, seed=1)
-    expected = [batch_bytes(uniform.batches("train", **OPTIONS, seed=1, start_epoch=epoch)) for epoch in range(3)]
+    expected = [batch_bytes(batches_from(uniform.batches("train", **OPTIONS, seed=1), epoch)) for epoch in range(3)]
     early, results = data.as_numpy_iterator(), [[], [], []]
     results[0] += [next(early), next(early)]  # The second batch lets the next iterator begin the next epoch.
     middle = data.as_numpy_iterator()
@@ -252,14 +262,15 @@ def test_reading_a_single_batch_does_not_change_training(mixed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start_step, steps_per_execution", [(0, 1), (5, 5)])
-def test_fit_makes_one_optimizer_step_per_batch(mixed, start_step, steps_per_execution, recwarn):
-    model, data = make_model(), mixed.batches("train", **OPTIONS, seed=3, start_step=start_step)
+@pytest.mark.parametrize("step, steps_per_execution", [(0, 1), (5, 4)])
+def test_fit_makes_one_optimizer_step_per_batch(mixed, step, steps_per_execution, recwarn):
+    model, data = make_model(), mixed.batches("train", **OPTIONS, seed=3)
+    data.iterator_state.go_to(0, step)
     model.steps_per_execution = steps_per_execution
     model.fit(data.map(lambda x, y: (x, y)), epochs=2, validation_data=data, verbose=0)
-    assert model.optimizer.iterations.numpy() == 2 * (12 - start_step)
-    model.fit(data, epochs=2, steps_per_epoch=12 - start_step, verbose=0)
-    assert model.optimizer.iterations.numpy() == 4 * (12 - start_step)
+    assert model.optimizer.iterations.numpy() == 24
+    model.fit(data, epochs=2, steps_per_epoch=12, verbose=0)
+    assert model.optimizer.iterations.numpy() == 48
     assert len(model.predict(data, verbose=0)) > 0
     assert not [warning for warning in recwarn if "ran out of data" in str(warning.message)]
 
@@ -270,7 +281,7 @@ def test_iterator_state_determines_the_next_iteration(mixed):
     epochs = [batch_bytes(data) for _ in range(2)]
     assert repr(data.iterator_state) == "IteratorState(epoch=2, step=0)"
     data.iterator_state.go_to(1, 10)
-    following = batch_bytes(mixed.batches("train", **OPTIONS, seed=1, start_epoch=2))
+    following = batch_bytes(batches_from(mixed.batches("train", **OPTIONS, seed=1), 2))
     assert batch_bytes(data) == [*epochs[1][10:], *following[:10]] and len(data) == 12
     assert repr(data.iterator_state) == "IteratorState(epoch=2, step=10)"
     data.iterator_state.go_to(0)
@@ -287,9 +298,7 @@ def test_exact_shuffle_reads_each_example_once_per_epoch(mixed):
     assert epochs[0] != epochs[1]
 
 
-def test_rejects_start_step_beyond_the_epoch(mixed):
-    with pytest.raises(ValueError, match="start_step=12 .*train has 12 batches"):
-        mixed.batches("train", **OPTIONS, start_step=12)
+def test_rejects_steps_beyond_the_epoch(mixed):
     iterator_state = mixed.batches("train", **OPTIONS).iterator_state
     for number, step in ((0, 12), (0, -1), (-1, 0)):
         with pytest.raises(ValueError, match=f"epoch={number}, step={step} .* 12 batches"):
@@ -400,7 +409,7 @@ def test_batch_larger_than_the_split_reads_each_record_once(mixed):
     plan = mixed.split_reader("validation").plan(tf_input.ReadConfig(1_000_000, SIZE))
     requested, read = [], plan.reader.read_runs
     plan.reader.read_runs = lambda parts, arena: requested.extend(parts) or read(parts, arena)
-    ((images, labels),) = input_pipeline.read_batches(plan, plan.decode, IteratorState())
+    ((images, labels),) = input_pipeline.read_batches(plan, plan.decode)
     runs = plan.reader.runs
     assert sorted(requested) == [(run, 0, count) for run, count in enumerate(runs.counts.tolist())] and runs.num_examples == len(labels) == 17
 

@@ -503,8 +503,6 @@ def test_rejects_options_that_need_an_index(tmp_path):
     write(tmp_path / "a", slim)
     files = tf_input.open_tfrecords(tmp_path / "a")
     cases = {
-        "start_epoch=1": {"start_epoch": 1},
-        "start_step=1": {"start_step": 1},
         "hosts=(2, 0)": {"hosts": (2, 0)},
         "memory_budget=0": {"memory_budget": 0},
         "shuffle='exact'": {"shuffle": "exact"},

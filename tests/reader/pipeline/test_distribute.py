@@ -18,6 +18,7 @@ import tf_input
 from beam_pipelines.runners.job_servers import reserve_port
 from forked_python import ForkedPython
 from prepared import prepare_images
+from resumed import batches_from
 
 NUM_SHARDS = 6
 MEMORY_BUDGET = 1 << 30  # the whole split fits in memory
@@ -42,9 +43,10 @@ def test_hosts_together_read_the_batches_of_a_single_host(dataset, shuffle, memo
     """Random crops and color changes do not depend on the host. Padding examples in the last batch have weight 0."""
     augment = tf_input.Augmentation(brightness=0.3, hue=0.1)
     options = {"batch_size": 12, "shuffle": shuffle, "seed": 3, "memory_budget": memory_budget, "read_buffer": 30_000}
-    options |= {"augment": augment, "image_size": 16, "start_epoch": 1, "start_step": 2}
-    alone = list(dataset.batches("train", **options).as_numpy_iterator())
-    hosts = [list(dataset.batches("train", hosts=(num_hosts, index), **options).as_numpy_iterator()) for index in range(num_hosts)]
+    options |= {"augment": augment, "image_size": 16}
+    read = lambda **more: list(batches_from(dataset.batches("train", **options, **more), 1, 2).as_numpy_iterator())
+    alone = read()
+    hosts = [read(hosts=(num_hosts, index)) for index in range(num_hosts)]
     assert {len(host) for host in hosts} == {len(alone)}
     for step, batch in enumerate(alone):
         parts = [host[step] for host in hosts]
@@ -96,11 +98,11 @@ def test_warns_if_padding_cannot_be_marked_without_targets(dataset, caplog):
 @pytest.mark.slow
 def test_training_resumes_with_a_different_number_of_hosts(dataset):
     options = {"batch_size": 12, "seed": 1, "image_size": 16, "augment": True, "drop_remainder": True}
-    alone = dataset.batches("train", start_epoch=2, **options)
-    complete = [Counter(image_hashes([batch])) for batch in alone]
-    parts = [dataset.batches("train", start_epoch=2, hosts=(3, index), **options) for index in range(3)]
-    first = [list(part.take(3)) for part in parts]
-    second = [list(dataset.batches("train", start_epoch=2, start_step=3, hosts=(2, index), **options)) for index in range(2)]
+    alone = dataset.batches("train", **options)
+    complete = [Counter(image_hashes([batch])) for batch in batches_from(alone, 2)]
+    parts = [dataset.batches("train", hosts=(3, index), **options) for index in range(3)]
+    first = [list(batches_from(part, 2).take(3)) for part in parts]
+    second = [list(batches_from(dataset.batches("train", hosts=(2, index), **options), 2, 3)) for index in range(2)]
     read = [Counter(name for host in hosts for name in image_hashes([host[step]])) for hosts in (first, second) for step in range(len(hosts[0]))]
     assert read == complete
     assert dataset.example_spec("train", hosts=(3, 2), **options) == parts[2].element_spec
@@ -239,7 +241,9 @@ evaluation = model.evaluate(dataset.batches("validation", **options), return_dic
 
 
 def of_worker(context):
-    return dataset.batches("train", hosts=tf_input.find_hosts(context), start_epoch=2, **options)
+    batches = dataset.batches("train", hosts=tf_input.find_hosts(context), **options)
+    batches.iterator_state.go_to(2)
+    return batches
 
 
 read = []

@@ -15,7 +15,6 @@ from beam_pipelines.__main__ import main
 PROGRAMS = """
 import gc, os, sys, tf_input
 import tensorflow as tf
-from tf_input.epochs.iterator_state import IteratorState
 from tf_input.pipeline import input_pipeline
 
 programs = []
@@ -32,7 +31,7 @@ if has_strategy:
 data = tf_input.open(sys.argv[1])
 train = data.split_reader("train")
 plan = train.plan(train.resolve(tf_input.ReadConfig(batch_size=1000, memory_budget=0, seed=0)))
-batches = input_pipeline.read_batches(plan, lambda inputs, seed, rows: inputs[0], IteratorState()).repeat()
+batches = input_pipeline.read_batches(plan, lambda inputs, seed, rows: inputs[0]).repeat()
 if has_strategy:
     batches = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).experimental_distribute_dataset(batches)
 iterator = iter(batches)

@@ -17,6 +17,7 @@ from prepared import picture, prepare_images
 from tf_input.pipeline import input_pipeline
 from tf_input.pipeline.user_functions import allow_state, apply_functions
 from tf_input.read_config import ReadConfig
+from resumed import batches_from
 
 SIZE, COUNT, BATCH = 12, 50, 16
 
@@ -214,7 +215,7 @@ def test_function_seeds_depend_on_seed_epoch_and_step(flowers):
     options = {"map_example": draw, "map_batch": lambda x, y, seed: (x, tf.random.stateless_uniform([2], seed))}
     data = read(flowers, **options)
     epochs = [arrays(data), arrays(data)]
-    assert_same(arrays(read(flowers, start_epoch=1, start_step=2, **options)), epochs[1][2:])
+    assert_same(arrays(batches_from(read(flowers, **options), 1, 2)), epochs[1][2:])
     examples = np.concatenate([x for epoch in epochs for x, _ in epoch])
     batches = np.stack([y for epoch in epochs for _, y in epoch])
     assert len(np.unique(examples, axis=0)) == 2 * COUNT and len(np.unique(batches, axis=0)) == 2 * 4
@@ -236,7 +237,7 @@ def test_hosts_share_example_seeds_but_not_batch_seeds(flowers):
     for (complete, _), (first, first_draws), (second, second_draws) in zip(alone, *hosts, strict=True):
         np.testing.assert_array_equal(np.sort(np.concatenate([first, second]), axis=0), np.sort(complete, axis=0))
         assert not np.isin(second_draws, first_draws).any()
-    assert_same(arrays(read(flowers, hosts=(2, 1), **options, start_step=2)), hosts[1][2:])
+    assert_same(arrays(batches_from(read(flowers, hosts=(2, 1), **options), 0, 2)), hosts[1][2:])
 
 
 @pytest.mark.slow
@@ -277,7 +278,7 @@ def test_numpy_function_with_seed_resumes_exactly(flowers):
         return tf.ensure_shape(tf.numpy_function(add_noise, [x, seed], tf.float64), x.shape), y
 
     complete = arrays(read(flowers, map_batch=shift))
-    assert_same(arrays(read(flowers, map_batch=shift, start_step=2)), complete[2:])
+    assert_same(arrays(batches_from(read(flowers, map_batch=shift), 0, 2)), complete[2:])
 
 
 def test_map_example_supports_short_and_empty_batches():

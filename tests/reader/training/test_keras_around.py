@@ -15,6 +15,7 @@ from beam_pipelines.__main__ import main
 from made_sources import NUM, ROWS, SIDE, write_jsonl
 from tf_input.decoding.layers import augmentation_layer
 from tf_input.read_config import Augmentation
+from resumed import batches_from
 
 NUM_CLASSES = {"weather": 2, "ground": 3}
 NUM_VALID = sum(row["where"] == "val" for row in ROWS)
@@ -255,7 +256,7 @@ def test_each_loop_over_numpy_batches_is_an_epoch(flowers):
         break  # An incomplete iteration does not count as an epoch.
     unused = iter(train)
     (x, *_), *_ = train
-    np.testing.assert_array_equal(x, next(flowers.batches("train", **options, start_epoch=2).as_numpy_iterator())[0])
+    np.testing.assert_array_equal(x, next(batches_from(flowers.batches("train", **options), 2).as_numpy_iterator())[0])
     assert next(unused)[0].shape == x.shape
 
 
@@ -322,6 +323,7 @@ def test_model_with_both_layers_can_be_saved_and_trained_further(flowers, tmp_pa
     assert loaded.evaluate(valid, verbose=0) == pytest.approx(model.evaluate(valid, verbose=0), rel=1e-5)
     # From here on, both models read the same batches with the same random draws, whose number Keras does not save.
     loaded.layers[0].seed_generator.state.assign(model.layers[0].seed_generator.state)
-    again = flowers.batches("train", **ONE_TARGET, start_epoch=2)
+    again = flowers.batches("train", **ONE_TARGET)
+    again.iterator_state.go_to(2)
     losses = [trained.fit(data, verbose=0).history["loss"] for trained, data in ((model, train), (loaded, again))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

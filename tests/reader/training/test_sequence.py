@@ -39,7 +39,7 @@ def assert_same(result, expected, case=None) -> None:
 @pytest.mark.slow(3)
 def test_sequence_gives_the_same_batches_as_batches(mixed, uniform):
     cases = [
-        (mixed, "train", {"augment": True, "start_epoch": 5, "hosts": (2, 1)}),
+        (mixed, "train", {"augment": True, "hosts": (2, 1)}),
         (mixed, "train", {"augment": tf_input.Augmentation(brightness=0.2, hue=0.1), "shuffle": "exact", "drop_remainder": True}),
         (mixed, "train", {"augment": True, "map_example": darken, "map_batch": negate}),
         (mixed, "validation", {}),
@@ -50,7 +50,7 @@ def test_sequence_gives_the_same_batches_as_batches(mixed, uniform):
         options = {**OPTIONS, **options}
         batches, sequence = dataset.batches(split, **options), tf_input.Sequence(dataset, split, **options)
         for epoch in range(2):
-            assert sequence.epoch == options.get("start_epoch", 0) + epoch
+            assert sequence.epoch == epoch
             expected = list(batches.as_numpy_iterator())
             assert len(sequence) == len(expected) == len(batches)
             # The steps are read in a random order.
@@ -147,7 +147,6 @@ def test_rejects_invalid_options_and_indices(mixed):
         ({"workers": 0}, "workers=0"),
         ({"workers": True}, "workers=True"),
         ({"max_queue_size": 0}, "max_queue_size=0"),
-        ({"start_step": 3}, "start_step=3"),
         ({"batch_size": 0}, "batch_size=0 "),
     ]
     for options, message in cases:
@@ -168,7 +167,7 @@ def test_rejects_batches_in_place_of_a_dataset(mixed):
 
 def test_signature_has_all_options(mixed):
     shown = inspect.signature(tf_input.Sequence).parameters
-    expected = {*inspect.signature(tf_input.ReadConfig).parameters} - {"start_step"}
+    expected = {*inspect.signature(tf_input.ReadConfig).parameters}
     assert {*shown} == expected | {"dataset", "split", "config", "workers", "use_multiprocessing", "max_queue_size"}
     assert shown["seed"].annotation == int | None and shown["batch_size"].default is inspect.Parameter.empty
     with pytest.raises(TypeError, match="Sequence.. has no option 'batchsize'; did you mean 'batch_size'?"):
