@@ -25,7 +25,6 @@ from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Regions, Segments, follows_rotation
 from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, encode_grey, rgb, rotate_pixels
 from beam_pipelines.images.image_headers import (
-    check_gif_header,
     check_size,
     describe_bytes,
     exif_orientation,
@@ -67,8 +66,6 @@ def read_colors(data: bytes) -> np.ndarray:
         if image_format not in ("png", "gif", "bmp", "tiff"):
             name = image_format.upper() if image_format else describe_bytes(data)
             raise InvalidInput("bad_image", f"{name}; a mask with colors must be a PNG, TIFF, BMP or GIF, whose colors are exact")
-        if image_format == "gif":
-            check_gif_header(data)
         if image_format == "tiff":
             header = read_header(data)
             if header.orientation != 1:
@@ -112,13 +109,11 @@ def _read_ids(data: bytes) -> np.ndarray:
                 return _read_png(data)
         if image_format == "tiff":
             return check_ids(read_tiff_ids(data))
-        if image_format == "gif":
-            check_gif_header(data)
-        elif image_format is None:
+        if image_format is None:
             raise InvalidInput("bad_image", f"{describe_bytes(data)}; {_EXPECTED}")
-        elif image_format == "ppm":  # Pillow scales the values of most PGMs.
+        if image_format == "ppm":  # Pillow scales the values of most PGMs.
             raise InvalidInput("bad_image", f"PPM: {_EXPECTED}")
-        elif image_format != "bmp":
+        if image_format not in ("bmp", "gif"):
             raise InvalidInput("bad_image", f"{image_format.upper()}: lossy compression changes the values; {_EXPECTED}")
         image = decode_with_pillow(image_format, data)
         if image.mode not in ("1", "L", "P"):

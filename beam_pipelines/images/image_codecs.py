@@ -1,21 +1,36 @@
 """Decodes, rotates and encodes images with simplejpeg and Pillow."""
 
 import contextlib
+import importlib
 import io
 import re
 import struct
+import warnings
 from typing import TYPE_CHECKING, Callable, Iterator, NamedTuple
 
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_jp2_depth, check_num_frames, check_size, read_jpeg_header
+from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_jp2_depth, check_not_animated, check_size, read_jpeg_header
 from beam_pipelines.images.jpeg_oddities import cut_trailing_bytes, tidy_header
-from beam_pipelines.images.optional_formats import OPTIONAL_FORMATS, optional_opener
 
 # Pillow is imported only if it is needed. Its import takes 80 ms and 6 MB, and valid JPEGs are decoded without Pillow.
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
+
+_READERS = {
+    "jpeg": "PIL.JpegImagePlugin.JpegImageFile",
+    "png": "PIL.PngImagePlugin.PngImageFile",
+    "gif": "PIL.GifImagePlugin.GifImageFile",
+    "bmp": "PIL.BmpImagePlugin.BmpImageFile",
+    "webp": "PIL.WebPImagePlugin.WebPImageFile",
+    "ppm": "PIL.PpmImagePlugin.PpmImageFile",
+    # These formats need the package extra `recordmill[heif]`, or a codec that some builds of Pillow lack.
+    "heic": "pillow_heif.HeifImageFile",
+    "avif": "PIL.AvifImagePlugin.AvifImageFile",
+    "jp2": "PIL.Jpeg2KImagePlugin.Jpeg2KImageFile",
+}
+_CODECS = {"avif": "avif", "jp2": "jpg_2000"}  # names in `PIL.features`
 
 # Pillow's operations that reverse the EXIF orientations 2 to 8.
 _TRANSPOSITIONS = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
@@ -130,35 +145,43 @@ def decode_with_pillow(image_format: str, data: bytes, reduction: int = 1) -> "I
     return image
 
 
-def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
-    """Opens an image and checks its header. `load` decodes the pixels."""
+def open_with_pillow(image_format: str, data: bytes, may_be_animated: bool = False) -> "ImageFile.ImageFile":
+    """Opens an image and checks its header. `load` decodes the pixels of the first frame."""
+    from PIL import Image
+
     if image_format == "jp2":
         check_jp2_depth(data)
     opener = _opener(image_format)
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # `check_size` rejects large images.
     with bad_data_refused(image_format):
-        # Image.open is not used: its warning about large images cannot be silenced thread-safely, and it hides error
-        # details.
-        image = opener(io.BytesIO(data))
+        try:
+            image = opener(io.BytesIO(data))  # `Image.open` hides details of errors.
+        except Image.DecompressionBombError as error:
+            raise ValueError(str(error)) from None
         check_size(image_format, image.height, image.width)
-        if image_format in ("webp", "avif"):
-            check_num_frames(image_format, image.n_frames)
+        if image_format in ("gif", "webp", "avif") and not may_be_animated:
+            check_not_animated(image_format, image.is_animated)
     return image
 
 
 def _opener(image_format: str) -> Callable[[io.BytesIO], "ImageFile.ImageFile"]:
     """Returns the Pillow class that reads an image format. Raises `InvalidInput` if an optional package is missing."""
-    from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, PpmImagePlugin, WebPImagePlugin
+    module, _, name = _READERS[image_format].rpartition(".")
+    try:
+        reader = getattr(importlib.import_module(module), name)
+        if image_format in _CODECS:
+            from PIL import features
 
-    if image_format in OPTIONAL_FORMATS:
-        return optional_opener(image_format)
-    return {
-        "jpeg": JpegImagePlugin.JpegImageFile,
-        "png": PngImagePlugin.PngImageFile,
-        "gif": GifImagePlugin.GifImageFile,
-        "bmp": BmpImagePlugin.BmpImageFile,
-        "webp": WebPImagePlugin.WebPImageFile,
-        "ppm": PpmImagePlugin.PpmImageFile,
-    }[image_format]
+            if not features.check(_CODECS[image_format]):
+                raise ImportError(f"Pillow was built without {image_format}")
+    except ImportError:
+        raise InvalidInput(
+            "bad_image",
+            f"{image_format.upper()}: a package that reads this format is missing. Install it on each machine that runs `prepare`: "
+            "pip install 'recordmill[heif]'. Or convert the images, for example with: "
+            f"magick mogrify -format {'png' if image_format == 'jp2' else 'jpg'} *.{image_format}",
+        ) from None
+    return reader
 
 
 def load(image_format: str, image: "ImageFile.ImageFile", reduction: int = 1) -> None:
@@ -175,7 +198,7 @@ def bad_data_refused(image_format: str) -> Iterator[None]:
     try:
         yield
     except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and image_format not in OPTIONAL_FORMATS:  # Their libraries raise it for corrupt bytes.
+        if isinstance(error, RuntimeError) and image_format not in ("heic", *_CODECS):  # Their libraries raise it for corrupt bytes.
             raise
         raise InvalidInput("bad_image", f"{image_format.upper()}: {str(error) or type(error).__name__}") from None
 

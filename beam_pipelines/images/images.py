@@ -59,7 +59,6 @@ from beam_pipelines.images.image_codecs import (
 )
 from beam_pipelines.images.image_headers import (
     EXIF,
-    check_gif_header,
     check_size,
     describe_bytes,
     exif_orientation,
@@ -274,8 +273,6 @@ def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConf
 def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
     """Checks a GIF, BMP, WebP, PPM, HEIC, AVIF or JPEG 2000. Re-encodes the image, unless it is a WebP and WebP is
     requested."""
-    if image_format == "gif":
-        check_gif_header(data)
     image = open_with_pillow(image_format, data)
     # The decoder applies the rotation of a HEIC.
     orientation = 1 if image_format == "heic" else exif_orientation(image.info.get("exif", b"").removeprefix(EXIF))

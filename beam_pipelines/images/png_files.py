@@ -12,7 +12,7 @@ from typing import Iterator, Mapping, NamedTuple
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.images.image_headers import PNG_MAGIC, check_num_frames, check_size
+from beam_pipelines.images.image_headers import PNG_MAGIC, check_not_animated, check_size
 from beam_pipelines.images.rotations import LARGE_PIXELS
 
 # For each color type: number of channels of the image, number of stored values per pixel, valid bit depths.
@@ -135,7 +135,7 @@ def read_png(data: bytes, checksums: bool) -> PngFile:
             head[kind] = data[position : position + 12 + len(body)]
         else:
             others.setdefault(kind, bytes(body))
-    check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))
+    check_not_animated("png", int.from_bytes(others.get(b"acTL", b"")[:4]) > 1)
     if color_type == 3 and b"PLTE" not in head and (pixels or checksums):
         raise InvalidInput("bad_image", "PNG: a palette image without its palette (PLTE), or with a corrupt one")
     sizes = height, width, num_bits, color_type, bool(interlacing)

@@ -8,7 +8,7 @@ import simplejpeg
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_codecs import decode_jpeg, load, open_with_pillow, rgb
-from beam_pipelines.images.image_headers import NEVER_STORED, check_gif_size, check_size, identify, read_jpeg_header
+from beam_pipelines.images.image_headers import NEVER_STORED, check_size, identify, read_jpeg_header
 from beam_pipelines.images.images import check_image, check_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import jpeg_reduction, stored_size
@@ -94,10 +94,8 @@ def _decode_corrupt(data: bytes, side: int) -> np.ndarray:
     image_format = identify(data)
     if image_format is None or image_format in NEVER_STORED:
         raise InvalidInput("bad_image", "not an image that can be decoded in part")
-    if image_format == "gif":
-        check_gif_size(data)
     if image_format != "jpeg":
-        image = open_with_pillow(image_format, data)
+        image = open_with_pillow(image_format, data, may_be_animated=True)
         if image.height * image.width > _MAX_REJECTED_PIXELS:
             raise InvalidInput("bad_image", f"{image.width} x {image.height} pixels")
         load(image_format, image)
