@@ -4,7 +4,7 @@ from typing import Any
 
 from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.features.feature_kind import EncodedExample, Encoder, EncoderOptions, FeatureKind
-from beam_pipelines.images.array_values import check_upright, read_array, to_float32
+from beam_pipelines.images.arrays import FLOAT_DTYPES, check_upright, read_npy, to_float32, to_shape
 from tf_input.dataset_format import Feature
 
 
@@ -13,9 +13,9 @@ class Float(FeatureKind):
 
     def encoder(self, feature: Feature, options: EncoderOptions) -> Encoder:
         def encode(value: Any, example: EncodedExample) -> Any:
-            if isinstance(value, FilePart):
-                return read_array(example.read(value), feature.shape, example.array_geometry)
             check_upright(feature.shape, example.array_geometry)
+            if isinstance(value, FilePart):
+                return to_shape(read_npy(example.read(value), "bad_array", FLOAT_DTYPES), feature.shape)
             return to_float32(example.read_numbers(value)) if isinstance(value, ArrayPart) else value
 
         return encode

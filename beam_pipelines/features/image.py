@@ -13,7 +13,7 @@ from beam_pipelines.features.feature_kind import TFDS, EncodedExample, Encoder, 
 from beam_pipelines.images.image_headers import NEVER_STORED, check_storable, identify
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
 from beam_pipelines.images.raw_image import layout_of
-from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
+from beam_pipelines.images.arrays import NPY_MAGIC, npy_image
 from tf_input.dataset_format import IMAGE, Feature
 from tf_input.serialized_example import BadExampleError, SerializedExample
 

@@ -10,8 +10,7 @@ from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.features.feature_kind import EncodedExample, Encoder, EncoderOptions, FeatureKind
 from beam_pipelines.features.image import image_data
-from beam_pipelines.images.array_values import check_upright
-from beam_pipelines.images.tensor_values import TensorValue, tensor_of_bytes, tensor_of_file
+from beam_pipelines.images.arrays import TensorValue, check_upright, tensor_of_bytes, tensor_of_file
 from tf_input.dataset_format import Feature
 from tf_input.serialized_example import BadExampleError, SerializedExample
 

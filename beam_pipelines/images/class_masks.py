@@ -33,7 +33,7 @@ from beam_pipelines.images.image_headers import (
 from beam_pipelines.images.mask_classes import MaskClasses, describe_colors, find_codes, pack_colors
 from beam_pipelines.images.png_files import PngFile, read_png
 from beam_pipelines.images.resize import Geometry
-from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
+from beam_pipelines.images.arrays import NPY_MAGIC, npy_image
 from beam_pipelines.images.tiff_pixels import decode_picture, read_header, read_tiff_ids
 
 # The maximum length of an outline. For this length, pycocotools needs 100 MB.

@@ -41,6 +41,7 @@ import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import InvalidInput
+from beam_pipelines.images.arrays import describe_array, tensor_of_bytes
 from beam_pipelines.images.image_codecs import (
     DecodedJpeg,
     bad_data_refused,
@@ -68,7 +69,6 @@ from beam_pipelines.images.image_headers import (
 from beam_pipelines.images.png_files import PngFile, encode_deep_png, read_png
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import Geometry, jpeg_reduction, resize, stored_size, rotated
-from beam_pipelines.images.tensor_values import describe_tensor, image_tensor
 from beam_pipelines.images.rotations import in_turn
 from beam_pipelines.images.tiff_header import CONVERT
 from beam_pipelines.images.tiff_pixels import decode_picture, read_header, tensor_layout, tiff_tensor
@@ -200,11 +200,11 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, image_form
     """
     if raw is None:
         file_type = (identify(data) or "").upper() or describe_bytes(data)
-        wanted = describe_tensor(feature.dtype, feature.shape)
+        wanted = describe_array(feature.dtype, feature.shape)
         raise InvalidInput("bad_image", f"{file_type}; it must be a .npy or TIFF file of {wanted}, like the first one")
     size = raw.shape[:2]
     check_size(image_format, *size)
-    stored = image_tensor(data, raw, feature).data
+    stored = tensor_of_bytes(data, raw.dtype, raw.shape, feature, "bad_image").data
     is_kept = stored is data and image_format == "raw"
     return CheckedImage(image_format, *size, None if is_kept else stored, "" if is_kept else image_format, None, Geometry(size, 1, size))
 

@@ -12,7 +12,7 @@ from beam_pipelines.images.image_headers import NEVER_STORED, check_size, identi
 from beam_pipelines.images.images import check_image, check_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import jpeg_reduction, stored_size
-from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
+from beam_pipelines.images.arrays import NPY_MAGIC, npy_image
 
 SIDE = 112  # In pixels.
 

@@ -16,7 +16,7 @@ from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images import tiff_header as tags
 from beam_pipelines.images.image_codecs import bad_data_refused, rotate_pixels
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.images.tensor_values import check_type_and_size
+from beam_pipelines.images.arrays import check_type_and_size
 from beam_pipelines.images.tiff_header import CONVERT, TagValue, TiffHeader, read_tiff_header
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def tensor_layout(header: TiffHeader) -> RawImage:
     """
     layout = header.layout
     try:
-        check_type_and_size(np.dtype(layout.dtype), layout.shape)
+        check_type_and_size(np.dtype(layout.dtype), layout.shape, "bad_image")
     except InvalidInput as error:
         saved = "numpy.save('FILE.npy', tifffile.imread('FILE.tif').astype('float64'))"
         raise InvalidInput("bad_image", f"TIFF: {error}; convert it, for example in Python: {saved}") from None

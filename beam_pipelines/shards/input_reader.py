@@ -20,7 +20,7 @@ from beam_pipelines.images.image_headers import check_storable, identify
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor, check_tiff_tensor
 from beam_pipelines.images.visual_groups import digest_content
 from beam_pipelines.images.perceptual_hash import load_for_hash, grey_pixels
-from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
+from beam_pipelines.images.arrays import NPY_MAGIC, npy_image
 from beam_pipelines.images.thumbnails import make_thumbnail_of_refused
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.shards.write_context import WriteContext

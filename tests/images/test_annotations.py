@@ -1,7 +1,5 @@
 """Tests that boxes and arrays are transformed together with their image, and that invalid annotations are rejected."""
 
-import io
-import pickle
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from hypothesis import strategies as st
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Objects, transform_boxes
-from beam_pipelines.images.array_values import array_shape, read_array
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.resize import Geometry
 from made_images import encode, exif
@@ -185,115 +182,3 @@ def test_clipping_makes_all_remaining_boxes_valid(boxes, orientation, is_relativ
     assert len(placed.boxes) == len(placed.kept) == len(boxes) - placed.num_dropped
     assert ((0 <= placed.boxes) & (placed.boxes <= 1)).all()
     assert (placed.boxes[:, :2] < placed.boxes[:, 2:]).all()
-
-
-def npy(values: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
-    written = io.BytesIO()
-    np.lib.format.write_array(written, values, version)
-    return written.getvalue()
-
-
-def npy_with_header(header: str, data: bytes = b"") -> bytes:
-    return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode("latin-1") + data
-
-
-MAPS = np.arange(-60, 60).reshape(4, 6, 5)
-PLAIN = Geometry((8, 12), 1, (8, 12))
-
-
-def test_numeric_arrays_are_read_as_float32():
-    for name in ("f2", "f4", "f8", ">f4", ">f8", "i1", "i2", ">i4", "i8", "u1", "u2", "u4", "u8", "bool"):
-        values = np.abs(MAPS).astype(name) if name[-2] == "u" else MAPS.astype(name)
-        for case, array in {"C": values, "Fortran": np.asfortranarray(values), "strided": values[:, ::-1]}.items():
-            for version in (None, (2, 0), (3, 0)):
-                data = npy(array, version)
-                actual = read_array(data, (4, 6, 5), PLAIN)
-                assert (array_shape(data), array_shape(data[:128])) == ((4, 6, 5), (4, 6, 5)), (name, case)
-                assert (actual.dtype, actual.flags.c_contiguous) == (np.float32, True), (name, case)
-                np.testing.assert_array_equal(actual, array.astype(np.float32), err_msg=f"{name} {case}")
-    for shape in ((), (7,), (1, 1, 1, 1)):
-        assert read_array(npy(np.ones(shape)), shape, PLAIN).shape == shape
-
-
-GOOD_HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"
-BAD_ARRAYS = {
-    "empty": (b"", "not a valid .npy file"),
-    "no array": (b"PK\3\4" + bytes(100), "not a valid .npy file"),
-    "unknown version": (npy(MAPS).replace(b"NUMPY\1", b"NUMPY\4"), "not a valid .npy file"),
-    "truncated header": (npy(MAPS)[:50], "not a valid .npy file"),
-    "truncated values": (npy(np.ones(2))[:-1], "15 bytes of float64 (2,)"),
-    "too long": (npy(np.ones(2)) + b"\0", "17 bytes of float64 (2,)"),
-    "pickled": (npy(np.array([{}, print], object)), "numbers of at most 64 bits"),
-    "structured": (npy(np.zeros(2, [("a", "f4")])), "numbers of at most 64 bits"),
-    "text": (npy(np.array(["a", "b"])), "numbers of at most 64 bits"),
-    "complex": (npy(np.ones(2, complex)), "numbers of at most 64 bits"),
-    "wrong shape": (npy(np.ones((3, 2))), "an array of shape (3, 2)"),
-    "empty array": (npy(np.ones((0, 2))), "shape (0, 2)"),
-    "huge shape": (npy_with_header(GOOD_HEADER.replace("2,", "999999999999, 999999999999")), "shape (999999999999, 999999999999)"),
-    "more values than in the file": (npy_with_header(GOOD_HEADER, bytes(4)), "4 bytes of float32 (2,)"),
-    "negative side": (npy_with_header(GOOD_HEADER.replace("(2,)", "(-2,)")), "shape (-2,)"),
-    "code in the header": (npy_with_header(GOOD_HEADER.replace("(2,)", "(exit(),)")), "not a valid .npy file"),
-    "many sides": (npy_with_header(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "(2,)"),
-    "deeply nested header": (npy_with_header("(" * 60_000), "not a valid .npy file"),
-    "NaN": (npy(np.array([1, np.nan])), "NaN, infinite"),
-    "infinite": (npy(np.array([1, -np.inf], np.float32)), "NaN, infinite"),
-    "too large for float32": (npy(np.array([1, 1e300])), "NaN, infinite"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_ARRAYS)
-def test_bad_arrays_are_rejected(case):
-    data, message = BAD_ARRAYS[case]
-    with pytest.raises(InvalidInput) as error:
-        read_array(data, (2,), PLAIN)
-    assert error.value.reason == "bad_array", case
-    assert message in str(error.value) and "\n" not in str(error.value), case
-
-
-def test_array_with_pickled_objects_is_not_unpickled(tmp_path):
-    class Bomb:
-        def __reduce__(self):
-            return (open, (str(tmp_path / "touched"), "w"))
-
-    data = npy(np.array([Bomb(), Bomb()], object))
-    for read in (array_shape, lambda data: read_array(data, (2,), PLAIN)):
-        with pytest.raises(InvalidInput):
-            read(data)
-    assert not (tmp_path / "touched").exists()
-    pickle.loads(data[128:])  # shows that unpickling has an effect
-    assert (tmp_path / "touched").exists()
-
-
-def test_maps_are_rejected_for_a_rotated_image():
-    rotated = Geometry((8, 12), 6, (12, 8))
-    assert read_array(npy(np.ones(5)), (5,), rotated).shape == (5,)  # a vector is not a map
-    with pytest.raises(InvalidInput, match="its EXIF orientation, 6") as error:
-        read_array(npy(MAPS), (4, 6, 5), rotated)
-    assert error.value.reason == "size_mismatch"
-
-
-@settings(max_examples=400, deadline=None)
-@given(
-    header=st.text(st.characters(max_codepoint=255), max_size=60)
-    | st.lists(st.sampled_from("( 9 , L ) 'shape':( 'descr': '<f4' 'fortran_order':True".split())).map("".join)
-    | st.tuples(st.integers(0, len(GOOD_HEADER)), st.text("09,()'<f-L ", max_size=4)).map(
-        lambda change: GOOD_HEADER[: change[0]] + change[1] + GOOD_HEADER[change[0] :]
-    ),
-    data=st.binary(max_size=16),
-    kept=st.floats(0, 1),
-)
-def test_any_header_is_read_or_rejected(header, data, kept):
-    file = npy_with_header(header, data)
-    file = file[: int(len(file) * kept)] if kept < 0.9 else file
-    try:
-        values = read_array(file, array_shape(file), PLAIN)
-    except InvalidInput as error:
-        assert error.reason == "bad_array" and "\n" not in str(error)
-    else:
-        assert values.dtype == np.float32 and values.nbytes <= 4 * len(data)
-
-
-@pytest.mark.parametrize("digits", ["1", "1,", "1L, "])
-def test_header_with_a_huge_number_is_rejected(digits):
-    with pytest.raises(InvalidInput, match="not a valid .npy file"):
-        array_shape(npy_with_header(GOOD_HEADER.replace("(2,)", "(" + digits * (60_000 // len(digits)))))

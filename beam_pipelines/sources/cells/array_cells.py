@@ -7,15 +7,12 @@ from beam_pipelines.columns.column import Column
 from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import form_of
-from beam_pipelines.images.array_values import array_shape, nested_shape, read_nested
-from beam_pipelines.images.tensor_values import read_tensor_header, tensor_of_list
+from beam_pipelines.images.arrays import FLOAT_DTYPES, read_array_header, read_lists, tensor_of_list, to_shape
+from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.sources.cells.cells import embedded_bytes, read_image_path, read_numbers, read_path, shown
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.storage.files import read_start
 from beam_pipelines.storage.input_errors import describe_fact
-
-# The maximum size of a `.npy` header.
-_HEADER_BYTES = 1 << 16
 
 
 def holds_array(cell: Any) -> bool:
@@ -40,7 +37,9 @@ def read_part(cell: Any, column: Column, root: Root | None, suffix: str) -> Any:
         return cell
     if form.is_nested and holds_array(cell):
         try:
-            return tensor_of_list(cell, form.feature(column)) if form.is_typed else read_nested(cell, column.shape)
+            if form.is_typed:
+                return tensor_of_list(cell, form.feature(column))
+            return to_shape(read_lists(cell, "bad_array"), column.shape, may_be_flat=True)
         except InvalidInput as error:
             raise InvalidInput(error.reason, f"has {error}") from None
     if root is None:
@@ -59,10 +58,11 @@ def resolve_array(column: Column, start: bytes | list) -> Column:
     if form.is_points:
         return dataclasses.replace(column, shape=form.resolve_shape(read_numbers(start)))
     if not form.is_typed:
-        return dataclasses.replace(column, shape=nested_shape(start) if holds_array(start) else array_shape(start))
+        numbers = read_lists(start, "bad_array") if holds_array(start) else read_array_header(start, "bad_array", FLOAT_DTYPES)
+        return dataclasses.replace(column, shape=numbers.shape)
     if holds_array(start):
         raise InvalidInput("bad_tensor", "lists of numbers without a type")
-    header = read_tensor_header(start)
+    header = read_array_header(start, "bad_tensor")
     return dataclasses.replace(column, shape=column.shape or header.shape, dtype=column.dtype or header.dtype.name)
 
 
@@ -96,7 +96,7 @@ def resolve_by_cell(row: Mapping[str, Any], root: Root, column: Column) -> Colum
     name = read_path(cell, root)
     path = f"{root.path}/{name}"
     try:
-        return resolve_array(column, read_start(root.path, name, _HEADER_BYTES))
+        return resolve_array(column, read_start(root.path, name, MAX_HEADER_BYTES))
     except OSError as error:
         describe_fact(error, path)  # raises RunError if the cause is not the file, for example a lost connection
         raise InvalidInput("missing", f"{printable(path)}: {error.strerror or error}") from None

@@ -12,7 +12,7 @@ from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printab
 from beam_pipelines.images.image_headers import identify
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.images.tensor_values import npy_layout
+from beam_pipelines.images.arrays import npy_layout
 from beam_pipelines.images.tiff_header import read_tiff_header
 from beam_pipelines.images.tiff_pixels import tensor_layout
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
@@ -162,7 +162,7 @@ def _first_layout(root: str, paths: list[str]) -> RawImage | None:
         path = f"{root}/{name}"
         try:
             if name.endswith(_NPY_ENDS):
-                return npy_layout(read_start(root, name, MAX_HEADER_BYTES))[0]
+                return npy_layout(read_start(root, name, MAX_HEADER_BYTES))
             return _tiff_layout(root, name)
         except OSError as error:
             problems.append(f"{printable(path)}: {describe_fact(error, path)}")

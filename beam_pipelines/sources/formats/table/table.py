@@ -16,7 +16,7 @@ from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
-from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
+from beam_pipelines.images.arrays import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.cells import embedded_bytes, without_caption_number
 from beam_pipelines.sources.cells.objects import ObjectsColumn, RowBoxes
@@ -208,7 +208,7 @@ class Table(RowFiles):
             embedded[IMAGE], raw = self._columns.pixels.read(row)
             key = nfc(f"{file.name}:{number}")
         elif data := embedded_bytes(cell):
-            embedded[IMAGE], raw = data, npy_layout(data)[0] if data.startswith(NPY_MAGIC) else None
+            embedded[IMAGE], raw = data, npy_layout(data) if data.startswith(NPY_MAGIC) else None
             key = nfc(f"{file.name}/{number - 1:09d}")
         else:
             record = super()._read_row(file, root, mapper, number, row)

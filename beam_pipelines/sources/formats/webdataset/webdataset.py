@@ -13,7 +13,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import form_of
-from beam_pipelines.images.tensor_values import npy_layout
+from beam_pipelines.images.arrays import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array, resolve_array
 from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
@@ -184,7 +184,7 @@ class WebDataset(ContainerSource):
             if self.has_images:
                 extension = self._image_of(sample)
                 location = sample.part(extension)
-                raw = npy_layout(sample.data[extension])[0] if extension.endswith(_ARRAY) else None
+                raw = npy_layout(sample.data[extension]) if extension.endswith(_ARRAY) else None
                 image = image._replace(num_bytes=location.num_bytes, offset=location.offset, raw=raw, spool=location.spool)
             row = sample.fields() if self._uses_json else {}
             row |= {name: sample.text(name) for name in self._mapper.value_names if name in sample.data}
