@@ -48,7 +48,7 @@ IMPORTS = {
     },
     "tf_input": {
         "training": "top pipeline epochs",
-        "loaders": "pipeline epochs",
+        "loaders": "pipeline features epochs",
         "serving": "top decoding storage",
         "foreign": "top pipeline decoding storage epochs",
         "inspection": "top features selection storage",

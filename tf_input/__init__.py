@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these import
     from tf_input.decoding.raw_images import decode_images
     from tf_input.epochs.hosts import find_hosts
     from tf_input.foreign.record_files import RecordFiles, open_tfrecords
+    from tf_input.loaders.torch_batches import TorchBatches
     from tf_input.mixture import Mixture, mix
     from tf_input.read_config import Augmentation, ReadConfig
     from tf_input.serving.serving import ServingConfig, export_serving
@@ -80,6 +81,7 @@ _HOMES = {
     "RecordFiles": "foreign.record_files",
     "Sequence": "training.sequence",
     "ServingConfig": "serving.serving",
+    "TorchBatches": "loaders.torch_batches",  # Not in `__all__`, because `from tf_input import *` would need torch.
     "augmentation_layer": "decoding.layers",
     "decode_images": "decoding.raw_images",
     "export_serving": "serving.serving",
@@ -105,7 +107,7 @@ def _load(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted([*_HOMES, "__version__"])
 
 
 if not TYPE_CHECKING:  # With `__getattr__`, a type checker would accept any name.

@@ -448,14 +448,18 @@ class PreparedDataset(Mapping[str, Examples]):
         loader.check_options(config, self.features)
         # Without the cache, the plan does not depend on the memory budget.
         plan = of_split.plan(dataclasses.replace(config, memory_budget=0), holds=False)
-        channels = config.channels or default_channels(self.statistics)
         fingerprint = of_split.fingerprint(config, plan)
         if fingerprint is not None and transform is not None:
             fingerprint |= {"transform": getattr(transform, "__qualname__", type(transform).__qualname__)}
+        config = dataclasses.replace(config, fit=plan.decoder.config.fit, seed=plan.seed)
+        channels = config.channels or default_channels(self.statistics)
         decode = loader.ExampleCropper(config, self.features, self.files.mask_dtype, channels, transform)
         stored_size = self.image_size if IMAGE in self.features else None
         varying = loader.find_varying(self.features, config.image_size is not None, stored_size)
-        return loader.Loader(plan, decode, () if transform else varying, num_threads, fingerprint)
+        # A copy in another process reads the same batches, even if no seed is given, and the share of the same host.
+        reopen = functools.partial(PreparedDataset.loader, self, split, config, transform=transform, num_threads=num_threads)
+        varying, pictures = ((), ()) if transform else (varying, [name for name, feature in self.features.items() if feature.is_picture])
+        return loader.Loader(plan, decode, varying, num_threads, fingerprint, pictures, reopen)
 
     @overload
     def predict(

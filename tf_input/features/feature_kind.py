@@ -57,6 +57,21 @@ class FeatureKind:
         """
         return values
 
+    def move_array(
+        self, values: np.ndarray, canvas_box: np.ndarray, is_flipped: bool, feature: Feature, config: ReadConfig
+    ) -> np.ndarray:
+        """Converts values from the coordinates of a stored image to the coordinates of its crop; `move` with NumPy.
+
+        Args:
+            values: The values, float32 [...].
+            canvas_box: The part of the stored image that the output image shows, (ymin, xmin, ymax, xmax) in fractions of
+                the stored image, float32 [4].
+            is_flipped: Whether the image is flipped left to right.
+            feature: The feature.
+            config: The options of reading.
+        """
+        return values
+
     def describe_lost(self, before: tf.Tensor, after: tf.Tensor) -> str:
         """Describes the positions that a crop removes, such as `3 of 20 keypoints`; "" if it removes none.
 

@@ -61,6 +61,19 @@ class Keypoints(FeatureKind):
         is_seen = tf.reduce_all((points[..., :2] >= 0) & (points[..., :2] <= 1), axis=-1, keepdims=True) & (points[..., 2:] > 0)
         return tf.where(is_seen, points, 0.0)
 
+    def move_array(
+        self, values: np.ndarray, canvas_box: np.ndarray, is_flipped: bool, feature: Feature, config: ReadConfig
+    ) -> np.ndarray:
+        starts, ends = canvas_box[1::-1], canvas_box[:1:-1]  # (x, y)
+        points = np.concatenate([(values[..., :2] - starts) / (ends - starts), values[..., 2:]], axis=-1)
+        if is_flipped:
+            points[..., 0] = 1 - points[..., 0]
+            points = points[..., _exchanged(feature.shape[-2], flip_pairs(feature, config)), :]
+        if feature.shape[-1] == 2:
+            return points
+        is_seen = _is_labeled(points) & ((points[..., :2] >= 0) & (points[..., :2] <= 1)).all(axis=-1)
+        return np.where(is_seen[..., np.newaxis], points, np.float32(0))
+
     def describe_lost(self, before: tf.Tensor, after: tf.Tensor) -> str:
         was_labeled, is_labeled = (_is_labeled(np.asarray(points)) for points in (before, after))
         num_lost = int(was_labeled.sum() - is_labeled.sum())

@@ -17,15 +17,34 @@ Box = tuple[int, int, int, int]
 
 
 class Crop(NamedTuple):
-    """The crop of an image.
+    """The crop of an image, and its position on a canvas.
 
     Attributes:
+        size: The (height, width) of the image in pixels.
         box: The (top, left, height, width) of the crop in pixels.
-        is_flipped: Whether the crop is flipped left to right.
+        image_size: The (height, width) of the canvas in pixels.
+        extent: The (height, width) to which the crop is resized, centered on the black canvas. It is at most `image_size`.
+        is_flipped: Whether the canvas is flipped left to right.
     """
 
+    size: tuple[int, int]
     box: Box
+    image_size: tuple[int, int]
+    extent: tuple[int, int]
     is_flipped: bool = False
+
+    @property
+    def margins(self) -> tuple[int, int]:
+        """The height and width in pixels of the part of the canvas above and to the left of the crop."""
+        return (self.image_size[0] - self.extent[0]) // 2, (self.image_size[1] - self.extent[1]) // 2
+
+    def canvas_box(self) -> np.ndarray:
+        """Returns the edges of the canvas, (ymin, xmin, ymax, xmax) in fractions of the image, float32 [4]."""
+        starts, sides = np.split(np.array(self.box, np.float32), 2)
+        scale = sides / np.array(self.extent, np.float32)  # Pixels of the image per pixel of the canvas.
+        starts = starts - scale * np.array(self.margins, np.float32)
+        edges = np.concatenate([starts, starts + scale * np.array(self.image_size, np.float32)])
+        return edges / np.tile(np.array(self.size, np.float32), 2)
 
 
 def choose_crop(
@@ -36,7 +55,7 @@ def choose_crop(
     Args:
         size: The (height, width) of the image in pixels.
         image_size: The (height, width) to which the crop will be resized.
-        fit: `crop` for the central part with the aspect ratio of `image_size`, or `stretch` for the whole image.
+        fit: How images without a random crop are fitted, as in `ReadConfig.fit`.
         augmentation: The options of random crops and flips. None disables them.
         rng: The source of random numbers.
     """
@@ -44,7 +63,15 @@ def choose_crop(
     box = _random_box(size, image_size, augmentation.min_area, rng) if is_random else None
     if box is None:
         box = _central_box(size, image_size) if fit == "crop" or is_random else (0, 0, *size)
-    return Crop(box, augmentation is not None and augmentation.flip and bool(rng.random() < 0.5))
+    extent = image_size if is_random or fit in ("crop", "stretch") else _fitting_extent(size, image_size, may_enlarge=fit == "pad")
+    return Crop(size, box, image_size, extent, augmentation is not None and augmentation.flip and bool(rng.random() < 0.5))
+
+
+def _fitting_extent(size: tuple[int, int], image_size: tuple[int, int], may_enlarge: bool) -> tuple[int, int]:
+    """Returns the largest (height, width) within `image_size` with the aspect ratio of the image."""
+    scale = min(np.float32(side) / np.float32(own) for own, side in zip(size, image_size))
+    height, width = (min(max(1, int(np.round(np.float32(own) * scale))), side) for own, side in zip(size, image_size))
+    return (height, width) if may_enlarge else (min(height, size[0]), min(width, size[1]))
 
 
 def _random_box(size: tuple[int, int], image_size: tuple[int, int], min_area: float, rng: np.random.Generator) -> Box | None:
@@ -70,13 +97,31 @@ def _central_box(size: tuple[int, int], image_size: tuple[int, int]) -> Box:
     return (size[0] - height) // 2, (size[1] - width) // 2, height, width
 
 
-def decode_crop(data: bytes, crop: Crop, image_size: tuple[int, int], channels: int) -> np.ndarray:
+def move_boxes(boxes: np.ndarray, crop: Crop) -> tuple[np.ndarray, np.ndarray]:
+    """Converts bounding boxes from the coordinates of the image to the coordinates of its crop.
+
+    Args:
+        boxes: float32 [n, 4], (ymin, xmin, ymax, xmax) in fractions of the image.
+        crop: The crop.
+
+    Returns:
+        The boxes in fractions of the crop, clipped to it; and whether the center of each box is inside, bool [n].
+    """
+    starts, ends = np.split(crop.canvas_box(), 2)
+    moved = (boxes - np.tile(starts, 2)) / np.tile(ends - starts, 2)
+    if crop.is_flipped:
+        ymin, xmin, ymax, xmax = moved.T
+        moved = np.stack([ymin, 1 - xmax, ymax, 1 - xmin], axis=1)
+    centers = (moved[:, :2] + moved[:, 2:]) / 2
+    return moved.clip(0, 1), ((centers >= 0) & (centers <= 1)).all(axis=1)
+
+
+def decode_crop(data: bytes, crop: Crop, channels: int) -> np.ndarray:
     """Decodes the crop of an image file and resizes it. Each output pixel averages over its area.
 
     Args:
         data: The contents of an image file with 8 bits per channel.
         crop: The crop.
-        image_size: The (height, width) of the result in pixels.
         channels: The number of channels: 1 or 3.
 
     Returns:
@@ -86,28 +131,25 @@ def decode_crop(data: bytes, crop: Crop, image_size: tuple[int, int], channels: 
         ValueError: The file is corrupt, or its format is not supported.
     """
     if not data.startswith(JPEG_START):
-        return resize(decode_image(data, channels), crop, image_size)
+        return resize(decode_image(data, channels), crop)
     height, width = read_size(data)
-    factor = min(crop.box[2] // image_size[0], crop.box[3] // image_size[1])
+    factor = min(crop.box[2] // crop.extent[0], crop.box[3] // crop.extent[1])
     reduction = next((item for item in _REDUCTIONS if item <= factor), 1)
     pixels = decode_jpeg(data, channels, (-(-height // reduction), -(-width // reduction)))
-    return resize(pixels, crop, image_size, (pixels.shape[0] / height, pixels.shape[1] / width))
+    return resize(pixels, crop, (pixels.shape[0] / height, pixels.shape[1] / width))
 
 
-def resize(
-    pixels: np.ndarray, crop: Crop, image_size: tuple[int, int], scale: tuple[float, float] = (1.0, 1.0), nearest: bool = False
-) -> np.ndarray:
+def resize(pixels: np.ndarray, crop: Crop, scale: tuple[float, float] = (1.0, 1.0), nearest: bool = False) -> np.ndarray:
     """Crops, resizes and flips decoded pixels.
 
     Args:
         pixels: The pixels, uint8 [height, width, 1 or 3]. With `nearest`, also int32 [height, width, 1].
         crop: The crop.
-        image_size: The (height, width) of the result in pixels.
         scale: The height and width of `pixels` as fractions of the image's height and width. Default: (1, 1).
         nearest: Whether to take the value of the nearest pixel, which never mixes classes of a mask. Default: False.
 
     Returns:
-        The pixels, [*image_size, channels], with the dtype of `pixels`.
+        The pixels, [*crop.image_size, channels], with the dtype of `pixels`.
     """
     top, left, height, width = crop.box
     edges = np.array([top * scale[0], left * scale[1], (top + height) * scale[0], (left + width) * scale[1]])
@@ -117,7 +159,8 @@ def resize(
     image = Image.fromarray(part[..., 0] if part.shape[-1] == 1 else part)
     method = Image.Resampling.NEAREST if nearest else Image.Resampling.BILINEAR
     box = edges - np.tile(first, 2)
-    resized = image.resize(image_size[::-1], method, (box[1], box[0], min(box[3], image.width), min(box[2], image.height)))
-    if crop.is_flipped:
-        resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return np.array(resized).reshape(*image_size, -1)  # A copy, which functions of the user can change.
+    resized = image.resize(crop.extent[::-1], method, (box[1], box[0], min(box[3], image.width), min(box[2], image.height)))
+    canvas = np.zeros((*crop.image_size, pixels.shape[-1]), pixels.dtype)
+    top, left = crop.margins
+    canvas[top : top + crop.extent[0], left : left + crop.extent[1]] = np.asarray(resized).reshape(*crop.extent, -1)
+    return np.ascontiguousarray(canvas[:, ::-1]) if crop.is_flipped else canvas

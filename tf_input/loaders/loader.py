@@ -13,12 +13,13 @@ import numpy as np
 
 from tf_input.cores import num_cores
 from tf_input.dataset_format import IMAGE, KEY, OBJECTS, Feature
-from tf_input.epochs.iterator_state import make_state_dict, read_state_dict
+from tf_input.epochs.iterator_state import make_state_dict, position_of, read_state_dict
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.share import PADDING
 from tf_input.example_values import read_example
 from tf_input.image_files import NUM_CHANNELS, read_size
-from tf_input.loaders.crops import choose_crop, decode_crop, resize
+from tf_input.features.kinds import KINDS, kind_of
+from tf_input.loaders.crops import Crop, choose_crop, decode_crop, move_boxes, resize
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
 from tf_input.serialized_example import SerializedExample
@@ -27,10 +28,11 @@ _logger = logging.getLogger("tf_input")
 
 # The options of `ReadConfig` that `PreparedDataset.loader` accepts.
 OPTIONS = (
-    *("batch_size", "image_size", "channels", "augment", "fit", "shuffle", "seed", "drop_remainder", "hosts"),
+    *("batch_size", "image_size", "channels", "augment", "flip_pairs", "fit", "shuffle", "seed", "drop_remainder", "hosts"),
     *("where", "fold", "subset", "take", "balance", "on_error", "read_buffer"),
 )
 OTHER_OPTIONS = tuple(field.name for field in dataclasses.fields(ReadConfig) if field.name not in OPTIONS)
+_BBOX = "bbox"
 _NUM_AHEAD = 2  # Batches that are decoded ahead of the caller.
 
 Transform = Callable[..., Any]
@@ -47,20 +49,21 @@ def check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
             raise ValueError(f"{field.name}={getattr(config, field.name)!r} is not an option of loader(). Its options are {', '.join(OPTIONS)}.")
     if config.channels not in (None, 1, NUM_CHANNELS):
         raise ValueError(f"channels={config.channels!r} is not supported by loader(). Pass 1 or 3.")
-    if config.fit not in (None, "crop", "stretch"):
-        raise ValueError(f"fit={config.fit!r} is not supported by loader(). Pass fit='crop', fit='stretch', or transform=...")
     if config.image_size is None and config.augment:
         raise ValueError("augment=True needs image_size=..., the size of the crops.")
     if config.augmentation is not None and config.augmentation.jitters:
         raise ValueError("loader() does not change colors. Pass transform=..., which can do so.")
     if config.image_size is not None and (isinstance(config.image_size, (str, Mapping))):
         raise ValueError(f"image_size={config.image_size!r} is not supported by loader(). Pass one size for all images.")
-    moving = [name for name, feature in features.items() if feature.is_spatial and not feature.is_mask]
-    if config.image_size is not None and moving and (config.augment or config.fit != "stretch"):
-        raise ValueError(
-            f"loader() does not move {', '.join(moving)} with a crop. Pass fit='stretch' without augment, or leave image_size out and "
-            "pass transform=..."
-        )
+    deep = [name for name, feature in features.items() if feature.is_image and feature.value_dtype != "uint8"]
+    if config.image_size is not None and deep:
+        raise ValueError(f"loader() does not resize {deep[0]!r}, which has more than 8 bits per channel. Omit image_size and pass transform=...")
+    for kind_name, kind in KINDS.items():
+        of_kind = {name: feature for name, feature in features.items() if feature.kind == kind_name}
+        kind.check_options(config, of_kind)
+        if config.augmentation is not None and config.augmentation.flip:
+            for warning in filter(None, (kind.describe_flips(feature, config) for feature in of_kind.values())):
+                _logger.warning("%s", warning)
     if config.hosts is not None and config.hosts[0] > 1 and not config.drop_remainder:
         raise ValueError(f"hosts={config.hosts!r} needs drop_remainder=True, so that all hosts get batches of one size.")
 
@@ -91,6 +94,8 @@ class Loader:
         varying: The names of values that are not stacked, because their shape differs between examples.
         num_threads: The number of threads that decode examples. None means the number of CPU cores.
         fingerprint: The values that determine the batches besides epoch and step. None if there is no seed.
+        pictures: The names of images and masks, which `TorchBatches` transposes.
+        reopen: A function that can be pickled, and creates an equal loader in another process.
     """
 
     def __init__(
@@ -100,11 +105,14 @@ class Loader:
         varying: Collection[str],
         num_threads: int | None,
         fingerprint: Mapping[str, Any] | None,
+        pictures: Collection[str],
+        reopen: "Callable[[], Loader]",
     ) -> None:
         if num_threads is not None and (not isinstance(num_threads, int) or isinstance(num_threads, bool) or num_threads < 1):
             raise ValueError(f"num_threads={num_threads!r} is invalid. Pass an integer of 1 or more, or None.")
         self._plan, self._decode, self._varying, self._fingerprint = plan, decode, varying, fingerprint
-        self._num_threads = num_threads or num_cores()
+        self._num_threads = num_threads
+        self.pictures, self._reopen = frozenset(pictures), reopen
         self._position = 0  # The number of batches before the next batch, over all epochs.
         self._num_iterations = 0  # Only the latest iteration may read.
 
@@ -116,6 +124,10 @@ class Loader:
         epoch, step = divmod(self._position, len(self))
         return f"<Loader of {self._plan.share.split}: {len(self):,} batches of {self._plan.config.batch_size:,}, at epoch {epoch}, step {step}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the dataset and the options. The unpickled loader continues at the same batch."""
+        return _restore, (self._reopen, self._position)
+
     def __iter__(self) -> Iterator[Any]:
         """Yields the rest of the current epoch.
 
@@ -124,24 +136,37 @@ class Loader:
             RuntimeError: Another iteration has started, the position has been restored, or the process was forked.
             ValueError: A record is corrupt, or its image can't be decoded.
         """
-        self._num_iterations += 1
-        return self._iterate(self._num_iterations, os.getpid())
+        return self.iterate()
 
-    def _iterate(self, number: int, process: int) -> Iterator[Any]:
-        start = self._position
-        stop = (start // len(self) + 1) * len(self)
+    def iterate(self, worker: int = 0, num_workers: int = 1) -> Iterator[Any]:
+        """Yields the batches of the rest of the current epoch whose number, modulo `num_workers`, is `worker`.
+
+        Raises the same errors as `__iter__`.
+
+        Args:
+            worker: The index of a process that shares the epoch with other processes. Default: 0.
+            num_workers: The number of these processes. Default: 1.
+        """
+        self._num_iterations += 1
+        return self._iterate(self._num_iterations, os.getpid(), worker, num_workers)
+
+    def _iterate(self, number: int, process: int, worker: int, num_workers: int) -> Iterator[Any]:
+        start = self._position + (worker - self._position % len(self)) % num_workers
+        stop = (self._position // len(self) + 1) * len(self)
         waiting: collections.deque[tuple[int, list[concurrent.futures.Future]]] = collections.deque()
-        pool = concurrent.futures.ThreadPoolExecutor(self._num_threads, thread_name_prefix="recordmill-loader")
+        num_threads = self._num_threads or max(1, num_cores() // num_workers)
+        pool = concurrent.futures.ThreadPoolExecutor(num_threads, thread_name_prefix="recordmill-loader")
         try:
             with self._plan.open_inputs() as inputs:
-                for position in range(start, stop):
-                    waiting.append((position, self._submit(pool, inputs, position)))
+                for position in range(start, stop, num_workers):
+                    waiting.append((position, self._submit(pool, num_threads, inputs, position)))
                     if len(waiting) > _NUM_AHEAD:
                         yield self._take(*waiting.popleft())
                         self._check_iteration(number, process)
                 while waiting:
                     yield self._take(*waiting.popleft())
                     self._check_iteration(number, process)
+            self._position = stop
         finally:
             if os.getpid() == process:
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -152,7 +177,9 @@ class Loader:
         if number != self._num_iterations:
             raise RuntimeError("another iteration of the loader has started, or its position was restored. Create one loader for each.")
 
-    def _submit(self, pool: concurrent.futures.ThreadPoolExecutor, inputs: Any, position: int) -> list[concurrent.futures.Future]:
+    def _submit(
+        self, pool: concurrent.futures.ThreadPoolExecutor, num_threads: int, inputs: Any, position: int
+    ) -> list[concurrent.futures.Future]:
         """Starts decoding a batch, with one task for each thread."""
         epoch, step = divmod(position, len(self))
         ((records, slots),) = inputs.batch(epoch, step)
@@ -160,7 +187,7 @@ class Loader:
         key = epoch_key(self._plan.seed, epoch)
         seeds = [(key, step * self._plan.config.batch_size + slot) for slot in slots[is_real].tolist()]
         examples = list(zip(records[is_real].tolist(), seeds))
-        size = -(-len(examples) // self._num_threads) or 1
+        size = -(-len(examples) // num_threads) or 1
         return [pool.submit(self._decode_all, examples[first : first + size]) for first in range(0, len(examples), size)]
 
     def _decode_all(self, examples: Sequence[tuple[bytes, tuple[int, int]]]) -> list[Any]:
@@ -197,7 +224,26 @@ class Loader:
         self._position = read_state_dict(state, len(self), self._fingerprint)
         self._num_iterations += 1  # An iteration that has already started must not change the position.
 
+    def go_to(self, epoch: int, step: int = 0) -> None:
+        """Continues at a batch of an epoch.
+
+        Args:
+            epoch: The epoch, from 0.
+            step: The batch of the epoch, from 0. Default: 0.
+
+        Raises:
+            ValueError: The batch does not exist.
+        """
+        self._position = position_of(epoch, step, len(self))
+        self._num_iterations += 1  # An iteration that has already started must not change the position.
+
     get_state, set_state = state_dict, load_state_dict  # The names in Grain.
+
+
+def _restore(reopen: Callable[[], Loader], position: int) -> Loader:
+    loader = reopen()
+    loader.go_to(*divmod(position, len(loader)))
+    return loader
 
 
 class ExampleCropper:
@@ -231,9 +277,11 @@ class ExampleCropper:
             RuntimeError: The function of the user failed. The message contains the key of the example.
         """
         rng = np.random.Generator(np.random.Philox(key=seed))
-        cropped: dict[str, Any] = {}
+        cropped: dict[Any, Crop] = {}
         decode = functools.partial(self._crop, rng=rng, crops=cropped) if self._size else None
         example = read_example(SerializedExample(record), self._features, self._mask_dtype, self._channels, decode)
+        if IMAGE in cropped:
+            self._move(example, cropped[IMAGE])
         if self._transform is None:
             return example
         key = example.get(KEY)  # Read first, because the function can change the example.
@@ -245,15 +293,31 @@ class ExampleCropper:
             raise TypeError(f"transform returned None for the example {key!r}. It must return the values of the example.")
         return result
 
-    def _crop(self, feature: Feature, value: Any, rng: np.random.Generator, crops: dict[str, Any]) -> np.ndarray:
-        """Crops an image file, raw pixels or a mask. Images of equal size in an example have the same crop."""
+    def _crop(self, feature: Feature, value: Any, rng: np.random.Generator, crops: dict[Any, Crop]) -> np.ndarray:
+        """Crops an image file, raw pixels or a mask. Adds its crop to `crops`, with the size and the name as keys.
+
+        Images of equal size in an example have the same crop.
+        """
         is_encoded = isinstance(value, bytes)
         size = read_size(value) if is_encoded else value.shape[:2]
         if size not in crops:
-            crops[size] = choose_crop(size, self._size, self._config.fit or "crop", self._config.augmentation, rng)
+            crops[size] = choose_crop(size, self._size, self._config.fit, self._config.augmentation, rng)
+        crop = crops[feature.name] = crops[size]
         if not is_encoded:
-            return resize(value, crops[size], self._size, nearest=feature.is_mask)
-        return decode_crop(value, crops[size], self._size, self._channels)
+            return resize(value, crop, nearest=feature.is_mask)
+        return decode_crop(value, crop, self._channels)
+
+    def _move(self, example: dict[str, Any], crop: Crop) -> None:
+        """Moves the boxes and points of an example to the crop of its image. Removes objects whose center is outside."""
+        objects = example.get(OBJECTS) if isinstance(example.get(OBJECTS), dict) else None
+        for name, feature in self._features.items():
+            of_object = name.removeprefix(f"{OBJECTS}/") if objects is not None else name
+            values = objects if of_object != name else example
+            if feature.has_positions and of_object != _BBOX:
+                values[of_object] = kind_of(feature).move_array(values[of_object], crop.canvas_box(), crop.is_flipped, feature, self._config)
+        if objects is not None:
+            objects[_BBOX], is_seen = move_boxes(objects[_BBOX], crop)
+            example[OBJECTS] = {name: value[is_seen] for name, value in objects.items()}
 
 
 def find_varying(features: Mapping[str, Feature], has_size: bool, stored_size: tuple[int, int] | None) -> set[str]:

@@ -77,7 +77,7 @@ def test_grain_reads_examples(flowers):
     keys = [key for batch in actual for key in batch["key"]]
     expected = [example["key"] for example in flowers["train"]]
     assert sorted(keys) == sorted(expected) and keys != expected
-    # reads with the threads of Grain
+    # Reads with the threads of Grain.
     assert [key for batch in batches.to_iter_dataset() for key in batch["key"]] == keys
 
 
