@@ -1,4 +1,5 @@
-"""Finds the source formats: the subclasses of `Source` in the modules and folders of `sources.formats`."""
+"""Finds the source formats: the subclasses of `Source` in the modules of `sources.formats`. A format in a folder, such as
+`coco`, is in the module of the same name, `coco.coco`."""
 
 import functools
 import importlib
@@ -15,9 +16,11 @@ def source_classes() -> Mapping[str, type[Source]]:
     """Returns a mapping from the value of `--source` to the class of the format, in ascending order."""
     classes = []
     for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."):
-        exported = vars(importlib.import_module(module.name)).values()
-        classes += [item for item in exported if isinstance(item, type) and issubclass(item, Source) and "kind" in vars(item)]
-    return {source.kind.name: source for source in sorted(set(classes), key=lambda source: source.kind.name)}
+        name = f"{module.name}.{module.name.rpartition('.')[2]}" if module.ispkg else module.name
+        for item in vars(importlib.import_module(name)).values():
+            if isinstance(item, type) and issubclass(item, Source) and "kind" in vars(item) and item.__module__ == name:
+                classes.append(item)
+    return {source.kind.name: source for source in sorted(classes, key=lambda source: source.kind.name)}
 
 
 def find_kind(name: str) -> SourceKind:

@@ -16,7 +16,7 @@ from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays import array_source
-from beam_pipelines.sources.formats.arrays.array_files import Arrays
+from beam_pipelines.sources.formats.arrays.arrays import Arrays
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.spool import SpoolWriter
 from made_arrays import Listing, assert_rejected, gzipped, idx_file, make_pixels

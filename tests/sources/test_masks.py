@@ -18,7 +18,7 @@ from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.files.mask_classes import read_mask_classes
-from beam_pipelines.sources.formats.masks import Masks
+from beam_pipelines.sources.formats.masks.masks import Masks
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.listing.make_schema import mask_names
 from beam_pipelines.sources.registry import find_kind

@@ -161,7 +161,8 @@ def read_text(cell: Any) -> str:
 def read_name(reason: str, cell: Any) -> str:
     """Reads a key or a group name, in NFC. Numbers become strings. Raises `InvalidInput` with the reason `reason` if
     the name is empty or too long, or has control characters."""
-    name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
+    cell = cell if type(cell) is str else plain(cell, reason)
+    name = "" if isinstance(cell, (list, dict)) else unicodedata.normalize("NFC", read_text(cell))
     if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
         raise bad_cell(reason, cell, f"text on one line, of at most {_MAX_NAME_CHARACTERS} characters")
     return name

@@ -11,10 +11,9 @@ import re
 import numpy as np
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.errors import CONTROL, UserError, printable, reject_repeated_names
 from beam_pipelines.sources.arrays.array_source import ImageSet, divide_records, record_set
 from beam_pipelines.sources.arrays.array_streams import Stream
-from beam_pipelines.storage.files import files_at, input_size
+from beam_pipelines.storage.files import input_size
 
 COARSE = "coarse_label"
 
@@ -26,7 +25,6 @@ _SPLITS = re.compile(r"(?P<ten>data_batch_\d{1,3}|test_batch)\.bin|(?P<hundred>t
 # Column -> the file with its class names, one name per line.
 _NAMES_10 = {"label": "batches.meta.txt"}
 _NAMES_100 = {"label": "fine_label_names.txt", COARSE: "coarse_label_names.txt"}
-_MAX_NAMES_BYTES = 1 << 20
 
 PYTHON_VERSION = re.compile(r"(.*/)?(data_batch_\d|test_batch|batches\.meta)|.*\.(pkl|pickle)")
 
@@ -53,21 +51,3 @@ def name_files(images: ImageSet) -> dict[str, str]:
     """Returns a mapping from columns to the paths where files with their class names are expected."""
     names = _NAMES_100 if COARSE in images.columns else _NAMES_10
     return {column: os.path.join(os.path.dirname(images.name), name) for column, name in names.items()}
-
-
-def read_names(root: str, path: str) -> tuple[str, ...]:
-    """Reads class names from a file, or returns () if there is no such file. Raises `UserError` for invalid names."""
-    shown, path = printable(path), f"{root}/{path}"
-    if not files_at(path).exists(path):
-        return ()
-    if files_at(path).size(path) > _MAX_NAMES_BYTES:
-        raise UserError(f"{shown}: has more than {_MAX_NAMES_BYTES} bytes. The file must contain a class name on each line.")
-    try:
-        names = tuple(line.strip() for line in files_at(path).read(path).decode().strip().split("\n"))
-    except UnicodeDecodeError:
-        raise UserError(f"{shown}: the class names are not valid UTF-8. Convert the file to UTF-8.") from None
-    for name in names:
-        if not 0 < len(name) <= 256 or CONTROL.search(name):
-            raise UserError(f"{shown}: invalid class name {printable(name[:80])!r}. Each line must contain one class name.")
-    reject_repeated_names(shown, names)
-    return names

@@ -1,5 +1,1 @@
 """Source `table`: CSV, JSON Lines and Parquet."""
-
-from beam_pipelines.sources.formats.table.table import Table
-
-__all__ = ["Table"]

@@ -8,14 +8,13 @@ import numpy as np
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.elements.input_record import ArrayPart, FilePart, InputRecord
-from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable
+from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.cells.array_cells import resolve_array
 from beam_pipelines.sources.cells.class_cells import known, read_class
-from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.storage import MAX_FILE_BYTES
 from tf_input.dataset_format import OBJECTS
@@ -125,19 +124,6 @@ def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list:
         return [value.decode() if isinstance(value, bytes) else value for value in values] or None
     except UnicodeDecodeError:
         raise InvalidInput("bad_value", f"feature {name!r} is not valid UTF-8") from None
-
-
-def read_key(example: SerializedExample, name: str) -> str:
-    """Returns the key that a feature contains. Raises `InvalidInput` if the feature is not a single line of text."""
-    values = example.values(name)
-    text = values[0] if len(values) == 1 else b""
-    try:
-        key = nfc(text.decode() if isinstance(text, bytes) else str(text))
-    except UnicodeDecodeError:
-        key = ""
-    if not key or CONTROL.search(key):
-        raise InvalidInput("bad_key", f"feature {name!r} has {str(text)[:80]!r}; it must be text on one line")
-    return key
 
 
 def resolve_by_record(example: SerializedExample, column: Column) -> Column:

@@ -1,23 +1,23 @@
 """Finds TFRecord and ArrayRecord files and reads their records, for all sources that list records."""
 
 import abc
-import contextlib
 import re
 from typing import BinaryIO, Iterator, Mapping
 
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.file_listing import matches
 from beam_pipelines.sources.files.keys import nfc
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.rows.containers import Containers, ContainerSource, find_containers
-from beam_pipelines.storage.spool import SpoolWriter
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader, is_array_record
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed
+from tf_input.dataset_format import IMAGE
 from tf_input.serialized_example import BadExampleError
 
 
@@ -67,35 +67,45 @@ class RecordFiles(ContainerSource):
             raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
     def _list_file(self, name: str) -> Iterator[InputRecord | DeadLetter]:
-        shown, stable_name = printable(name), nfc(name)
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(self._open_file(name))
+        with self._open_file(name) as file:
             is_array = is_array_record(file)
-            is_spooled = self._spool_directory and (is_array or is_compressed(file))
-            spool = stack.enter_context(SpoolWriter(self._spool_directory)) if is_spooled else None
-            for index, record in enumerate(self._records(name, file)):
-                try:
-                    if isinstance(record, BadRecord):
-                        raise BadExampleError(record.message)
-                    yield self.list_record(name, f"{stable_name}#{index:08d}", record, spool)
-                except (BadExampleError, InvalidInput) as error:
-                    reason = error.reason if isinstance(error, InvalidInput) else "bad_record"
-                    path = f"{shown}#{index:08d}" if is_array else f"{shown}@{record.offset}"
-                    yield DeadLetter(path, "list", reason, printable(str(error)))
+            is_spooled = is_array or is_compressed(file)
+            yield from spool_images(self._list_records(name, file, is_array, is_spooled), self._spool_directory)
+
+    def _list_records(self, name: str, file: BinaryIO, is_array: bool, is_spooled: bool) -> Iterator[InputRecord | Embedded | DeadLetter]:
+        shown, stable_name = printable(name), nfc(name)
+        for index, record in enumerate(self._records(name, file)):
+            try:
+                if isinstance(record, BadRecord):
+                    raise BadExampleError(record.message)
+                image = self.list_record(name, f"{stable_name}#{index:08d}", record)
+                yield _embed(image, record) if is_spooled else image
+            except (BadExampleError, InvalidInput) as error:
+                reason = error.reason if isinstance(error, InvalidInput) else "bad_record"
+                path = f"{shown}#{index:08d}" if is_array else f"{shown}@{record.offset}"
+                yield DeadLetter(path, "list", reason, printable(str(error)))
 
     @abc.abstractmethod
-    def list_record(self, part: str, name: str, record: Record, spool: SpoolWriter | None) -> InputRecord:
+    def list_record(self, part: str, name: str, record: Record) -> InputRecord:
         """Converts a record to an input.
 
         Args:
             part: The name of the file.
             name: The key of records without a key.
             record: The record.
-            spool: The spool for the bytes of the record; None if the file can be read by byte range.
 
         Raises:
             BadExampleError, InvalidInput: The record is invalid.
         """
+
+
+def _embed(image: InputRecord, record: Record) -> Embedded:
+    """Returns the input of a record with the bytes of its images and arrays."""
+    parts = {name: part for name, part in (image.values or {}).items() if isinstance(part, (FilePart, ArrayPart))}
+    if image.offset != NO_IMAGE:
+        parts[IMAGE] = image
+    starts = {name: part.offset - record.offset - HEADER_BYTES for name, part in parts.items()}
+    return Embedded(image, {name: record.data[start : start + parts[name].num_bytes] for name, start in starts.items()})
 
 
 class VerbatimRecords(RecordFiles):
@@ -114,7 +124,6 @@ class VerbatimRecords(RecordFiles):
         directory = read_directory(options.input.rstrip("/") or "/")
         super().__init__(options, spool_directory, directory and directory.files)
 
-    def list_record(self, part: str, name: str, record: Record, spool: SpoolWriter | None) -> InputRecord:
-        offset = record.offset + HEADER_BYTES if spool is None else spool.append(record.data)
-        number = 0 if spool is None else spool.spool
-        return InputRecord(name, part, "", self._files.splits.get(part), len(record.data), offset=offset, spool=number)
+    def list_record(self, part: str, name: str, record: Record) -> InputRecord:
+        split, offset = self._files.splits.get(part), record.offset + HEADER_BYTES
+        return InputRecord(name, part, "", split, len(record.data), offset=offset)

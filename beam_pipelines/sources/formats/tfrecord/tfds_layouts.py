@@ -4,7 +4,8 @@ from typing import Any, Iterator, Mapping
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.config.values import NAME_PATTERN
-from beam_pipelines.errors import UserError, reject_repeated_names
+from beam_pipelines.errors import UserError
+from beam_pipelines.sources.files.settings_files import read_class_list
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import FEATURES, LABEL, OBJECTS, label_file_name
@@ -95,12 +96,4 @@ def _is_flag(name: str, tfds_features: Mapping[str, tuple[str, dict[str, Any]]])
 
 def _read_names(folder: str, feature: str) -> tuple[str, ...]:
     path = f"{folder}/{label_file_name(feature.replace('/', '-'))}"
-    if not files_at(folder).exists(path):
-        return ()
-    try:
-        lines = files_at(folder).read(path).decode().split("\n")
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: the class names are not valid UTF-8. Convert the file to UTF-8.") from None
-    names = tuple(line.strip() for line in lines if line.strip())
-    reject_repeated_names(path, names)
-    return names
+    return read_class_list(path) if files_at(folder).exists(path) else ()

@@ -4,12 +4,12 @@ record at a time is in memory during listing."""
 import contextlib
 import dataclasses
 import functools
-from typing import Iterator, TypeVar
+from typing import Iterator
 
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
-from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
+from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.roots import OutsideError
@@ -19,7 +19,6 @@ from beam_pipelines.sources.formats.tfrecord.record_fields import (
     ObjectsReader,
     add_image,
     read_cell,
-    read_key,
     read_part,
     resolve_by_record,
     resolve_shapes,
@@ -28,13 +27,11 @@ from beam_pipelines.sources.formats.tfrecord.record_files import RecordFiles, Ve
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, choose_fields, find_layout, replace_image
 from beam_pipelines.sources.rows.field_names import map_fields
 from beam_pipelines.sources.source import Source
-from beam_pipelines.storage.spool import SpoolWriter
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
 from tf_input.dataset_format import OBJECTS
 from tf_input.serialized_example import BadExampleError, SerializedExample
 
 _VERBATIM = "To store records of any kind unchanged, pass --records=verbatim instead of options for their features."
-_Part = TypeVar("_Part", FilePart, ArrayPart, InputRecord)
 _PATTERNS = (
     *("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrec", "*.record"),
     *("*.array_record*", "*.arrayrecord*"),
@@ -68,13 +65,15 @@ class TfRecord(RecordFiles):
         self._objects = ObjectsReader(layout.objects, layout.class_names, options.source.names_of(OBJECT_LABEL)) if objects else None
         labels = tuple(column for column in labels if column not in objects)
         labels, features = (resolve_shapes(columns, example, layout.shapes) for columns in (labels, features))
-        source = dataclasses.replace(options.source, defaults={**layout.defaults, **options.source.defaults})
-        if source.weight_column is None:
-            source = dataclasses.replace(source, weight_column=layout.weight)
+        source = dataclasses.replace(
+            options.source,
+            defaults={**layout.defaults, **options.source.defaults},
+            key_column=layout.key if options.source.key_column is None else options.source.key_column,
+            weight_column=layout.weight if options.source.weight_column is None else options.source.weight_column,
+        )
         found_names = (first.features for first in self._first_examples())
         resolve = functools.partial(resolve_by_record, example)
         self._mapper = map_fields(source, labels, features, found_names, resolve, "records", self._objects, layout.class_names)
-        self._key = layout.key if options.source.key_column is None else ""
         self.has_images, self.features = bool(layout.image), self._mapper.features
         self.detected, self.unused_fields = layout.guess, UnusedFields()
         self._used = self._used_features(layout)
@@ -128,32 +127,11 @@ class TfRecord(RecordFiles):
                     except BadExampleError as error:
                         self._first_problem = self._first_problem or printable(str(error))
 
-    def list_record(self, part: str, name: str, record: Record, spool: SpoolWriter | None) -> InputRecord:
-        example = SerializedExample(record.data)
-        image = self._read_fields(part, name, record, example)
-        self.unused_fields.add(example.features.keys() - self._used)
-        return image if spool is None else _spool(image, record, spool)
-
-    def _read_fields(self, part: str, name: str, record: Record, example: SerializedExample) -> InputRecord:
-        image = InputRecord(name, part, "", self._files.splits.get(part), offset=NO_IMAGE)
-        start = record.offset + HEADER_BYTES
-        image = add_image(image, example, self._layout, start)
+    def list_record(self, part: str, name: str, record: Record) -> InputRecord:
+        example, start = SerializedExample(record.data), record.offset + HEADER_BYTES
+        image = add_image(InputRecord(name, part, "", self._files.splits.get(part), offset=NO_IMAGE), example, self._layout, start)
         row = {name: read_cell(name, example.values(name), name in self._mapper.list_names) for name in self._mapper.value_names}
         row |= {name: read_part(part, start, example, name, self._layout) for name in self._mapper.part_names}
-        if self._key:
-            image = image._replace(key=read_key(example, self._key))
-        return self._mapper.read({**row, OBJECTS: example} if self._objects else row, image)
-
-
-def _spool(image: InputRecord, record: Record, spool: SpoolWriter) -> InputRecord:
-    """Copies the images and arrays of an input to a temporary file, and returns the input with the new offsets."""
-    start = record.offset + HEADER_BYTES
-
-    def move(part: _Part) -> _Part:
-        data = record.data[part.offset - start : part.offset - start + part.num_bytes]
-        return part._replace(offset=spool.append(data), spool=spool.spool)
-
-    values = {name: move(item) if isinstance(item, (FilePart, ArrayPart)) else item for name, item in (image.values or {}).items()}
-    image = image._replace(values=values or None)
-    return image if image.offset == NO_IMAGE else move(image)
-
+        image = self._mapper.read({**row, OBJECTS: example} if self._objects else row, image)
+        self.unused_fields.add(example.features.keys() - self._used)
+        return image

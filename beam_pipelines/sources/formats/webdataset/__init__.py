@@ -1,5 +1,1 @@
 """Source `webdataset`: tar files of samples."""
-
-from beam_pipelines.sources.formats.webdataset.webdataset import WebDataset
-
-__all__ = ["WebDataset"]

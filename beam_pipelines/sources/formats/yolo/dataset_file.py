@@ -1,20 +1,16 @@
 """Reads the file that describes a YOLO dataset: `data.yaml` of Ultralytics and Roboflow, or `obj.data` of Darknet."""
 
-import contextlib
 import posixpath
 import re
-from typing import Any, Iterable, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
-from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable, reject_repeated_names
-from beam_pipelines.sources.cells.class_cells import class_name
+from beam_pipelines.errors import CONTROL, UserError, printable, reject_repeated_names
 from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.storage.files import files_at
-from beam_pipelines.storage.input_errors import read_errors
+from beam_pipelines.sources.files.settings_files import check_class_names, read_small_text
 from tf_input.dataset_format import OBJECTS, Feature
 
 DARKNET_END = ".data"
 DATASET_ENDS = (".yaml", ".yml", DARKNET_END)
-_MAX_FILE_BYTES = 1 << 20
 # The split for each key.
 _YAML_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _DARKNET_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
@@ -54,45 +50,14 @@ def read_dataset_file(path: str) -> DatasetFile:
     Raises:
         UserError: The file cannot be read or is invalid.
     """
-    text = _read_text(path)
+    text = read_small_text(path)
     name = posixpath.basename(path)
-    with _errors(path):
-        file = _read_darknet(name, text) if name.lower().endswith(DARKNET_END) else _read_yaml(name, text)
-    reject_repeated_names(f"{printable(path)}: names", file.names)
-    return file
-
-
-def read_names_file(path: str) -> tuple[str, ...]:
-    """Reads a file with a class name in each line, such as `classes.txt` or `obj.names`.
-
-    Raises:
-        UserError: The file cannot be read, or a name is invalid or repeated.
-    """
-    with _errors(path):
-        names = _check_names(_read_text(path).strip().splitlines())
-    reject_repeated_names(printable(path), names)
-    return names
-
-
-@contextlib.contextmanager
-def _errors(path: str) -> Iterator[None]:
-    """Context manager that converts `ValueError` to `UserError` with the path of the invalid file."""
     try:
-        yield
+        file = _read_darknet(name, text) if name.lower().endswith(DARKNET_END) else _read_yaml(name, text)
     except ValueError as error:
         raise UserError(f"{printable(path)}: {printable(str(error))}.") from None
-
-
-def _read_text(path: str) -> str:
-    """Reads a small UTF-8 file, with or without a byte order mark. Raises `UserError` if the file cannot be read."""
-    with read_errors(path):
-        data = files_at(path).read_range(path, 0, _MAX_FILE_BYTES + 1)
-    if len(data) > _MAX_FILE_BYTES:
-        raise UserError(f"{printable(path)}: more than {_MAX_FILE_BYTES} bytes, too large for a file of settings.")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{printable(path)}: not valid UTF-8 at byte {error.start}.") from None
+    reject_repeated_names(f"{printable(path)}: names", file.names)
+    return file
 
 
 def _read_yaml(name: str, text: str) -> DatasetFile:
@@ -124,19 +89,7 @@ def _read_names(names: Any) -> tuple[str, ...]:
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list):
         raise ValueError("names must be a list of class names, or a mapping from class ids to names")
-    return _check_names(names)
-
-
-def _check_names(names: Iterable[Any]) -> tuple[str, ...]:
-    checked = []
-    for number, name in enumerate(names):
-        if not isinstance(name, str):
-            raise ValueError(f"the name of class {number} must be a text")
-        try:
-            checked.append(class_name(name))
-        except InvalidInput as error:
-            raise ValueError(f"the name of class {number} {error}") from None
-    return tuple(checked)
+    return check_class_names(names)
 
 
 def _read_integer(value: Any, name: str) -> int:

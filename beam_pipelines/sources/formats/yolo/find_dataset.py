@@ -11,7 +11,8 @@ from beam_pipelines.sources.annotations.image_places import is_folder, portable
 from beam_pipelines.sources.files.file_listing import FileListing, join
 from beam_pipelines.sources.files.label_files import read_head
 from beam_pipelines.sources.files.roots import OutsideError, Root
-from beam_pipelines.sources.formats.yolo.dataset_file import DARKNET_END, DATASET_ENDS, DatasetFile, read_dataset_file, read_names_file
+from beam_pipelines.sources.files.settings_files import read_class_list
+from beam_pipelines.sources.formats.yolo.dataset_file import DARKNET_END, DATASET_ENDS, DatasetFile, read_dataset_file
 from beam_pipelines.storage.files import files_at, is_remote
 
 _USUAL = ("data.yaml", "dataset.yaml", "obj.data")
@@ -198,7 +199,7 @@ def find_names_file(dataset: Dataset, label_folders: Iterable[str]) -> str:
         parts = labels.split("/")
         folders += ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
     paths = (join(folder, name) for folder in dict.fromkeys(folders) for name in NAMES_FILES)
-    names = {path: read_names_file(f"{root.path}/{path}") for path in paths if _exists(root, path)}
+    names = {path: read_class_list(f"{root.path}/{path}") for path in paths if _exists(root, path)}
     first = next(iter(names), "")
     for path, others in names.items():
         if others != names[first]:

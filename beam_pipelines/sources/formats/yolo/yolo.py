@@ -22,7 +22,8 @@ from beam_pipelines.sources.files.file_listing import FileListing, join
 from beam_pipelines.sources.files.label_files import YOLO_LABELS, recognise
 from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS
 from beam_pipelines.sources.files.roots import OutsideError, Root
-from beam_pipelines.sources.formats.yolo.dataset_file import DATASET_ENDS, read_names_file
+from beam_pipelines.sources.files.settings_files import read_class_list
+from beam_pipelines.sources.formats.yolo.dataset_file import DATASET_ENDS
 from beam_pipelines.sources.formats.yolo.find_dataset import NAMES_FILES, find_dataset, find_names_file, is_dataset_head
 from beam_pipelines.sources.formats.yolo.label_lines import LineFormat, read_line
 from beam_pipelines.sources.formats.yolo.list_files import label_folder, read_list
@@ -177,7 +178,7 @@ class Yolo(PairedSource):
         """
         if names_file not in self._names:
             file = self._dataset.file
-            names = file.names or (read_names_file(f"{self.root}/{names_file}") if names_file else ())
+            names = file.names or (read_class_list(f"{self.root}/{names_file}") if names_file else ())
             if file.num_classes is not None and names and file.num_classes != len(names):
                 raise UserError(
                     f"{printable(file.name)} has {file.num_classes} classes, but {printable(names_file)} has {len(names)} names. "

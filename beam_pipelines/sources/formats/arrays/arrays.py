@@ -14,8 +14,10 @@ from beam_pipelines.sources.formats.arrays.idx import check_one_dataset, idx_arr
 from beam_pipelines.sources.formats.arrays.named_arrays import LABEL_NAMES, NamedArray, find_features, find_image, make_sets, no_images
 from beam_pipelines.sources.formats.arrays.numpy_files import npy_array, npz_arrays
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
+from beam_pipelines.sources.files.settings_files import read_class_list
 from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.rows.field_names import describe_names
+from beam_pipelines.storage.files import files_at
 
 _READ = "Name .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)."
 
@@ -51,8 +53,8 @@ class Arrays(ArraySource):
         if cifar.is_cifar(first.name):
             default_features = cifar.coarse_column(first)
             for column, path in cifar.name_files(first).items():
-                if found := cifar.read_names(self.root, self._check_inside(path)):
-                    names[column] = found
+                if files_at(self.root).exists(names_file := f"{self.root}/{self._check_inside(path)}"):
+                    names[column] = read_class_list(names_file)
         default = find_name(first.columns, LABEL_NAMES)
         self._columns = ArrayColumns(self._options.source, first.columns, default, default_features, names)
         self.features, self.targets = self._columns.mapper.features, self._columns.mapper.targets
