@@ -4,6 +4,7 @@ import argparse
 import ast
 import functools
 import html.parser
+import importlib.util
 import inspect
 import os
 import pathlib
@@ -163,6 +164,8 @@ def unknown_options(call: ast.Call) -> set[str]:
     if not isinstance(call.func, ast.Attribute):
         return set()
     owner = tf_input if isinstance(call.func.value, ast.Name) and call.func.value.id == "tf_input" else tf_input.PreparedDataset
+    if call.func.attr == "TorchBatches" and importlib.util.find_spec("torch") is None:
+        return set()  # Importing this class needs torch.
     if (function := getattr(owner, call.func.attr, None)) is None:
         assert owner is not tf_input, call.func.attr
         return set()

@@ -1,8 +1,8 @@
 """Tests the names, signatures, error messages and string representations of the public interface."""
 
 import ast
-import importlib.util
 import dataclasses
+import importlib.util
 import inspect
 import pathlib
 import pydoc
