@@ -263,6 +263,23 @@ def write_kitti(root: pathlib.Path) -> str:
     return ""
 
 
+def write_visdrone(root: pathlib.Path) -> str:
+    for index, objects in enumerate(OBJECTS):
+        lines = [f"{xmin},{ymin},{xmax - xmin},{ymax - ymin},1,{1 + CLASSES.index(name)},0,0" for ymin, xmin, ymax, xmax, name in objects]
+        write_files(root, {f"annotations/{index:02d}.txt": "\n".join(lines).encode(), f"images/{index:02d}.png": PNGS[index]})
+    return ""
+
+
+def write_wider_face(root: pathlib.Path) -> str:
+    lines = []
+    for index, objects in enumerate(OBJECTS):
+        boxes = [f"{xmin} {ymin} {xmax - xmin} {ymax - ymin} 0 0 0 0 0 0 " for ymin, xmin, ymax, xmax, _ in objects]
+        lines += [f"event/{index:02d}.png", len(boxes), *(boxes or ["0 " * 10])]
+        write_files(root, {f"WIDER_train/images/event/{index:02d}.png": PNGS[index]})
+    write_files(root, {"wider_face_split/faces.txt": "\n".join(map(str, lines)).encode()})
+    return ""
+
+
 def write_box_rows(root: pathlib.Path) -> str:
     write_files(root, {f"{index:02d}.png": data for index, data in enumerate(PNGS)})
     rows = [(f"{index:02d}.png", xmin, ymin, xmax, ymax, name) for index, objects in enumerate(OBJECTS) for ymin, xmin, ymax, xmax, name in objects]
@@ -461,6 +478,12 @@ def of_objects(label: str) -> Callable[[int], Values]:
     return expect
 
 
+def of_names(index: int, names: Sequence[str]) -> Values:
+    """Returns the objects of an image, with other class names."""
+    objects = of_objects("name")(index)
+    return {**objects, "objects/label": [names[CLASSES.index(name)] for name in objects["objects/label"]]}
+
+
 def of_column(name: str, feature: str = "label") -> Callable[[int], Values]:
     return lambda index: {feature: ROWS[index][name] if isinstance(ROWS[index][name], list) else [ROWS[index][name]]}
 
@@ -534,6 +557,8 @@ CASES = {
     "label_studio, detection and segmentation": Case(write_label_studio, ["--masks"], drawn, ("objects", "mask")),
     "via, detection and segmentation": Case(write_via, ["--masks"], drawn, ("objects", "mask")),
     "kitti, detection": Case(write_kitti, [], of_objects("name"), ("objects",)),
+    "visdrone, detection": Case(write_visdrone, [], lambda i: of_names(i, ("pedestrian", "people", "bicycle")), ("objects",)),
+    "wider_face, detection": Case(write_wider_face, [], lambda i: of_names(i, ("face",) * len(CLASSES)), ("objects",)),
     "table csv, a row for each box": Case(write_box_rows, [], of_objects("name"), ("objects",)),
     "coco, detection and segmentation": Case(write_coco, ["--masks"], drawn, ("objects", "mask")),
     "yolo, detection and segmentation": Case(write_yolo_polygons, ["--masks", "--split_folders=no"], drawn, ("objects", "mask")),

@@ -5,13 +5,14 @@ from typing import Iterator, Sequence
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.dead_letters import DeadLetterCount, sufficient_fraction
 from beam_pipelines.elements.listing import Listing, empty_split
-from beam_pipelines.elements.statistics import ImageStatistics
+from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.errors import DataError, RunError, UserError, printable
 from tf_input.coordinate_names import has_name_of_coordinates
 from tf_input.dataset_format import LABEL
 
 # Maximum number of class names in a line.
 NUM_NAMES_SHOWN = 10
+_TRAIN = "train"
 
 
 def check_sums(images: ImageStatistics, listing: Listing, options: PrepareOptions) -> None:
@@ -63,7 +64,8 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
         "odd": sum(fact.num_odd for fact in facts),
         "pages": sum(fact.num_with_more_pages for fact in facts),
     }
-    lines = [*_classes_without_examples(images, listing), *(_WARNINGS[name].format(num=num) for name, num in nums.items() if num)]
+    lines = [*_classes_without_examples(images, listing), *_classes_without_training(images, listing)]
+    lines += [*(_WARNINGS[name].format(num=num) for name, num in nums.items() if num)]
     lines += [*_coordinate_warnings(images, listing), *listing.warnings]
     return [*lines, *(line for of in (listing.division, listing.near_duplicates) if of for line in of.warnings())]
 
@@ -90,6 +92,17 @@ def _classes_without_examples(images: ImageStatistics, listing: Listing) -> Iter
         emptied = [name for label, name in enumerate(feature.label_names) if name in listed and label not in seen_labels]
         if emptied:
             yield f"{feature.name}: classes without examples, because all of their inputs were rejected: {len(emptied):,}: {_first(emptied)}"
+
+
+def _classes_without_training(images: ImageStatistics, listing: Listing) -> Iterator[str]:
+    """Yields a warning for each class feature with classes that the source assigns only to other splits than `train`."""
+    if _TRAIN not in listing.splits or listing.fractions is not None:
+        return
+    for feature in listing.schema:
+        trained = _labels_of(images.splits[listing.splits.index(_TRAIN)], feature.name)
+        others = [feature.label_names[label] for label in sorted(_seen_labels(images, feature.name) - trained)] if feature.label_names else []
+        if others:
+            yield f"{feature.name}: classes that have examples, but none in the split {_TRAIN!r}: {len(others):,}: {_first(others)}. Check their names."
 
 
 def _coordinate_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
@@ -126,5 +139,9 @@ def _first(names: Sequence[str]) -> str:
 def _seen_labels(images: ImageStatistics, name: str) -> set[int]:
     labels: set[int] = set()
     for split in images.splits.values():
-        labels.update(split.other_labels.get(name, ()), split.labels if name == LABEL else ())
+        labels |= _labels_of(split, name)
     return labels
+
+
+def _labels_of(split: SplitStatistics, name: str) -> set[int]:
+    return {*split.other_labels.get(name, ()), *(split.labels if name == LABEL else ())}

@@ -167,6 +167,16 @@ LAYOUTS = {
         [],
         ["--max_bad_fraction=0.34"],
     ),
+    "misspelled side of a box": (
+        {**images("1.jpg", "2.jpg"), "rows.csv": b"filename,xmn,ymin,xmax,ymax,class\n1.jpg,0,0,5,5,a\n2.jpg,0,0,5,5,b\n"},
+        ["--input={root}/rows.csv"],
+        ["--rows=images"],
+    ),
+    "another image suffix": (
+        {**images("pics/1.jpg", "pics/2.jpg"), "rows.csv": b"image,label\n1,a\n2,b\n"},
+        ["--input={root}/rows.csv", "--image_root={root}/pics", "--image_suffix=.png"],
+        ["--image_suffix=.jpg"],
+    ),
     "colors of masks": (
         {"pics/1.jpg": jpeg(1), "colored/1.png": COLORS, "class_dict.csv": CLASS_DICT},
         [],
@@ -187,15 +197,17 @@ def estimate(root: pathlib.Path, options: list[str]) -> int:
 def test_advised_command_reads_the_layout(tmp_path, case, capsys):
     files, options, advised = LAYOUTS[case]
     root = write_files(tmp_path / "in", files)
+    options = [option.format(root=root) for option in options]
     assert estimate(root, options) == 2
     message = capsys.readouterr().err
+    kept = [option for option in options if option.startswith(("--input", "--image_root"))]
     for name, new in RENAMED.get(case, {}).items():
         (root / name).rename(root / new)
     for advice in advised:
         assert advice.format(root=root) in message, message
         advised_options = [] if " Omit " in advice else shlex.split(advice.format(root=root))
         shares = [] if case in WITH_SPLITS and advice != "--split_folders=no" else ["--splits=train=1"]
-        assert estimate(root, [*advised_options, *shares]) == 0, capsys.readouterr().err
+        assert estimate(root, [*kept, *advised_options, *shares]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

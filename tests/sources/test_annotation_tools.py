@@ -27,6 +27,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.formats.label_studio.brush import decode_brush
 from beam_pipelines.sources.guess import guess_source
+from beam_pipelines.sources.registry import source_classes
 from listed import Listing, open_kind
 from made_images import encode, png, write_files
 
@@ -201,6 +202,27 @@ def kitti_files(*lines: str) -> Files:
     return files | {f"training/label_2/{name}.txt": kitti(DONT_CARE) for name in "23"} | {LABEL_FILE: kitti(*lines)}
 
 
+def visdrone_line(box: tuple, number: int = 4, end: str = "0,2") -> str:
+    return f"{box[1]},{box[2]},{box[3] - box[1]},{box[4] - box[2]},1,{number},{end}\r\n"
+
+
+def visdrone_files(*lines: str) -> Files:
+    images = {f"VisDrone2019-DET-train/images/{name}": data for name, data in IMAGES.items()}
+    labels = {f"VisDrone2019-DET-train/annotations/{name}.txt": b"" for name in "23"}
+    return images | labels | {"VisDrone2019-DET-train/annotations/1.txt": "".join(lines).encode()}
+
+
+def wider_line(box: tuple, end: str = "1 0 1 0 2 0 ") -> str:
+    return f"{box[1]} {box[2]} {box[3] - box[1]} {box[4] - box[2]} {end}\n"
+
+
+def wider_face_files(*lines: str) -> Files:
+    empty = "".join(f"0--Parade/{name}.png\n0\n0 0 0 0 0 0 0 0 0 0 \n" for name in "23")
+    text = f"0--Parade/1.png\n{len(lines)}\n{''.join(lines)}{empty}"
+    files = {"wider_face_split/wider_face_train_bbx_gt.txt": text.encode(), "wider_face_split/readme.txt": b"Hello\n"}
+    return {f"WIDER_train/images/0--Parade/{name}": data for name, data in IMAGES.items()} | files
+
+
 def brush(pixels: np.ndarray, **fields: Any) -> dict[str, Any]:
     return {"format": "rle", "rle": encode_brush(pixels), "brushlabels": ["cat"], **fields}
 
@@ -210,7 +232,8 @@ CAT_PIXELS[5:17, 4:14] = 1
 CAT_PIXELS[4, 20] = 0
 
 WRITERS = {"labelme": labelme_files, "cvat": cvat_files, "label_studio": label_studio_files, "via": via_files, "kitti": kitti_files}
-FOLDERS = {"labelme": "", "kitti": "training/image_2/"}  # the folder of the images; by default `images/`
+WRITERS |= {"visdrone": visdrone_files, "wider_face": wider_face_files}
+FOLDERS = {"labelme": "", "kitti": "training/image_2/", "visdrone": "VisDrone2019-DET-train/images/", "wider_face": "WIDER_train/images/0--Parade/"}  # the folder of the images; by default `images/`
 # The same annotation in each format: an object of the class `cat`.
 ONE_OBJECT = {
     "labelme": labelme_shape(CAT),
@@ -297,6 +320,8 @@ SHAPES: dict[str, tuple] = {
     "kitti flags": ((kitti_line(CAT), DONT_CARE, kitti_line(DOG)), [CAT, DOG], {"occluded": (2, 2), "truncated": (0.25, 0.25)}),
     "kitti scores": ((kitti_line(CAT) + " 0.9",), [CAT]),
     "kitti line ends": ({LABEL_FILE: kitti(kitti_line(CAT)).replace(b"\n", b"\r\n\r\n")}, [CAT]),
+    "visdrone boxes": ((visdrone_line(("car", *CAT[1:])), visdrone_line(DOG, 0), visdrone_line(("bus", *DOG[1:]), 9, "1,0,")), [("car", *CAT[1:]), ("bus", *DOG[1:])], {"occlusion": (2, 0), "truncation": (0, 1)}),
+    "wider_face boxes": ((wider_line(CAT), wider_line(DOG)), [("face", *CAT[1:]), ("face", *DOG[1:])], {"blur": (1, 1), "occlusion": (2, 2)}),
     "kitti fractions": ((kitti_line(("cat", 4.25, 5.5, 14.75, 17)),), [("cat", 4.25, 5.5, 14.75, 17)]),
 }
 
@@ -306,12 +331,12 @@ def test_shapes_become_boxes(tmp_path, case):
     kind, (content, expected, *flags) = case.split()[0], SHAPES[case]
     path = write_case(tmp_path, kind, content)
     assert guess_source(path).kind.name == kind
-    listed = Listing(path, kind, source={"has_masks": kind != "kitti"})
+    listed = Listing(path, kind, source={"has_masks": "has_masks" in source_classes()[kind].kind.options})
     key = FOLDERS.get(kind, "images/") + "1.png"
     actual = boxes_of(listed)[key]
     assert not listed.letters and [box[0] for box in actual] == [box[0] for box in expected]
     np.testing.assert_allclose([box[1:] for box in actual], [box[1:] for box in expected], atol=1e-6)
-    assert all(dict(listed.objects(key).flags) == some for some in flags)
+    assert all(some.items() <= listed.objects(key).flags.items() for some in flags)
 
 
 CORNERS = {
@@ -477,6 +502,14 @@ BAD: dict[str, tuple] = {
     "label_studio huge brush": ((brush(CAT_PIXELS, rle=[255] * 60),), "bad_mask", ["4294967295"]),
     "label_studio brush of other numbers": ((brush(CAT_PIXELS, rle=[0, 999]),), "bad_mask", ["bytes"]),
     "label_studio empty brush": ((brush(0 * CAT_PIXELS),), "bad_mask", ["without pixels"]),
+    "visdrone columns": ((visdrone_line(CAT), "1,2,3,4,1,1\n"), "bad_annotation", ["object 2", "6 columns"]),
+    "visdrone class": ((visdrone_line(CAT, 12),), "bad_label", ["12"]),
+    "visdrone NaN": (("nan,1,2,3,1,4,0,0\n",), "bad_box", ["object 1", "nan"]),
+    "visdrone negative side": (("1,2,-3,4,1,4,0,0\n",), "bad_box", ["-3"]),
+    "visdrone not ASCII": ({"VisDrone2019-DET-train/annotations/1.txt": b"\xff"}, "bad_txt", ["ASCII"]),
+    "wider_face columns": (("1 2 3 4 0\n",), "bad_annotation", ["box 1", "5 columns"]),
+    "wider_face infinity": ((wider_line(CAT), "1e999 2 3 4 0 0 0 0 0 0\n"), "bad_box", ["box 2"]),
+    "wider_face attribute": ((wider_line(CAT, "1 0 x 0 2 0"),), "bad_value", ["box 1", "'x'"]),
     "via infinity": ((via_region(CAT), via_region(("cat", 1e300, 2, 3, 4)),), "bad_box", ["region 2"]),
     "via negative side": ((via_region(("cat", 9, 2, 3, 4)),), "bad_box", ["region 1", "-6"]),
     "via missing side": ((via_shape("circle", cx=1, cy=2),), "bad_box", ["r None"]),
@@ -785,6 +818,36 @@ def test_kitti_lists_give_splits(tmp_path, folder):
     listed = Listing(path, "kitti")
     assert listed.splits == expected and not listed.letters and listed.num_ignored == (4 if folder else 2)
     assert set(Listing(path, "kitti", split_folders=False).splits.values()) == {None}
+
+
+# VisDrone and WIDER FACE
+
+
+def test_visdrone_folders_give_splits(tmp_path):
+    files = {f"VisDrone2019-DET-{split}/{name}": data for split in ("train", "val", "test-dev") for name, data in (("images/1.jpg", b"x"), ("annotations/1.txt", visdrone_line(CAT).encode()))}
+    path = write(tmp_path, files)
+    assert guess_source(path).kind.name == "visdrone"
+    listed = Listing(path, "visdrone")
+    assert [image.split for _, image in sorted(listed.images.items())] == ["test", "train", "validation"]
+    assert open_kind(path, "visdrone").label_names()["objects/label"][:4] == ("pedestrian", "people", "bicycle", "car")
+
+
+def test_wider_face_files_give_splits(tmp_path):
+    faces = "0--Parade/{0}.jpg\n1\n" + wider_line(CAT)
+    files = {f"wider_face_split/wider_face_{split}_bbx_gt.txt": faces.format(split).encode() for split in ("train", "val")}
+    files |= {f"WIDER_{split}/images/0--Parade/{split}.jpg": b"x" for split in ("train", "val", "test")} | {"wider_face_split/wider_face_test_filelist.txt": b"0--Parade/test.jpg\n"}
+    path = write(tmp_path, files)
+    assert guess_source(path).kind.name == "wider_face"
+    assert sorted(image.split for image in Listing(path, "wider_face").images.values()) == ["train", "validation"]
+    single = Listing(f"{path}/wider_face_split/wider_face_val_bbx_gt.txt", "wider_face")
+    assert list(single.images) == ["WIDER_val/images/0--Parade/val.jpg"] and not single.letters
+
+
+@pytest.mark.parametrize("text", ["a/1.jpg\n1\n1 2 3 4 0 0 0 0 0 0\nb/2.jpg\nx\n", "a/1.jpg\n", "a/1.jpg\n9999999\n"])
+def test_wider_face_file_without_a_number_of_boxes_is_rejected(tmp_path, text):
+    path = write(tmp_path, {"wider_face_split/wider_face_train_bbx_gt.txt": text.encode(), "WIDER_train/1.jpg": b"x"})
+    with pytest.raises(UserError, match="wider_face_train_bbx_gt.txt.*number of boxes"):
+        Listing(path, "wider_face")
 
 
 # LabelMe

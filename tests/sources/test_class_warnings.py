@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
@@ -11,7 +12,7 @@ from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.columns.forms import parse_labels
 from beam_pipelines.sources.listing.listing_warnings import class_warnings
 from beam_pipelines.sources.registry import find_kind
-from made_images import jpeg, write_files
+from made_images import encode, jpeg, write_files
 from tf_input.dataset_format import read_manifest
 
 DISTINCT = [str(number) for number in range(50)]
@@ -42,6 +43,37 @@ def prepare(root: pathlib.Path, *options: str) -> list[str]:
     """Prepares a dataset and returns its warnings."""
     assert main(["prepare", f"--output={root / 'out'}", "--splits=train=1", "--no_report", "--overwrite", *options]) == 0
     return json.loads((root / "out/statistics.json").read_text())["warnings"]
+
+
+GRAY = encode(np.array([[[1, 1, 1], [2, 2, 2]]], np.uint8).repeat(16, 0).repeat(8, 1), "PNG")
+IN_SPLITS = {f"{folder}/{index}.jpg": jpeg(index) for index, folder in enumerate(("train/rose", "train/tulip", "val/rose", "val/tulip"))}
+COLORS = {"class_dict.csv": b"name,r,g,b\nsky,1,1,1\nsky,2,2,2\n", "images/1.jpg": jpeg(), "masks/1.png": GRAY}
+FAULTS = {  # files, folders, options, words of the only warning; None: no warning
+    "class in one split": ({**IN_SPLITS, "val/tulips/1.jpg": jpeg(9)}, [], [], ["'tulips'", "'train'"]),
+    "class in the training split only": ({**IN_SPLITS, "train/lily/1.jpg": jpeg(9)}, [], [], None),
+    "empty split folder": (IN_SPLITS, ["test"], [], ["'test'"]),
+    "split of empty class folders": (IN_SPLITS, ["test/rose", "test/tulip"], [], ["'test'"]),
+    "two colors of one class": (COLORS, [], ["--splits=train=1"], ["2 colors", "'sky'"]),
+    "one row without a group": (
+        {"rows.csv": b"image,label,group\n1.jpg,a,\n2.jpg,b,g\n", "1.jpg": jpeg(1), "2.jpg": jpeg(2)},
+        [],
+        ["--source=table", "--splits=train=1"],
+        ["inputs without a group: 1 ("],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_faults_of_the_input_are_warned_about(tmp_path, case):
+    files, folders, options, words = FAULTS[case]
+    root = write_files(tmp_path / "in", files)
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+    output = f"--output={tmp_path}/out"
+    assert main(["prepare", f"--input={root}", output, "--no_report", *options]) == 0
+    warnings = json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]
+    assert len(warnings) == (words is not None), warnings
+    assert all(word in warnings[0] for word in words or ()), warnings
 
 
 def test_advice_for_numbers_that_are_read_as_classes_succeeds(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Detects tables in which each row is a box, by the column names."""
 
+import difflib
 import re
 from typing import Collection, Mapping, NamedTuple, Sequence
 
@@ -21,6 +22,7 @@ _BOXES = {
 }
 BOX_COLUMNS = "xmin, ymin, xmax, ymax, or to x, y, width, height, or one column to bbox"  # for messages
 _PREFIX = re.compile("(?:bounding_?box|bbox|bndbox|box)_?(?=.)")
+_MIN_SIMILARITY = 0.8  # of a misspelled column name, from 0 to 1
 _ONE_COLUMN = ("bbox", "box", "bndbox", "boundingbox")
 _LABELS = (
     *("class", "label", "category", "labels", "classname", "labelname", "categoryname", "classtext"),
@@ -78,6 +80,17 @@ def find_box_columns(columns: Sequence[str], image: str | None = None, used: Col
         {name: flag for number, (name, flag) in enumerate(flags.items()) if flag not in [*flags.values()][:number]},
         tuple(plain[side] for side in size),
     )
+
+
+def near_box_column(columns: Sequence[str]) -> tuple[str, str] | None:
+    """Returns a column that is probably a misspelled side of a box, and the correct name, or None. The other three sides of the
+    box are columns."""
+    plain = {_plain(name): name for name in reversed(columns)}
+    for names in (names for choices in _BOXES.values() for names in choices):
+        missing = [name for name in names if name not in plain]
+        if len(missing) == 1 and (near := difflib.get_close_matches(missing[0], plain.keys() - {*names}, 1, _MIN_SIMILARITY)):
+            return plain[near[0]], missing[0]
+    return None
 
 
 def _find_box(columns: Sequence[str]) -> tuple[tuple[str, ...], str]:

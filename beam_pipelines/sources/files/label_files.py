@@ -52,6 +52,8 @@ CVAT = "CVAT labels"
 LABEL_STUDIO = "Label Studio labels"
 VIA = "VIA labels"
 KITTI = "KITTI labels"
+VISDRONE = "VisDrone labels"
+WIDER_FACE = "WIDER FACE labels"
 _READ_VIA = "Read them with --input={path} --source=via."
 _READ_LABEL_STUDIO = "Read them with --input={path} --source=label_studio --image_root=FOLDER."
 _JSON_KEYS = [
@@ -73,6 +75,8 @@ _NUMBER = r"-?\d+(?:\.\d*)?(?:e-?\d+)?"
 YOLO_LABELS = "YOLO labels"
 _YOLO = re.compile(r"\d+(?:\.0*)?(?:[ \t]+(?:0?\.\d+|[01](?:\.\d*)?|\d(?:\.\d+)?e-\d+)){4,}[ \t]*")
 _KITTI = re.compile(rf"[A-Za-z][\w-]*(?: {_NUMBER}){{14,15}}")
+_VISDRONE = re.compile(r"(?:-?\d+(?:\.\d+)?,){5}(?:\d|1[01]),-?\d,-?\d,?")
+_WIDER_FACE = re.compile(r"\S.*\.(?:jpe?g|png)\s*\n\s*(\d{1,6})\s*\n\s*(?:-?\d+ ){9}-?\d+\s", re.IGNORECASE)
 _DOTA = re.compile(rf"(?:{_NUMBER} ){{8}}\S+(?: \d+)?")
 _LIST = re.compile(r"\S.*\.(?:jpe?g|png|bmp|gif|webp|tiff?|hei[cf]|avif|jp2|p[pgn]m)\b.*", re.IGNORECASE)
 
@@ -173,10 +177,13 @@ def _json_format(text: str) -> tuple[str, str] | None:
 
 
 def _text_format(text: str) -> tuple[str, str] | None:
+    if _WIDER_FACE.match(text):
+        return WIDER_FACE, "Read them with --source=wider_face --input={path} --image_root=FOLDER."
     lines = [line.strip() for line in text.splitlines()[:20] if line.strip()]
     for pattern, *known in (
         (_YOLO, YOLO_LABELS, "Use --source=yolo, and pass the folder of images/ and labels/, or its data.yaml, as --input."),
         (_KITTI, KITTI, "Read them with --source=kitti."),
+        (_VISDRONE, VISDRONE, "Read them with --source=visdrone."),
         (_DOTA, "DOTA labels", _CONVERT),
         (_LIST, "a list of images", "Read it with --source=text --input={path} {root}."),
     ):

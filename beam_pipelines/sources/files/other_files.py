@@ -69,6 +69,7 @@ class UnexpectedFiles(Mergeable):
         loose: The images beside the class folders.
         loose_folders: The top folders that contain images beside the class folders.
         labels: Classes whose folders contain files.
+        split_folders: The folders that are splits.
         without_files: Class -> its folders that contain no files.
         rejections: Folders that make the listing fail, and their messages.
     """
@@ -82,6 +83,7 @@ class UnexpectedFiles(Mergeable):
     loose: FirstKeys = dataclasses.field(default_factory=FirstKeys)
     loose_folders: set[str] = dataclasses.field(default_factory=set)
     labels: set[str] = dataclasses.field(default_factory=set)
+    split_folders: set[str] = dataclasses.field(default_factory=set)
     without_files: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     rejections: set[tuple[str, str]] = dataclasses.field(default_factory=set)
 

@@ -9,6 +9,7 @@ from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.class_tables import shorten
 from beam_pipelines.errors import printable
 from beam_pipelines.sources.files.label_files import TABLE_ENDINGS
+from beam_pipelines.sources.files.layouts import split_of
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.source import Source
 from tf_input.dataset_format import LABEL
@@ -26,6 +27,9 @@ def listing_warnings(options: PrepareOptions, source: Source, facts: ListedFacts
     for name, positions in sorted(facts.problems.positions.items()):
         yield from positions.warnings(name, options.source)
     yield from (f"{num:,} {rest}" for rest, num in sorted(facts.problems.noted.items()))
+    for name, num in collections.Counter((options.source.mask_colors or {}).values()).items():
+        if num > 1:
+            yield f"mask: {num} colors or values have the class {printable(name)!r}, and become one class. Check the file with the classes."
     yield from _class_folder_warnings(facts)
     yield from class_warnings(options, _unlisted_classes(options, source, facts), facts.counts.num_images)
 
@@ -56,8 +60,8 @@ def _group_warnings(facts: ListedFacts) -> Iterator[str]:
     """Yields a warning if only some inputs have a group."""
     if 0 < facts.splits.ungrouped.num < facts.counts.num_images:
         yield (
-            f"group: {facts.splits.ungrouped.num:,} inputs have no group, so each forms its own group "
-            f"({facts.splits.ungrouped.describe()}). Pass --group=group to reject them, or --group='' to ignore the column."
+            f"inputs without a group: {facts.splits.ungrouped.num:,} ({facts.splits.ungrouped.describe()}). Each of them forms its own "
+            f"group. Pass --group=group to reject them, or --group='' to ignore the column."
         )
 
 
@@ -79,7 +83,12 @@ def _similar_names(facts: ListedFacts) -> Iterator[str]:
 def _class_folder_warnings(facts: ListedFacts) -> Iterator[str]:
     """Yields warnings if class folders do not seem to be classes, or if images seem to be the masks of other images."""
     names, files = facts.schema.labels.get(LABEL, ()), facts.problems.unexpected_files
-    if not files or not files.layout:
+    if not files:
+        return
+    for folder in sorted(files.split_folders):
+        if (split := split_of(folder)) not in facts.splits.names:
+            yield f"split folder {printable(folder)!r} contains no images, so the dataset has no split {printable(split)!r}."
+    if not files.layout:
         return
     if files.masks.num:
         yield (

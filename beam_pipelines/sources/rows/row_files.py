@@ -102,7 +102,11 @@ class RowFiles(Source):
         root = self._root_of(self._first)
         resolve: Callable[[Column], Column] = lambda column: resolve_by_cell(self._first_row(column.names), root, column)
         resolved = [find_array_shapes(columns, resolve) for columns in (labels, features)]
-        if self._image is not None and not self._source.image_suffix and (suffix := self._find_suffix(self._image, root)):
+        suffix, given = self._find_suffix(self._image, root) if self._image is not None else "", self._source.image_suffix
+        if given and suffix not in ("", given):
+            problem = f"the first image of {printable(self._first.name)} is a file with {suffix}, not with {printable(given)}"
+            raise UserError(f"--image_suffix={printable(given)}: {problem}. Pass --image_suffix={suffix}, or omit the option.")
+        if suffix and not given:
             self.resolved = self._source = dataclasses.replace(self._source, image_suffix=suffix)
             message = f"the names in {printable(self._image)!r} have no extension, and the first image is a file with {suffix}"
             message += f" (--image_suffix={suffix})"
@@ -117,7 +121,7 @@ class RowFiles(Source):
         if not isinstance(cell, (str, int)) or str(cell).lower().endswith((*IMAGE_EXTENSIONS,)):
             return ""
         found = []
-        for suffix in ("", *_SUFFIXES):
+        for suffix in dict.fromkeys(("", self._source.image_suffix, *_SUFFIXES)):
             with contextlib.suppress(InvalidInput):
                 path = f"{root.path}/{read_image_path(cell, root, suffix)}"
                 found += [suffix] if files_at(path).exists(path) else []

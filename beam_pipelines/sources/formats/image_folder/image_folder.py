@@ -117,6 +117,7 @@ class ImageFolder(Source):
         holders: set[str] = set()  # folders that contain folders
         for folder, files in listing.walk_part(FolderPart(*where)):
             parents = folder.split("/") if folder else []
+            unexpected_files.split_folders.update(parents[:has_splits])
             file = None
             try:
                 label = label_of(parents[has_splits:], depth) if self.has_labels else ""

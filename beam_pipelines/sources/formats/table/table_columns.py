@@ -10,7 +10,7 @@ from beam_pipelines.config.source_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
-from beam_pipelines.sources.cells.box_columns import BOX_COLUMNS, BoxColumns, find_box_columns
+from beam_pipelines.sources.cells.box_columns import BOX_COLUMNS, BoxColumns, find_box_columns, near_box_column
 from beam_pipelines.sources.cells.cells import without_caption_number
 from beam_pipelines.sources.cells.pixel_cells import ONE_CELL, PixelColumns, find_pixel_columns, num_pixels, square_shape
 from beam_pipelines.sources.formats.table.table_rows import TableHead, read_first_rows, show_columns
@@ -164,6 +164,9 @@ class Chooser:
         asks_for_boxes = self._config.labels is None or any(map(_names_objects, self._config.labels))
         if asks_for_boxes and find_box_columns(self._head.columns, image, self._used):
             return "boxes"
+        if self._config.labels is None and (near := near_box_column(self._head.columns)):
+            problem = f"column {printable(near[0])!r} seems to be {near[1]!r}, because the other three sides of a box are columns"
+            raise self._error(problem, f"Rename the column to {near[1]}. If a row is not a box, pass --rows=images")
         collects = any(form_of(column).is_runs or (form_of(column).value_type is str and column.shape == (None,)) for column in self._kept)
         return "values" if collects and self._find_repeated(image) else "images"
 
