@@ -20,7 +20,6 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.pipeline import prepare, resume
 from beam_pipelines.publish.resumable_run import ResumableRun, ResumePolicy, find_resumable_run, is_done
 from beam_pipelines.publish.check_paths import check_input, check_paths, is_new
-from beam_pipelines.publish.output_directory import output_of
 from beam_pipelines.publish.publishing import finish_publishing
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.jobs import choose_engine
@@ -29,6 +28,8 @@ from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.splits.earlier_splits import check_earlier_splits
 from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.lease import make_lease
+from beam_pipelines.storage.working_directory import remove_leftovers, wait_until_unused
 
 
 def run_prepare(
@@ -68,10 +69,10 @@ def run_prepare(
     run, left = make_run(config, engine), None
     replaces = overwrite and not run.is_output_new
     if resume_policy is ResumePolicy.RESUME:
-        output_of(run).wait()
+        wait_until_unused(run.scratch_directory, run.message_start)
         left = find_resumable_run(run, config)
         if not left and not overwrite and is_done(run, config):
-            output_of(run).remove_leftovers()
+            remove_leftovers(run.scratch_directory, make_lease(run.id, uuid.uuid4().hex), run.message_start)
             print_message("--resume: the dataset is complete, so there is nothing to do")
             return None
         if not left:

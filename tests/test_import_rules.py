@@ -73,7 +73,7 @@ READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "t
 
 # Packages that worker processes use, and that are loaded before Beam.
 PLAIN = ("options", "config", "images", "elements", "tfrecord")
-PLAIN_MODULES = ("sources.listing.part_listing", "shards.shard_writer", "shards.hash_some", "leaks.hash_records", "parallel.worker_processes", "publish.output_directory")
+PLAIN_MODULES = ("sources.listing.part_listing", "shards.shard_writer", "shards.hash_some", "leaks.hash_records", "parallel.worker_processes", "publish.output")
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import MANIFEST, RUN
 
@@ -46,6 +47,11 @@ class RunPaths:
     def output_option(self) -> str:
         """The option that sets the output."""
         return _OUTPUT_OPTIONS[self.command]
+
+    @property
+    def message_start(self) -> str:
+        """The option and the path of the output, with which error messages begin."""
+        return f"{self.output_option}={printable(self.output)}"
 
     @property
     def can_resume(self) -> bool:

@@ -8,12 +8,10 @@ import re
 from beam_pipelines.config.run_paths import REPLACED, SCRATCH, RunPaths
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.errors import StorageError, UserError, printable
-from beam_pipelines.publish.output_directory import output_of
 from beam_pipelines.publish.resumable_run import ResumePolicy, check_resumable, is_published, is_resumable, of_resumable_run
-from beam_pipelines.publish.store_output import check_prefix
 from beam_pipelines.storage.files import files_at, is_remote
-from beam_pipelines.storage.marked_directory import MARKER, check_is_owned
 from beam_pipelines.storage.near_paths import did_you_mean_path
+from beam_pipelines.storage.working_directory import MARKER, check_is_owned, is_in_use
 from tf_input.dataset_format import MANIFEST
 
 _MAGIC = re.compile(r"[*?\[{]")
@@ -25,8 +23,8 @@ def check_paths(options: PrepareOptions, overwrite: bool, resume_policy: ResumeP
     resolved = RunPaths(_resolve(options.output))
     if is_remote(options.output):
         _check_access(resolved.output_option, options.output)
-    if not output_of(resolved).is_at_work():  # If the run is still active, the error is raised when its lock is taken.
-        check_resumable(resolved, resume_policy, f"{resolved.output_option}={printable(options.output)}")
+    if not is_in_use(resolved.scratch_directory):  # If the run is still active, the error is raised when its lock is taken.
+        check_resumable(resolved, resume_policy)
     may_stay = resume_policy is ResumePolicy.RESUME and (not is_resumable(left := of_resumable_run(resolved)) or is_published(left))
     check_output(options.output, options.input, overwrite, resolved.output_option, resume_policy, may_stay)
 
@@ -87,8 +85,8 @@ def _check_above(output: str, message_start: str) -> None:
 
 def _check_temporary_paths(output: str, message_start: str) -> None:
     """Raises `UserError` if the temporary paths beside the output may contain files of other programs."""
+    check_is_owned(f"{output}{SCRATCH}", message_start)
     if is_remote(output):
-        check_prefix(f"{output}{SCRATCH}", message_start)
         return
     old = f"{output}{REPLACED}"
     if os.path.lexists(old) and not os.path.lexists(output):
@@ -98,7 +96,6 @@ def _check_temporary_paths(output: str, message_start: str) -> None:
         raise UserError(
             f"{message_start}: {printable(old)} exists, but --overwrite needs this path for the old dataset. Move or remove it."
         )
-    check_is_owned(f"{output}{SCRATCH}", message_start)
 
 
 def is_new(path: str, last_file: str = MANIFEST) -> bool:

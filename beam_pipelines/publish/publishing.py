@@ -4,18 +4,19 @@ All functions can be called again after success, because a Beam runner may retry
 """
 
 import dataclasses
+import os
 import pathlib
+import shutil
 from typing import Iterable, Iterator, Mapping, Sequence
 
-from beam_pipelines.config.run_paths import RunPaths
+from beam_pipelines.config.run_paths import PROGRESS, REPLACED, RunPaths
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import print_message
-from beam_pipelines.publish.disk_output import check_still_new, move_to_output
-from beam_pipelines.publish.output_directory import output_of
 from beam_pipelines.publish.resumable_run import is_complete, is_published
 from beam_pipelines.report.write_report import write_report
-from beam_pipelines.storage.files import files_at, is_remote, open_file, write_chunks
+from beam_pipelines.storage.files import files_at, is_remote, open_file, write_chunks, write_file
 from beam_pipelines.storage.lease import check_lease
+from beam_pipelines.storage.working_directory import MARKER, MARKER_TEXT, remove_directory, remove_temporary_files
 from tf_input.dataset_format import MANIFEST, REPORT, RUN, FileSum, Manifest, sum_of
 
 
@@ -103,7 +104,7 @@ def publish(run: RunPaths, manifest: bytes) -> None:
     if not is_published(run):
         check_lease(run.scratch_directory, run.holder)
     try:
-        output_of(run).publish(manifest)
+        _publish_in_store(run, manifest) if is_remote(run.output) else _publish_on_disk(run, manifest)
     except OSError as error:
         raise StorageError(f"{printable(run.output)} could not be moved to its final path: {error.strerror or error}") from error
 
@@ -115,7 +116,7 @@ def finish_publishing(run: RunPaths) -> bool:
         RunError: A shard or a metadata file has changed since it was written.
     """
     if is_published(run):
-        output_of(run).publish(b"")
+        publish(run, b"")
         return True
     if not is_complete(run):
         return False
@@ -140,3 +141,75 @@ def _check_metadata(directory: str, manifest: Manifest) -> None:
             raise RunError(f"{name} was written, but is now missing. Run the same command again.") from None
         except ValueError as error:
             raise RunError(f"{error}") from None
+
+
+def _publish_in_store(run: RunPaths, last_file: bytes) -> None:
+    """Writes the last file. An output that replaces an old output is then copied from the scratch directory.
+
+    The function can be called again after success.
+    """
+    store = files_at(run.output)
+    if not is_published(run):
+        write_file(f"{run.working_directory}/{run.last_file}", last_file)
+        if run.working_directory != run.output:
+            # If the copy fails, the marker lets a later run remove the rest of the old dataset.
+            write_file(f"{run.output}/{MARKER}", MARKER_TEXT)
+            store.remove(f"{run.output}/{run.last_file}")
+            store.remove_all(run.output, but=(MARKER,))
+            store.copy_all(run.working_directory, run.output, last=run.last_file)
+        store.remove(f"{run.working_directory}/{MARKER}")
+    store.remove(f"{run.output}/{MARKER}")
+    remove_directory(run.scratch_directory)
+
+
+def _publish_on_disk(run: RunPaths, last_file: bytes) -> None:
+    """Writes the last file and renames the directory. The function can be called again after success."""
+    if is_published(run):
+        return
+    if run.is_output_new:
+        check_still_new(pathlib.Path(run.output))
+    remove_temporary_files(run.working_directory)  # A killed attempt can leave temporary files.
+    write_file(f"{run.working_directory}/{run.last_file}", last_file)
+    move_to_output(run)
+
+
+def move_to_output(run: RunPaths) -> None:
+    """Removes the intermediate files of a complete output and moves it to its final path."""
+    for scratch in (run.spool_directory, run.plan_directory, run.done_directory, f"{run.directory}/{PROGRESS}"):
+        shutil.rmtree(scratch, ignore_errors=True)
+    publish_directory(pathlib.Path(run.working_directory), pathlib.Path(run.output))
+    remove_directory(run.scratch_directory)
+
+
+def check_still_new(output: pathlib.Path) -> None:
+    """Raises `RunError` if another program created files at the output path during the run."""
+    if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
+        raise RunError(
+            f"{printable(str(output))} was created by another program during the run, and was not changed. Choose a "
+            "new --output."
+        )
+
+
+def publish_directory(directory: pathlib.Path, output: pathlib.Path) -> None:
+    """Moves a directory to the output path with a single rename.
+
+    An old dataset is first moved to a path beside the output. It is moved back if the rename fails, and removed
+    otherwise. If the process is killed between the two renames, both datasets remain.
+    """
+    old = output.with_name(f"{output.name}{REPLACED}")
+    has_old = output.exists()
+    if has_old:
+        if os.path.lexists(old):
+            raise RunError(
+                f"{printable(str(old))} was created by another program during the run, but --overwrite needs this path "
+                "for the old dataset. Remove it."
+            )
+        os.replace(output, old)
+    try:
+        os.replace(directory, output)
+    except BaseException:  # Includes KeyboardInterrupt.
+        if has_old and not output.exists():
+            os.replace(old, output)
+        raise
+    if has_old:
+        shutil.rmtree(old, ignore_errors=True)

@@ -23,8 +23,8 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.parallel.interrupts import RESUME
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import read_lease
-from beam_pipelines.storage.marked_directory import MARKER
 from beam_pipelines.storage.pinned_files import check_versions
+from beam_pipelines.storage.working_directory import MARKER
 from tf_input.dataset_format import MANIFEST, RUN
 
 _RESTART = "Rerun with --restart to start over."
@@ -100,13 +100,12 @@ def describe_resumable_run(run: RunPaths) -> str:
     return f"{num_done(run):,} of {sum(1 for _ in plan.shards()):,} shards are complete. {RESUME}"
 
 
-def check_resumable(run: RunPaths, resume_policy: ResumePolicy, message_start: str) -> None:
+def check_resumable(run: RunPaths, resume_policy: ResumePolicy) -> None:
     """Raises an error if a run can be resumed, but the user did not say whether to resume it.
 
     Args:
         run: The run.
         resume_policy: The user's choice.
-        message_start: The option and path of the output, at the start of the message.
 
     Raises:
         UserError: The output of an interrupted run exists.
@@ -117,12 +116,12 @@ def check_resumable(run: RunPaths, resume_policy: ResumePolicy, message_start: s
     if not run.can_resume and is_planned(run):
         shown = printable(run.scratch_directory)
         raise UserError(
-            f"{message_start}: an interrupted run of `recordmill prepare` left files in {shown}. Choose another path, or remove them."
+            f"{run.message_start}: an interrupted run of `recordmill prepare` left files in {shown}. Choose another path, or remove them."
         )
     if description := describe_resumable_run(run):
         with_restart = f"{RESUME[:-1]}, or with --restart to start over."
         raise UserError(
-            f"{message_start}: {description.replace(RESUME, with_restart) if RESUME in description else f'{description} {_RESTART}'}"
+            f"{run.message_start}: {description.replace(RESUME, with_restart) if RESUME in description else f'{description} {_RESTART}'}"
         )
 
 
@@ -137,8 +136,7 @@ def find_resumable_run(run: RunPaths, options: PrepareOptions) -> ResumableRun |
         UserError: The earlier run used other options or another version, or its plan is corrupt.
         DataError: A file of the input has changed since the earlier run listed it.
     """
-    message_start = f"{run.output_option}={printable(run.output)}"
-    run = of_resumable_run(run)
+    message_start, run = run.message_start, of_resumable_run(run)
     if is_complete(run):
         _check_options(message_start, _written_options(run.working_directory, message_start), options)
         return ResumableRun(run.id, None)
@@ -163,7 +161,7 @@ def is_done(run: RunPaths, options: PrepareOptions) -> bool:
     Raises:
         UserError: The dataset was made with other options.
     """
-    store, message_start = files_at(run.output), f"{run.output_option}={printable(run.output)}"
+    store, message_start = files_at(run.output), run.message_start
     if not store.exists(f"{run.output}/{MANIFEST}") or (is_remote(run.output) and store.exists(f"{run.output}/{MARKER}")):
         return False
     earlier_options = _written_options(run.output, message_start, "Rerun with --overwrite to replace the dataset.")

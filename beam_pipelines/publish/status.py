@@ -16,7 +16,7 @@ from beam_pipelines.parallel.progress import read_counts, stage_of
 from beam_pipelines.publish.resumable_run import is_resumable, is_complete, of_resumable_run
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import Lease, read_lease
-from beam_pipelines.storage.marked_directory import is_in_use
+from beam_pipelines.storage.working_directory import is_in_use
 from tf_input.dataset_format import MANIFEST, decode_manifest
 
 _ANALYSIS = "transform_fn/transform.json"  # The path within a dataset.
@@ -58,7 +58,6 @@ def _dataset(output: str) -> dict[str, Any] | None:
 
 
 def _run(paths: RunPaths, lease: Lease) -> dict[str, Any]:
-    is_at_work = lease.is_live if is_remote(paths.output) else is_in_use(paths.scratch_directory)
     directory = f"{paths.directory}/{PROGRESS}"
     is_prepare = lease.command == "prepare"
     try:
@@ -73,7 +72,7 @@ def _run(paths: RunPaths, lease: Lease) -> dict[str, Any]:
     else:
         stage = stage_of(directory)
     return {
-        **_holder(lease, is_at_work),
+        **_holder(lease, is_in_use(paths.scratch_directory)),
         "stage": stage,
         "listed": counts.listed or None,
         "written": counts.written or None,
@@ -120,10 +119,7 @@ def _analysis_run(output: str) -> dict[str, Any] | None:
 
 
 def _holder(lease: Lease, is_at_work: bool) -> dict[str, Any]:
-    if lease.is_detached:
-        state = "submitted"
-    else:
-        state = "running" if is_at_work else "ended"
+    state = "ended" if not is_at_work else "submitted" if lease.is_detached else "running"
     return {
         "run_id": lease.run_id,
         "command": lease.command,

@@ -28,7 +28,7 @@ from beam_pipelines.repair.corrupt_shard import CorruptShard
 from beam_pipelines.repair.plan_again import RepairJob, write_again
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.run import Run, open_engine
-from beam_pipelines.storage.marked_directory import check_is_owned
+from beam_pipelines.storage.working_directory import check_is_owned
 from beam_pipelines.storage.pinned_files import check_versions
 from tf_input.cores import num_cores
 from tf_input.dataset_format import Manifest, ShardInfo

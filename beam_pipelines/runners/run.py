@@ -15,7 +15,7 @@ from beam_pipelines.errors import printable
 from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
-from beam_pipelines.publish.output_directory import working_directory
+from beam_pipelines.publish.output import working_directory
 from beam_pipelines.publish.resumable_run import ResumePolicy
 from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.quiet import quiet_engines

@@ -15,13 +15,14 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import threading
 import time
 from typing import Any, Callable, Iterator
 
 from beam_pipelines.errors import BusyError, RunError, StillRunningError, StorageError, printable
 from beam_pipelines.log import print_message
-from beam_pipelines.storage.files import files_at, write_file
+from beam_pipelines.storage.files import files_at, is_remote
 
 LEASE = "LEASE"
 RENEW_SECONDS, LIFE_SECONDS = 20.0, 90.0
@@ -178,69 +179,13 @@ def check_lease(directory: str, holder: str) -> None:
         )
 
 
-def check_elsewhere(directory: str, message_start: str) -> None:
-    """Checks that no command on another machine uses a directory on a shared disk.
-
-    The local lock of the directory is not enough, because other machines may not see it.
-
-    Raises:
-        BusyError: The lease belongs to another machine and has not expired.
-    """
-    lease = read_lease(directory)
-    if lease is not None and lease.is_elsewhere:
-        raise _busy(lease, message_start)
-
-
-def write_lease(directory: str, lease: Lease) -> None:
-    """Writes the lease of a local directory that this process has locked."""
-    write_file(f"{directory}/{LEASE}", _encode(lease))
-
-
-@contextlib.contextmanager
-def disk_lease(directory: str, lease: Lease) -> Iterator[None]:
-    """Context manager that writes and renews the lease of a local directory that this process has locked.
-
-    At the end, the lease is released, unless the job continues or another command has taken over the directory.
-    """
-    write_lease(directory, lease)
-    end = threading.Event()
-    thread = threading.Thread(target=_keep_on_disk, args=(directory, lease, end), name="lease", daemon=True)
-    thread.start()
-    resumes = False
-    try:
-        yield
-    except StillRunningError:
-        resumes = True
-        raise
-    finally:
-        end.set()
-        thread.join()
-        if not resumes:
-            _renew_on_disk(directory, lease, 0.0)
-
-
-def _keep_on_disk(directory: str, lease: Lease, end: threading.Event) -> None:
-    while not end.wait(RENEW_SECONDS) and _renew_on_disk(directory, lease, time.time()):
-        pass
-
-
-def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
-    """Renews a lease, ignoring disk errors. Returns False if another command has taken over."""
-    with contextlib.suppress(OSError, StorageError):
-        current = read_lease(directory)
-        if current is None or current.holder != lease.holder:
-            return False
-        write_lease(directory, dataclasses.replace(lease, renewed=renewed))
-    return True
-
-
-class StoreLease:
-    """A lease of this process in an object store. A thread renews the lease until it is released.
+class HeldLease:
+    """A lease of this process, on a disk or in an object store. A thread renews the lease until it is released.
 
     Args:
-        directory: The URL of the directory that contains the lease.
+        directory: The path or URL of the directory that contains the lease.
         lease: The lease.
-        version: The version of the lease's object in the store.
+        version: The version of the lease's file or object.
         lost: A function to call, in another thread, if another command takes over the lease.
     """
 
@@ -288,40 +233,56 @@ class StoreLease:
                 return  # Otherwise, the run has ended and removed the lease.
 
 
+def stop_process() -> None:
+    """Ends this process with SIGTERM because another command has taken over the output."""
+    print_message("another run has taken over the output, so this run stops")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 @contextlib.contextmanager
-def store_lease(
-    directory: str, lease: Lease, message_start: str, is_at_work: Callable[[Lease], bool], lost: Callable[[], None]
-) -> Iterator[StoreLease]:
-    """Context manager that acquires and holds the lease of a directory in an object store.
+def held_lease(
+    directory: str, lease: Lease, message_start: str, is_at_work: Callable[[Lease], bool] = lambda other: True, lost: Callable[[], None] = stop_process
+) -> Iterator[HeldLease]:
+    """Context manager that acquires, renews and releases the lease of a directory. On a disk, the directory must be locked.
+
+    After a `StillRunningError`, the lease is detached instead of released, because the job continues.
 
     Args:
-        directory: The URL of the directory, `gs://…` or `s3://…`.
+        directory: The path or URL of the directory.
         lease: The lease to write.
-        message_start: The option and path at the start of error messages.
-        is_at_work: A function that returns whether the job of a detached lease is still active.
+        message_start: The option and path with which error messages begin.
+        is_at_work: A function that returns whether the job of a detached lease in a store is still active.
         lost: A function to call, in another thread, if another command takes over the lease.
 
     Raises:
         BusyError: Another command holds the lease.
+        StorageError: The lease cannot be written.
     """
-    acquired = StoreLease(directory, lease, _acquire(directory, lease, message_start, is_at_work), lost)
     try:
-        yield acquired
+        held = HeldLease(directory, lease, _acquire(directory, lease, message_start, is_at_work), lost)
+    except OSError as error:
+        raise StorageError(f"{printable(directory)}/{LEASE} could not be written: {error.strerror or error}") from error
+    try:
+        yield held
+    except StillRunningError:
+        with contextlib.suppress(OSError):  # Without a response of the store, the lease expires later.
+            held.detach()
+        raise
     finally:
-        acquired.release()
+        held.release()
 
 
 def _acquire(directory: str, lease: Lease, message_start: str, is_at_work: Callable[[Lease], bool]) -> str:
-    path, store = f"{directory}/{LEASE}", files_at(directory)
+    path, files = f"{directory}/{LEASE}", files_at(directory)
     while True:
         try:
-            data, version = store.read_versioned(path)
+            data, version = files.read_versioned(path)
             current = _decode(data)
         except FileNotFoundError:
             current, version = None, None
-        if current and (is_at_work(current) if current.is_detached else current.is_live):
-            raise _busy(current, message_start)
-        if taken := store.write_if(path, _encode(lease), version):
+        if current and is_remote(directory) and (is_at_work(current) if current.is_detached else current.is_live):
+            raise busy_error(current, message_start)
+        if taken := files.write_if(path, _encode(lease), version):
             return taken
 
 
@@ -334,14 +295,15 @@ def wait_for_lease(directory: str, message_start: str) -> None:
     first = lease = read_lease(directory)
     while lease and lease.is_live and not lease.is_detached:
         if lease != first:
-            raise _busy(lease, message_start)
+            raise busy_error(lease, message_start)
         if lease is first:
             print_message(f"{message_start}: waiting for {_busy_text(lease)}")
         time.sleep(_POLL_SECONDS)
         lease = read_lease(directory)
 
 
-def _busy(lease: Lease, message_start: str) -> BusyError:
+def busy_error(lease: Lease, message_start: str) -> BusyError:
+    """Returns the error to raise if another command holds a lease."""
     return BusyError(f"{message_start}: another run is writing to it: {_busy_text(lease)}")
 
 

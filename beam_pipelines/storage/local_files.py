@@ -64,6 +64,22 @@ class LocalFiles:
         with self.create(path) as file:
             file.write(data)
 
+    def read_versioned(self, path: str) -> tuple[bytes, str]:
+        data = self.read(path)
+        return data, data.hex()
+
+    def write_if(self, path: str, data: bytes, version: str | None) -> str | None:
+        """Writes a file if it has the given version, which is a hexadecimal form of its contents. Reading and writing
+        are two steps, so the caller must lock the directory."""
+        try:
+            current = self.read_versioned(path)[1]
+        except FileNotFoundError:
+            current = None
+        if current != version:
+            return None
+        self.write(path, data)
+        return data.hex()
+
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
         """Context manager that writes a file under a temporary name, and renames it when it is complete.

@@ -13,9 +13,9 @@ from beam_pipelines.parallel import interrupts
 from beam_pipelines.publish.output import Jobs
 from beam_pipelines.publish.written_dataset import read_dataset, reject_verbatim
 from beam_pipelines.storage.files import make_folder
-from beam_pipelines.storage.lease import check_lease, disk_lease, make_lease, read_lease
+from beam_pipelines.storage.lease import check_lease, make_lease, read_lease
 from beam_pipelines.storage.metadata_files import read_object
-from beam_pipelines.storage.marked_directory import check_is_owned, exclusive_directory
+from beam_pipelines.storage.working_directory import WorkingDirectory, check_is_owned
 from beam_pipelines.transform.graph_failures import find_not_writable
 from tf_input.dataset_format import STATISTICS, Manifest, training_split
 from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
@@ -108,7 +108,7 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
     """Context manager that creates an empty working directory for an analysis inside the dataset.
 
     First, jobs that killed commands left running for the same dataset are canceled. If a killed command moved an
-    earlier analysis away, the analysis is moved back. See `exclusive_directory`.
+    earlier analysis away, the analysis is moved back. See `WorkingDirectory`.
 
     Args:
         directory: The directory of the dataset.
@@ -127,12 +127,12 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
         _bring_back(directory)
         jobs.end_others(analysis_path(directory))
 
-    with exclusive_directory(working, printable(directory), "another run is analysing it", rescue):
+    lease = make_lease(run_id, run_id, jobs.name, jobs.job_name, "analyze")
+    with WorkingDirectory(working, lease, printable(directory), rescue).hold():
         try:
             _check_may_replace(directory, overwrite)
-            with disk_lease(working, make_lease(run_id, run_id, jobs.name, jobs.job_name, "analyze")):
-                make_folder(f"{working}/{run_id}")
-                yield f"{working}/{run_id}"
+            make_folder(f"{working}/{run_id}")
+            yield f"{working}/{run_id}"
         except (UserError, RunError):
             raise
         except Exception as error:  # TensorFlow and the engines wrap the error in various classes.

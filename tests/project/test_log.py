@@ -21,8 +21,9 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.errors import StorageError, UserError, find_user_facing
 from beam_pipelines.parallel import progress
 from beam_pipelines.quiet import import_quietly
-from beam_pipelines.storage.lease import make_lease, write_lease
+from beam_pipelines.storage.lease import make_lease
 from engines import finish, start_prepare
+from foreign_leases import write_lease
 from forked_runs import ForkedRun
 from paused_stages import Gate
 from made_images import write_class_folders, write_files

@@ -18,12 +18,11 @@ from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import BusyError, RunError, StorageError, UserError
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.publish.resumable_run import ResumePolicy
-from beam_pipelines.publish.output_directory import working_directory
-from beam_pipelines.publish.disk_output import publish_directory
-from beam_pipelines.publish.publishing import check_files
-from beam_pipelines.storage import marked_directory
-from beam_pipelines.storage.lease import LEASE
-from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked, exclusive_directory, remove_directory
+from beam_pipelines.publish.output import working_directory
+from beam_pipelines.publish.publishing import check_files, publish_directory
+from beam_pipelines.storage import working_directory as directories
+from beam_pipelines.storage.lease import LEASE, make_lease
+from beam_pipelines.storage.working_directory import MARKER, MARKER_TEXT, WorkingDirectory, make_marked, remove_directory
 from made_images import write_class_folders, write_files
 
 
@@ -191,8 +190,8 @@ def test_waits_until_cancelled_job_stops_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "rmdir", remove)
     with concurrent.futures.ThreadPoolExecutor() as threads:
         threads.submit(write)
-        with exclusive_directory(directory, "--output", "busy"):
-            assert list_names(tmp_path / "out.incomplete") == [MARKER]
+        with WorkingDirectory(directory, make_lease("run", "mine"), "--output").hold():
+            assert list_names(tmp_path / "out.incomplete") == [MARKER, LEASE]
     assert list_names(tmp_path) == [] and time.monotonic() > until
 
 
@@ -201,9 +200,9 @@ def test_reports_folder_that_cannot_be_emptied(tmp_path, monkeypatch):
     make_marked(directory)
     (tmp_path / "out.incomplete" / "left").mkdir()
     reported = pytest.raises(StorageError, match="out.incomplete .*: Directory not empty")
-    monkeypatch.setattr(marked_directory, "_MAX_EMPTYING_S", 0.2)
+    monkeypatch.setattr(directories, "_MAX_EMPTYING_S", 0.2)
     monkeypatch.setattr(os, "rmdir", lambda *unused, **options: (_ for _ in ()).throw(OSError(errno.ENOTEMPTY, "Directory not empty")))
-    with reported, exclusive_directory(directory, "--output", "busy"):
+    with reported, WorkingDirectory(directory, make_lease("run", "mine"), "--output").hold():
         pass
 
 

@@ -1,6 +1,5 @@
 """Tests that `prepare` writes the same bytes to object stores as to disk and publishes datasets atomically."""
 
-import dataclasses
 import errno
 import hashlib
 import itertools
@@ -20,11 +19,12 @@ from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.shuffle import global_shuffle
 from beam_pipelines.sources.listing import list_images
 from beam_pipelines.storage import lease
-from beam_pipelines.storage.lease import LEASE, make_lease, write_lease
-from beam_pipelines.storage.marked_directory import MARKER
+from beam_pipelines.storage.lease import LEASE
+from beam_pipelines.storage.working_directory import MARKER
 from beam_pipelines.storage.object_stores import retries
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from foreign_leases import foreign_lease, write_lease
 from made_images import encode, noise, write_class_folders
 from object_stores import StoreServer, connected_to, fault_proxy, shared_server, upload_files
 from tf_input.dataset_format import MANIFEST, RUN, Manifest
@@ -189,15 +189,10 @@ def test_failed_run_leaves_no_dataset_and_can_be_resumed(server, bucket, prepare
     assert digest(objects(server, f"{bucket}/out")) == prepared and not objects(server, f"{bucket}/out.incomplete")
 
 
-def write_foreign_lease(directory: str, holder: str = "its") -> None:
-    """Writes a lease that looks like the lease of a command on another machine."""
-    write_lease(directory, dataclasses.replace(make_lease("run", holder), host="elsewhere", boot="another"))
-
-
 @S3_ONLY
 def test_reports_another_run_that_writes_to_the_same_output(server, bucket, prepared, capsys):
     out = f"{bucket}/out"
-    write_foreign_lease(f"{out}.incomplete")
+    write_lease(f"{out}.incomplete", foreign_lease())
     for options in ((), ("--overwrite",), ("--restart",)):
         assert prepare(f"{bucket}/in", out, *options, *server.flags) == 1
         error = capsys.readouterr().err.splitlines()[-1]
@@ -211,7 +206,7 @@ def test_resume_waits_for_lease_of_another_machine(server, bucket, prepared, cap
     out = f"{bucket}/out"
     monkeypatch.setattr(lease, "LIFE_SECONDS", 2.0)
     monkeypatch.setattr(lease, "_POLL_SECONDS", 0.1)
-    write_foreign_lease(f"{out}.incomplete")
+    write_lease(f"{out}.incomplete", foreign_lease())
     assert prepare(f"{bucket}/in", out, "--resume", *server.flags) == 0
     assert f"recordmill: --output={out}: waiting for process " in capsys.readouterr().err
     assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")
@@ -224,7 +219,7 @@ def test_run_without_its_lease_writes_no_shard_and_publishes_nothing(server, buc
 
     def lose_the_lease(plan: Plan) -> None:
         write_plan(plan)
-        write_foreign_lease(f"{out}.incomplete")
+        write_lease(f"{out}.incomplete", foreign_lease())
 
     monkeypatch.setattr(global_shuffle, "write_plan", lose_the_lease)
     assert prepare(f"{bucket}/in", out, *server.flags) == 1
@@ -238,7 +233,7 @@ def test_run_that_lost_its_lease_keeps_files_of_the_other_run(server, bucket, ca
     out = f"{bucket}/out"
 
     def lose_the_lease(*unused: object) -> None:
-        write_foreign_lease(f"{out}.incomplete")
+        write_lease(f"{out}.incomplete", foreign_lease())
         open_store(server, bucket).write(f"{out}.incomplete/other/plan/plan.json", b"other plan")
         raise RunError("the store is unavailable")
 
@@ -269,7 +264,7 @@ def test_rejects_unexpected_objects_and_keeps_them(server, bucket, capsys):
     for source in ("in", "nowhere"):
         assert prepare(f"{bucket}/{source}", f"{bucket}/out", "--overwrite", *server.flags) == 2
         error = capsys.readouterr().err
-        assert source != "in" or "out.incomplete/" in error, error
+        assert source != "in" or "out.incomplete, which" in error, error
         assert objects(server, f"{bucket}/out.incomplete") == {"spool/notes.txt": b"mine"}
     assert not objects(server, f"{bucket}/out")
 

@@ -26,7 +26,7 @@ from beam_pipelines.elements.plan import WrittenShard
 from beam_pipelines.elements.plan_files import with_checksum, check_and_strip_checksum
 from beam_pipelines.parallel import progress
 from beam_pipelines.publish import write_metadata
-from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
+from beam_pipelines.storage.working_directory import MARKER, MARKER_TEXT
 from engines import digest
 from forked_runs import ForkedRun
 from made_images import encode, jpeg, noise, write_class_folders, write_files
@@ -184,9 +184,9 @@ KILLED_AT = {
     "before the first shard is finished": ("beam_pipelines.shards.shard_files:write_done:1", ""),
     "when all shards are finished": ("beam_pipelines.publish.write_metadata:check_sums:1", ""),
     "before the manifest": ("beam_pipelines.publish.publishing:publish:1", ""),
-    "after the manifest": ("beam_pipelines.publish.disk_output:move_to_output:1", ""),
-    "before the last rename": ("beam_pipelines.publish.disk_output:publish_directory:1", ""),
-    "after the last rename": ("beam_pipelines.publish.disk_output:remove_directory:1", DONE),
+    "after the manifest": ("beam_pipelines.publish.publishing:move_to_output:1", ""),
+    "before the last rename": ("beam_pipelines.publish.publishing:publish_directory:1", ""),
+    "after the last rename": ("beam_pipelines.publish.publishing:remove_directory:1", DONE),
 }
 
 
@@ -265,7 +265,7 @@ def test_resume_rewrites_changed_dead_letters_of_finished_shard(source, uninterr
 
 def test_resume_rejects_metadata_changed_before_last_rename(source, tmp_path, capsys):
     output = tmp_path / "out"
-    kill_at(command(source, output), "beam_pipelines.publish.disk_output:publish_directory:1")
+    kill_at(command(source, output), "beam_pipelines.publish.publishing:publish_directory:1")
     path = run_directory(output) / "statistics.json"
     path.write_text(path.read_text().replace('"variance"', '"varianze"'))
     assert main(command(source, output, "--resume")) == 1
@@ -538,8 +538,8 @@ def test_resume_in_object_store_keeps_finished_shards(source, uninterrupted_few,
 def test_resume_in_object_store_after_kill_during_publishing(source, uninterrupted_few, old, server, replaces):
     out = f"{server.make_bucket()}/out"
     options = [*server.flags, *(["--overwrite"] if replaces else [])]
-    # The first two calls of write_file write markers, the third the manifest, the fourth the marker on the replaced dataset.
-    for location in ("publishing:publish:1", "store_output:write_file:4") if replaces else ("store_output:write_file:3",):
+    # The first call of write_file writes the manifest, the second the marker on the replaced dataset.
+    for location in ("publishing:publish:1", "publishing:write_file:2") if replaces else ("publishing:write_file:1",):
         if replaces:
             write_objects(server, out, old)
         kill_at(command_few(source, out, *options, "--overwrite"), f"beam_pipelines.publish.{location}")

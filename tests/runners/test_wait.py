@@ -17,7 +17,7 @@ from apache_beam.runners.runner import PipelineState
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import RunError, StillRunningError, UserError
-from beam_pipelines.publish.output_directory import working_directory
+from beam_pipelines.publish.output import working_directory
 from beam_pipelines.runners import engine, waiting
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from beam_pipelines.runners.waiting import run_job

@@ -10,50 +10,45 @@ from typing import Iterator
 
 import pytest
 
-from beam_pipelines.errors import BusyError, RunError, StorageError
+from beam_pipelines.errors import BusyError, RunError, StillRunningError, StorageError
 from beam_pipelines.storage import lease as leases
-from beam_pipelines.storage.lease import (
-    LEASE,
-    Lease,
-    check_elsewhere,
-    check_lease,
-    describe_process,
-    store_lease,
-    disk_lease,
-    make_lease,
-    read_lease,
-    wait_for_lease,
-    write_lease,
-)
-from beam_pipelines.storage.marked_directory import is_in_use, exclusive_directory
-from object_stores import StoreServer, connected_to, shared_server
+from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.lease import LEASE, Lease, check_lease, describe_process, held_lease, make_lease, read_lease, wait_for_lease
+from beam_pipelines.storage.working_directory import WorkingDirectory, is_in_use
+from foreign_leases import foreign_lease, write_lease
+from object_stores import connected_to, shared_server
 
 NEVER = lambda lease: False
 
 
-@pytest.fixture(scope="module", params=["s3", "gs"])
-def server(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
+@pytest.fixture(scope="module", params=["s3", "gs", "az"])
+def store(request: pytest.FixtureRequest) -> Iterator[str]:
     with connected_to(shared_server(request.param)) as server:
-        yield server
+        yield server.make_bucket()
 
 
 @pytest.fixture
-def directory(server) -> str:
-    return f"{server.make_bucket()}/out.incomplete"
+def directory(store, request) -> str:
+    """Returns a directory in an object store."""
+    return f"{store}/{request.node.name}.incomplete"
 
 
-def foreign_lease(holder: str, age: float = 0, **changes: object) -> Lease:
-    """Returns a lease that a command on another machine renewed `age` seconds ago."""
-    return dataclasses.replace(make_lease("run", holder), host="elsewhere", boot="another", renewed=time.time() - age, **changes)
+@pytest.fixture(params=["disk", "store"])
+def any_directory(request, tmp_path) -> Iterator[str]:
+    """Returns a directory on a disk or in an object store."""
+    if request.param == "disk":
+        yield str(tmp_path)
+    else:
+        with connected_to(shared_server("s3")) as server:
+            yield f"{server.make_bucket()}/out.incomplete"
 
 
 def hold(directory: str, lease: Lease, is_at_work=NEVER, lost=lambda: None):
-    return store_lease(directory, lease, "--output=out", is_at_work, lost)
+    return held_lease(directory, lease, "--output=out", is_at_work, lost)
 
 
-def put(directory: str, lease: Lease) -> None:
-    """Writes a lease that looks like the lease of a command on another machine."""
-    write_lease(directory, lease)
+def hold_directory(directory: str, lease: Lease | None = None, **options):
+    return WorkingDirectory(directory, lease or make_lease("run", "mine"), "--output=out", **options).hold()
 
 
 def test_live_lease_excludes_other_commands(directory):
@@ -87,10 +82,10 @@ def test_only_one_of_concurrent_commands_gets_the_lease(directory):
 
 
 def test_lease_expires_if_not_renewed(directory):
-    put(directory, foreign_lease("its"))
+    write_lease(directory, foreign_lease("its"))
     with pytest.raises(BusyError, match=r" lease .* (8\d|90) s"), hold(directory, make_lease("2", "mine")):
         pass
-    put(directory, foreign_lease("its", age=leases.LIFE_SECONDS + 1))
+    write_lease(directory, foreign_lease("its", age=leases.LIFE_SECONDS + 1))
     with hold(directory, make_lease("2", "mine")):
         with pytest.raises(RunError, match="another run .*taken over"):
             check_lease(directory, "its")
@@ -103,7 +98,7 @@ def test_lease_of_ended_local_process_is_not_live(directory):
     killed = dataclasses.replace(make_lease("run", "its"), process_id=process.pid, process=described)
     assert killed.is_live
     process.communicate(b"\n")
-    put(directory, killed)
+    write_lease(directory, killed)
     with hold(directory, make_lease("2", "mine")):
         pass
     reused = dataclasses.replace(make_lease("run", "its"), process="another one of the same number")
@@ -121,32 +116,29 @@ def test_lease_of_process_in_other_namespace_is_live(case):
     assert lease.is_elsewhere == (case == "another machine"), "all containers of a machine see a lock on a disk"
 
 
-def test_lease_of_another_machine_locks_directory_on_disk(tmp_path, monkeypatch):
+def test_lease_of_another_machine_locks_directory_on_disk(tmp_path):
     """The lease also protects directories on disk, because file locks on NFS may apply only to one machine."""
     directory = f"{tmp_path}/out.incomplete"
-    with (
-        pytest.raises(BusyError, match="process .* on elsewhere"),
-        exclusive_directory(directory, "--output=out", "busy", stays=lambda error: True),
-    ):
-        write_lease(directory, foreign_lease("its"))
-        assert is_in_use(directory)
-        check_elsewhere(directory, "--output=out")
-    with pytest.raises(BusyError, match="--output=out: .* lease "), exclusive_directory(directory, "--output=out", "busy"):
+    with pytest.raises(ZeroDivisionError), hold_directory(directory, stays=lambda error: True):
+        write_lease(directory, foreign_lease())
+        1 / 0
+    assert is_in_use(directory)
+    with pytest.raises(BusyError, match="--output=out: .* process .* on elsewhere.* lease "), hold_directory(directory):
         pytest.fail("another machine holds the lease")
-    write_lease(directory, foreign_lease("its", age=leases.LIFE_SECONDS + 1))
+    write_lease(directory, foreign_lease(age=leases.LIFE_SECONDS + 1))
     assert not is_in_use(directory)
-    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.01)
-    mine = make_lease("run", "mine")
-    with exclusive_directory(directory, "--output=out", "busy"), disk_lease(directory, mine):
-        while read_lease(directory).renewed == mine.renewed:
-            time.sleep(0.01)
-        # On a disk, a renewal reads the lease and then writes it, so the lease is replaced between two renewals.
-        monkeypatch.setattr(leases, "RENEW_SECONDS", 0.5)
-        time.sleep(0.2)
-        write_lease(directory, foreign_lease("its"))
-        time.sleep(0.6)
-        assert read_lease(directory).holder == "its", "renewing must not overwrite the lease of another command"
+    with hold_directory(directory):
+        assert read_lease(directory).holder == "mine"
     assert not os.path.exists(directory)
+
+
+@pytest.mark.parametrize("error", [StillRunningError("still running"), RunError("ended")])
+def test_lease_is_detached_only_if_the_job_continues(any_directory, error):
+    with pytest.raises(RunError), hold(any_directory, make_lease("run", "mine", "FlinkRunner", "made")):
+        raise error
+    lease = read_lease(any_directory)
+    assert lease.is_detached == lease.is_live == isinstance(error, StillRunningError)
+    assert is_in_use(any_directory) == (lease.is_live and is_remote(any_directory)), "on a disk, the next command cancels the job"
 
 
 def test_checking_for_active_run_makes_no_run_fail(tmp_path):
@@ -162,7 +154,7 @@ def test_checking_for_active_run_makes_no_run_fail(tmp_path):
         thread.start()
     try:
         for _ in range(50):
-            with exclusive_directory(directory, "--output=out", "busy"):
+            with hold_directory(directory):
                 pass
             os.mkdir(directory)
     finally:
@@ -185,17 +177,19 @@ def test_detached_lease_is_live_until_job_has_ended(directory):
     assert asked == ["recordmill-made"] * 2
 
 
-def test_lease_is_renewed_and_its_loss_is_reported(directory, monkeypatch):
+def test_lease_is_renewed_and_its_loss_is_reported(any_directory, monkeypatch):
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
     lost = threading.Event()
-    with hold(directory, make_lease("run", "mine"), lost=lost.set):
-        first = read_lease(directory).renewed
-        while read_lease(directory).renewed == first:
+    with hold(any_directory, make_lease("run", "mine"), lost=lost.set):
+        first = read_lease(any_directory).renewed
+        while read_lease(any_directory).renewed == first:
             time.sleep(0.02)
         assert not lost.is_set()
-        put(directory, foreign_lease("its"))  # The lease has expired, for example because the machine was suspended.
+        monkeypatch.setattr(leases, "RENEW_SECONDS", 0.5)
+        time.sleep(0.2)  # On a disk, a renewal is not atomic. The lease is therefore replaced between two renewals.
+        write_lease(any_directory, foreign_lease())  # The lease has expired, for example because the machine was suspended.
         assert lost.wait(30)
-    assert read_lease(directory).holder == "its", "a lost lease must not be released"
+    assert read_lease(any_directory).holder == "its", "a lost lease must not be released"
 
 
 @pytest.mark.slow
@@ -204,12 +198,12 @@ def test_wait_for_lease_waits_until_it_expires(directory, monkeypatch, capsys):
     monkeypatch.setattr(leases, "LIFE_SECONDS", 1.0)
     wait_for_lease(directory, "--output=out")
     assert capsys.readouterr().err == ""
-    put(directory, foreign_lease("its"))
+    write_lease(directory, foreign_lease("its"))
     wait_for_lease(directory, "--output=out")
     assert not read_lease(directory).is_live
     assert capsys.readouterr().err.startswith("recordmill: --output=out: waiting for process ")
-    put(directory, foreign_lease("its"))
-    timer = threading.Timer(0.3, put, (directory, foreign_lease("its", age=-60)))
+    write_lease(directory, foreign_lease("its"))
+    timer = threading.Timer(0.3, write_lease, (directory, foreign_lease("its", age=-60)))
     timer.start()
     with pytest.raises(BusyError, match="another run"):
         wait_for_lease(directory, "--output=out")

@@ -22,7 +22,7 @@ from beam_pipelines.errors import RunError, StorageError, UserError
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.publish.output import Jobs
 from beam_pipelines.storage.lease import read_lease
-from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
+from beam_pipelines.storage.working_directory import MARKER, MARKER_TEXT
 from beam_pipelines.transform.analysis_directory import analysis_directory, publish_analysis
 from beam_pipelines.transform.analysis_summary import describe_analysis
 from beam_pipelines.transform.user_preprocessing import UserPreprocessing

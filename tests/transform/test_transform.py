@@ -22,7 +22,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.transform_config import TransformConfig
 from beam_pipelines.errors import RunError, StorageError
 from beam_pipelines.parallel import interrupts
-from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
+from beam_pipelines.storage.working_directory import MARKER, MARKER_TEXT
 from beam_pipelines.transform.transform_job import make_job
 from beam_pipelines.transform.transform_metadata import publish_transformed, transformed_statistics
 from beam_pipelines.transform.transform_shards import transform_shard

@@ -21,7 +21,7 @@ from beam_pipelines.sources.listing.make_listing import make_listing
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.listing.part_listing import PartContext, list_shared_part, list_side_by_side, list_entire_part
 from beam_pipelines.storage.files import is_remote, make_folder
-from beam_pipelines.storage.marked_directory import make_marked
+from beam_pipelines.storage.working_directory import make_marked
 from beam_pipelines.storage.versions import noting_versions
 
 
