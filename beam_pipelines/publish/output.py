@@ -16,7 +16,8 @@ from beam_pipelines.parallel.worker_processes import end_running_tasks
 from beam_pipelines.publish.resumable_run import ResumePolicy, check_resumable, describe_resumable_run, is_published, is_resumable
 from beam_pipelines.storage.files import files_at, is_remote, make_folder
 from beam_pipelines.storage.lease import make_lease
-from beam_pipelines.storage.working_directory import MARKER, WorkingDirectory, remove_temporary_files
+from beam_pipelines.storage.local_files import remove_temporary_files
+from beam_pipelines.storage.working_directory import MARKER, WorkingDirectory
 
 
 class Jobs:

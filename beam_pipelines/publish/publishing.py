@@ -16,7 +16,8 @@ from beam_pipelines.publish.resumable_run import is_complete, is_published
 from beam_pipelines.report.write_report import write_report
 from beam_pipelines.storage.files import files_at, is_remote, open_file, write_chunks, write_file
 from beam_pipelines.storage.lease import check_lease
-from beam_pipelines.storage.working_directory import MARKER, MARKER_TEXT, remove_directory, remove_temporary_files
+from beam_pipelines.storage.local_files import remove_temporary_files
+from beam_pipelines.storage.working_directory import MARKER, MARKER_TEXT, remove_directory
 from tf_input.dataset_format import MANIFEST, REPORT, RUN, FileSum, Manifest, sum_of
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import pathlib
 import stat
 import threading
 import uuid
@@ -95,6 +96,12 @@ class LocalFiles:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
+
+
+def remove_temporary_files(directory: str) -> None:
+    """Removes temporary files left behind by killed processes."""
+    for left in pathlib.Path(directory).rglob(f".*{TEMPORARY}"):
+        left.unlink(missing_ok=True)
 
 
 class OpenFile:

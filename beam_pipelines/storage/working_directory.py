@@ -8,7 +8,6 @@ import dataclasses
 import errno
 import fcntl
 import os
-import pathlib
 import shutil
 import time
 from typing import Callable, Iterator
@@ -16,7 +15,6 @@ from typing import Callable, Iterator
 from beam_pipelines.errors import BusyError, StillRunningError, StorageError, UserError, printable
 from beam_pipelines.storage.files import files_at, is_remote, write_file
 from beam_pipelines.storage.lease import LEASE, HeldLease, Lease, busy_error, held_lease, read_lease, wait_for_lease
-from beam_pipelines.storage.local_files import TEMPORARY
 from tf_input.dataset_format import MANIFEST
 
 # The marker file or object, which shows that the files beside it are the incomplete files of a run.
@@ -211,12 +209,6 @@ def is_in_use(directory: str) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def remove_temporary_files(directory: str) -> None:
-    """Removes temporary files left behind by killed processes."""
-    for left in pathlib.Path(directory).rglob(f".*{TEMPORARY}"):
-        left.unlink(missing_ok=True)
 
 
 def is_same(descriptor: int, path: str) -> bool:
