@@ -1,4 +1,4 @@
-"""Merges the facts about two parts of a source, one field at a time."""
+"""Merges the facts about two parts of a source or a dataset, one field at a time."""
 
 import copy
 import dataclasses
@@ -7,7 +7,7 @@ from typing import Any
 
 class Mergeable:
     """The base class of dataclasses that can be merged. A field is a number, a string that is equal in all parts, a set,
-    an object with a method `merge`, a dictionary of these values, or None."""
+    a tuple of numbers, an object with a method `merge`, a dictionary of these values, or None."""
 
     def merge(self, other: Any) -> None:
         """Merges the fields of `other` into the fields of this object. `other` does not change."""
@@ -22,6 +22,8 @@ def _merged(mine: Any, other: Any) -> Any:
         return mine + other
     if isinstance(mine, str):
         return mine or other
+    if isinstance(mine, tuple):
+        return tuple(map(sum, zip(mine, other)))
     if isinstance(mine, set):
         mine |= other
     elif hasattr(mine, "merge"):

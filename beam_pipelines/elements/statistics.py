@@ -6,14 +6,16 @@ which parts are merged.
 
 import dataclasses
 from collections import Counter
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Sequence
 
 import numpy as np
 
 from beam_pipelines.elements.coordinate_facts import CoordinateFacts
 from beam_pipelines.elements.dead_letters import DeadLetterCount
-from beam_pipelines.elements.extras import Extras, OtherImage
+from beam_pipelines.elements.extras import Extras
+from beam_pipelines.elements.merging import Mergeable
 from beam_pipelines.elements.tensor_sums import TensorSums
+from beam_pipelines.images.images import StoredImage
 from tf_input.dataset_format import IMAGE
 
 # Approximate number of images whose pixels are summed. The number is enough for normalization, and is fast.
@@ -38,7 +40,7 @@ def is_sampled(orders: np.ndarray, num_inputs: int) -> np.ndarray:
 
 
 @dataclasses.dataclass
-class PixelSums:
+class PixelSums(Mergeable):
     """Channel sums of sampled RGB images.
 
     Attributes:
@@ -61,13 +63,6 @@ class PixelSums:
         values = pixels[::step, ::step].reshape(-1, 3).T.astype(np.int64, order="C")
         squares = np.einsum("ij,ij->i", values, values)
         return cls(1, values.shape[1], tuple(values.sum(axis=1).tolist()), tuple(squares.tolist()))
-
-    def merge(self, other: "PixelSums") -> None:
-        """Adds the sums of `other`."""
-        self.num_images += other.num_images
-        self.num_pixels += other.num_pixels
-        self.sums = tuple(a + b for a, b in zip(self.sums, other.sums))
-        self.squares = tuple(a + b for a, b in zip(self.squares, other.squares))
 
     def to_json(self) -> dict[str, Any] | None:
         """Returns the mean and variance per channel, for values from 0 to 255. Returns None if there are no pixels."""
@@ -107,7 +102,7 @@ class Range:
 
 
 @dataclasses.dataclass
-class ImageFacts:
+class ImageFacts(Mergeable):
     """Statistics of the images of one feature.
 
     Attributes:
@@ -133,31 +128,16 @@ class ImageFacts:
     num_odd: int = 0
     num_with_more_pages: int = 0
 
-    def add(self, image: OtherImage) -> None:
-        """Adds an image."""
-        self.num_bytes.add([image.num_bytes])
-        self.num_deep += image.is_deep
-        self.num_odd += image.is_odd
-        self.num_with_more_pages += image.has_more_pages
-        if image.format:
-            self.formats[image.format] += 1
-            self.channels[image.num_channels] += 1
-            self.heights.add([image.height])
-            self.widths.add([image.width])
-        if image.reencoded:
-            self.reencoded[image.reencoded] += 1
-
-    def merge(self, other: "ImageFacts") -> None:
-        """Adds the statistics in `other`."""
-        self.formats.update(other.formats)
-        self.reencoded.update(other.reencoded)
-        self.channels.update(other.channels)
-        self.heights.merge(other.heights)
-        self.widths.merge(other.widths)
-        self.num_bytes.merge(other.num_bytes)
-        self.num_deep += other.num_deep
-        self.num_odd += other.num_odd
-        self.num_with_more_pages += other.num_with_more_pages
+    def add(self, images: Sequence[StoredImage]) -> None:
+        """Adds images."""
+        of = dict(zip(images[0]._fields, zip(*images))) if images else {}
+        for counter, name in ((self.formats, "format"), (self.reencoded, "reencoded"), (self.channels, "num_channels")):
+            counter.update(filter(None, of.get(name, ())))
+        for numbers, name in ((self.heights, "height"), (self.widths, "width"), (self.num_bytes, "num_bytes")):
+            numbers.add([*filter(None, of.get(name, ()))])
+        self.num_deep += sum(of.get("is_deep", ()))
+        self.num_odd += sum(of.get("is_odd", ()))
+        self.num_with_more_pages += sum(of.get("has_more_pages", ()))
 
     def to_json(self, num: int) -> dict[str, Any]:
         """Returns the statistics of `num` images in the format of `statistics.json`."""
@@ -173,7 +153,7 @@ class ImageFacts:
 
 
 @dataclasses.dataclass
-class SplitStatistics:
+class SplitStatistics(Mergeable):
     """Statistics of the images of one split.
 
     Attributes:
@@ -194,58 +174,31 @@ class SplitStatistics:
     tensors: dict[str, TensorSums] = dataclasses.field(default_factory=dict)
     counts: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
 
-    def add_counts(self, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """Adds statistics of numbers, by feature."""
-        for name, numbers in counts.items():
-            self.counts.setdefault(name, Counter()).update(numbers)
-
-    def add_tensors(self, tensors: Mapping[str, TensorSums]) -> None:
-        """Adds the sums of tensors, by feature."""
-        for name, sums in tensors.items():
-            self.tensors.setdefault(name, TensorSums()).merge(sums)
-
-    def merge(self, other: "SplitStatistics") -> None:
-        """Adds the statistics of `other`."""
-        self.num_examples += other.num_examples
-        self.num_bytes += other.num_bytes
-        self.labels.update(other.labels)
-        self.pixels.merge(other.pixels)
-        for name, labels in other.other_labels.items():
-            self.other_labels.setdefault(name, Counter()).update(labels)
-        self.add_tensors(other.tensors)
-        self.add_counts(other.counts)
+    def add_tensor(self, name: str, sums: TensorSums) -> None:
+        """Adds the sums of a tensor feature."""
+        self.tensors.setdefault(name, TensorSums()).merge(sums)
 
 
 @dataclasses.dataclass
-class ImageStatistics:
+class ImageStatistics(Mergeable):
     """Statistics of images, by split and feature.
 
     Attributes:
         splits: A mapping from the index of a split in the listing to its statistics.
         images: A mapping from each image feature, including `image`, to the statistics of its images.
         dead_letters: The number of dead letters, and the first few.
-        mask_values: The range of the pixel values of masks.
-        mask_bits: The range of the number of bits per mask pixel.
-        num_black_white_masks: The number of masks that contain only the values 0 and 255.
-        num_class_masks: The number of masks that contain other values.
-        num_dropped_boxes: The number of dropped boxes.
-        num_clipped_boxes: The number of clipped boxes.
-        num_turns_guessed: The number of images that EXIF rotates without information on whether boxes and masks rotate.
+        ranges: Ranges of integers, such as the pixel values of masks, by name. Each feature kind chooses its names.
+        nums: Numbers of events, such as dropped boxes, by name. Each feature kind chooses its names.
         coordinates: A mapping from each feature that may contain coordinates to the statistics of its numbers.
-        num_outside: A mapping from each feature of a kind in `features.kinds` to the number of positions that were
-            removed because they are outside the image.
+        num_outside: A mapping from each feature with positions to the number of positions that were removed because
+            they are outside the image.
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
     images: dict[str, ImageFacts] = dataclasses.field(default_factory=dict)
     dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
-    mask_values: Range = dataclasses.field(default_factory=Range)
-    mask_bits: Range = dataclasses.field(default_factory=Range)
-    num_black_white_masks: int = 0
-    num_class_masks: int = 0
-    num_dropped_boxes: int = 0
-    num_clipped_boxes: int = 0
-    num_turns_guessed: int = 0
+    ranges: dict[str, Range] = dataclasses.field(default_factory=dict)
+    nums: Counter[str] = dataclasses.field(default_factory=Counter)
     coordinates: dict[str, CoordinateFacts] = dataclasses.field(default_factory=dict)
     num_outside: Counter[str] = dataclasses.field(default_factory=Counter)
 
@@ -258,45 +211,20 @@ class ImageStatistics:
         """Returns the statistics of an image feature. Creates empty statistics for a new feature."""
         return self.images.setdefault(name, ImageFacts())
 
+    def add_range(self, name: str, values: Sequence[int]) -> None:
+        """Adds integers to a range."""
+        self.ranges.setdefault(name, Range()).add(values)
+
     def add_extras(self, split: SplitStatistics, extras: Extras) -> None:
         """Adds the values of one example. `split` must belong to these statistics."""
-        counts = split.other_labels
         for name, labels in extras.labels.items():
-            counts.setdefault(name, Counter()).update(labels)
-        if extras.mask_values:
-            self.mask_values.add(extras.mask_values)
-            self.mask_bits.add([extras.mask_bits])
+            split.other_labels.setdefault(name, Counter()).update(labels)
         for name, image in extras.images.items():
-            self.images_of(name).add(image)
-        split.add_tensors(extras.tensors)
-        split.add_counts(extras.counts)
-        self.num_outside.update(extras.num_outside)
-        self.num_black_white_masks += extras.num_black_white_masks
-        self.num_class_masks += extras.num_class_masks
-        self.num_dropped_boxes += extras.num_dropped_boxes
-        self.num_clipped_boxes += extras.num_clipped_boxes
-        self.num_turns_guessed += extras.is_turn_guessed
-        self._add_coordinates(extras.coordinates)
-
-    def merge(self, other: "ImageStatistics") -> None:
-        """Adds the statistics of `other`."""
-        for position, split in other.splits.items():
-            self.splits.setdefault(position, SplitStatistics()).merge(split)
-        for name, facts in other.images.items():
-            self.images_of(name).merge(facts)
-        self.dead_letters.merge(other.dead_letters)
-        self.mask_values.merge(other.mask_values)
-        self.mask_bits.merge(other.mask_bits)
-        self.num_black_white_masks += other.num_black_white_masks
-        self.num_class_masks += other.num_class_masks
-        self.num_dropped_boxes += other.num_dropped_boxes
-        self.num_clipped_boxes += other.num_clipped_boxes
-        self.num_turns_guessed += other.num_turns_guessed
-        self.num_outside.update(other.num_outside)
-        self._add_coordinates(other.coordinates)
-
-    def _add_coordinates(self, coordinates: Mapping[str, CoordinateFacts]) -> None:
-        for name, facts in coordinates.items():
+            self.images_of(name).add([image])
+        for kind, feature, fact in extras.facts:
+            kind.count(feature, fact, split, self)
+        self.nums.update(extras.nums)
+        for name, facts in extras.coordinates.items():
             self.coordinates.setdefault(name, CoordinateFacts()).merge(facts)
 
     def to_json(self) -> dict[str, Any]:
@@ -304,11 +232,6 @@ class ImageStatistics:
         facts_by_name = {name: facts.to_json(self.num_examples) for name, facts in sorted(self.images.items())}
         images = facts_by_name.pop(IMAGE, None) or ImageFacts().to_json(self.num_examples)
         return {"images": images} | ({"other_images": facts_by_name} if facts_by_name else {})
-
-    def mask_values_to_json(self) -> dict[str, int] | None:
-        """Returns the value range and the maximum bit depth of all masks, or None if there are no masks."""
-        values = self.mask_values
-        return None if values.smallest is None else {"min": values.smallest, "max": values.largest, "bits": self.mask_bits.largest}
 
 
 def merge_statistics(parts: Iterable[ImageStatistics]) -> ImageStatistics:

@@ -4,6 +4,7 @@ from typing import Any, Callable
 
 import numpy as np
 
+from beam_pipelines.elements.statistics import ImageStatistics
 from beam_pipelines.features.feature_kind import TFDS, FeatureKind, StoredImages, ToPixels
 from tf_input.dataset_format import Feature
 
@@ -12,6 +13,12 @@ _MAX_DECIMALS = 6
 
 class Bbox(FeatureKind):
     """The feature kind `bbox`. `ObjectsEncoder` encodes boxes together with the other features of objects."""
+
+    has_recount = False
+
+    def statistics(self, statistics: ImageStatistics) -> dict[str, Any]:
+        """Returns the numbers of boxes outside and partly outside their image."""
+        return {"boxes": {name: statistics.nums[f"{name}_boxes"] for name in ("num_dropped", "num_clipped")}}
 
     def describe_tfds(self, feature: Feature, images: StoredImages) -> dict[str, Any]:
         box = {"shape": {"dimensions": ["4"]}, "dtype": "float32", "bboxFormat": "REL_YXYX"}

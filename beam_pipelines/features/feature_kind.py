@@ -16,7 +16,7 @@ from beam_pipelines.elements.input_record import ENTIRE_FILE, ArrayPart, FilePar
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Objects, is_turn_guessed
-from beam_pipelines.images.images import CheckedImage
+from beam_pipelines.images.images import CheckedImage, StoredImage
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.storage.files import Files, read_in_any_form
 from beam_pipelines.storage.spool import SpoolReader, read_exactly
@@ -91,7 +91,7 @@ class EncodedExample:
         spool: The reader of temporary files, for data that cannot be read twice from the source.
         is_sampled: Whether tensors are part of the statistics.
         stored: The values to store, by the name of the stored feature.
-        facts: The fields of `elements.extras.Extras` with statistics.
+        images, paths, facts, nums: The fields of `elements.extras.Extras`.
     """
 
     options: EncoderOptions
@@ -100,7 +100,10 @@ class EncodedExample:
     spool: SpoolReader
     is_sampled: bool = False
     stored: dict[str, Any] = dataclasses.field(default_factory=dict)
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    images: dict[str, StoredImage] = dataclasses.field(default_factory=dict)
+    paths: dict[str, str] = dataclasses.field(default_factory=dict)
+    facts: list[tuple["FeatureKind", Feature, Any]] = dataclasses.field(default_factory=list)
+    nums: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def array_geometry(self) -> Geometry:
@@ -124,10 +127,10 @@ class EncodedExample:
         return np.frombuffer(self.read(part), part.dtype).reshape(part.shape)
 
     def note_rotation(self, size: tuple[int, int] | None) -> None:
-        """Records in `facts` if the image size in the annotations does not show whether the annotations must be
+        """Records in `nums` if the image size in the annotations does not show whether the annotations must be
         rotated."""
         if self.options.source.drawn_on is None and is_turn_guessed(size, self.geometry):
-            self.facts["is_turn_guessed"] = True
+            self.nums["num_turns_guessed"] = 1
 
 
 # Converts a listed value to the value to store. Raises `InvalidInput` if the value is invalid.
@@ -143,11 +146,13 @@ class FeatureKind:
     Attributes:
         noun: The plural noun for values that reports draw as marks; empty if there are no marks.
         task: The name of the Hugging Face task for a target of this kind; empty if there is none.
+        has_recount: Whether the statistics of this kind can be recomputed from the stored values.
         has_tfds_lists: Whether a list of any length is a `Sequence` in TensorFlow Datasets, instead of a tensor.
     """
 
     noun = ""
     task = ""
+    has_recount = True
     has_tfds_lists = False
 
     def listed_facts(self, values: Iterable[Any]) -> PositionFacts | None:
@@ -182,7 +187,8 @@ class FeatureKind:
     def recount(
         self, feature: Feature, example: SerializedExample, decoded: Any, split: SplitStatistics, statistics: ImageStatistics, is_sampled: bool
     ) -> None:
-        """Adds the stored values of an example to the statistics, in the same way as `encoder` does.
+        """Adds the stored values of an example to the statistics. For an example that is being written, `add_extras`
+        calls `count`.
 
         Args:
             feature: The feature, which is not `image`.
@@ -191,6 +197,19 @@ class FeatureKind:
             split, statistics: The statistics of the split, and of all splits.
             is_sampled: Whether tensors of the example are part of the statistics.
         """
+
+    def count(self, feature: Feature, fact: Any, split: SplitStatistics, statistics: ImageStatistics) -> None:
+        """Adds a value to the statistics.
+
+        Args:
+            feature: The feature.
+            fact: The part of the value that the statistics need, from `encoder` or `recount`.
+            split, statistics: The statistics of the split, and of all splits.
+        """
+
+    def statistics(self, statistics: ImageStatistics) -> dict[str, Any]:
+        """Returns the fields of `statistics.json` about all values of this kind."""
+        return {}
 
     def describe_tfds(self, feature: Feature, images: StoredImages) -> dict[str, Any]:
         """Returns the description of the feature in the format of TensorFlow Datasets' `features.json`."""

@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.elements.extras import OtherImage
 from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.features.feature_kind import TFDS, EncodedExample, Encoder, EncoderOptions, FeatureKind, StoredImages
 from beam_pipelines.images.image_headers import NEVER_STORED, check_storable, identify
-from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
+from beam_pipelines.images.images import CheckedImage, StoredImage, check_image, check_pixels
 from beam_pipelines.images.raw_image import layout_of
 from beam_pipelines.images.arrays import NPY_MAGIC, npy_image
 from tf_input.dataset_format import IMAGE, Feature
@@ -28,10 +27,13 @@ class Image(FeatureKind):
         name = feature.name
 
         def encode(part: FilePart | ArrayPart, example: EncodedExample) -> bytes:
-            data, image = _encode(part, example)
+            data = example.read(part)
+            checked = _check(part, data, example.options)
+            stored = data if checked is None or checked.encoded is None else checked.encoded
+            image = StoredImage(len(stored)) if checked is None else checked.describe(len(stored))
             example.stored |= {f"{name}/height": image.height, f"{name}/width": image.width}
-            example.facts.setdefault("images", {})[name] = image
-            return data
+            example.images[name], example.paths[name] = image, part.path
+            return stored
 
         return encode
 
@@ -59,26 +61,26 @@ class Image(FeatureKind):
         image = image_facts(feature, example, decoded)
         side = f"{feature.name}/height"  # missing or 0 if `prepare` did not check the image
         is_checked = side in example.features and any(example.values(side))
-        statistics.images_of(feature.name).add(image if is_checked else image._replace(format=""))
+        statistics.images_of(feature.name).add([image if is_checked else StoredImage(image.num_bytes)])
 
     def describe_tfds(self, feature: Feature, images: StoredImages) -> dict[str, Any]:
         image = {"shape": {"dimensions": ["-1", "-1", str(images.channels)]}, "dtype": feature.value_dtype}
         return {"pythonClassName": f"{TFDS}.image_feature.Image", "image": image}
 
 
-def image_facts(feature: Feature, example: SerializedExample, checked: CheckedImage | None) -> OtherImage:
+def image_facts(feature: Feature, example: SerializedExample, checked: CheckedImage | None) -> StoredImage:
     """Returns the properties of a stored image, which can be a file, pixels or a tensor."""
     num_bytes = len(image_data(feature, example))
     if checked is not None:
         # `prepare` counts the channels before encoding, but a decoded WebP is never gray.
         num_channels = 0 if checked.format == "webp" else checked.num_channels
-        return OtherImage("", num_bytes, checked.format, "", checked.height, checked.width, num_channels)
+        return StoredImage(num_bytes, checked.format, "", checked.height, checked.width, num_channels)
     if feature.is_file:
-        return OtherImage("", num_bytes)
+        return StoredImage(num_bytes)
     height, width, num_channels = example.values(f"{feature.name}/shape") if feature.shape.count(None) > 1 else feature.shape
     if height is None:
         height = num_bytes // (width * num_channels * np.dtype(feature.dtype).itemsize)
-    return OtherImage("", num_bytes, "raw", "", height, width, num_channels if feature.is_image else 0)
+    return StoredImage(num_bytes, "raw", "", height, width, num_channels if feature.is_image else 0)
 
 
 def image_data(feature: Feature, example: SerializedExample) -> bytes:
@@ -88,17 +90,6 @@ def image_data(feature: Feature, example: SerializedExample) -> bytes:
 
 def _integers(example: SerializedExample, name: str) -> list[int]:
     return list(example.values(name)) if name in example.features and example.features[name].storage == "int64" else []
-
-
-def _encode(part: FilePart | ArrayPart, example: EncodedExample) -> tuple[bytes, OtherImage]:
-    """Checks and encodes an additional image. Returns the bytes to store and the image's properties."""
-    data = example.read(part)
-    checked = _check(part, data, example.options)
-    if checked is None:
-        return data, OtherImage(part.path, len(data))
-    stored = data if checked.encoded is None else checked.encoded
-    kept = checked.format, checked.reencoded, checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd, checked.has_more_pages
-    return stored, OtherImage(part.path, len(stored), *kept)
 
 
 def _check(part: FilePart | ArrayPart, data: bytes, options: EncoderOptions) -> CheckedImage | None:

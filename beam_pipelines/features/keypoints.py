@@ -35,6 +35,7 @@ class Keypoints(FeatureKind):
     """The feature kind `keypoints`."""
 
     noun = "keypoints"
+    has_recount = False  # The statistics of this kind count points that were removed.
 
     def listed_facts(self, values: Iterable[np.ndarray | DrawnPoints]) -> "PointFacts":
         points = [value.points if isinstance(value, DrawnPoints) else value for value in values]
@@ -45,7 +46,7 @@ class Keypoints(FeatureKind):
 
         def encode(value: np.ndarray | DrawnPoints, example: EncodedExample) -> np.ndarray:
             points, size = value if isinstance(value, DrawnPoints) else (value, None)
-            stored = _encode(feature, points, is_relative, size, example)
+            stored = self._encode(feature, points, is_relative, size, example)
             example.note_rotation(size)
             return stored
 
@@ -56,7 +57,7 @@ class Keypoints(FeatureKind):
 
         def encode(objects: Objects, kept: Sequence[int], example: EncodedExample) -> np.ndarray:
             points = _of_objects(feature, objects.points.get(name), len(objects.boxes))
-            return _encode(feature, points[list(kept)], objects.is_relative, objects.image_size, example)
+            return self._encode(feature, points[list(kept)], objects.is_relative, objects.image_size, example)
 
         return encode
 
@@ -66,7 +67,23 @@ class Keypoints(FeatureKind):
     def recount(
         self, feature: Feature, example: SerializedExample, decoded: Any, split: SplitStatistics, statistics: ImageStatistics, is_sampled: bool
     ) -> None:
-        split.add_counts({feature.name: count_points(feature, np.array(example.values(feature.name), np.float32))})
+        self.count(feature, (count_points(feature, np.array(example.values(feature.name), np.float32)), 0), split, statistics)
+
+    def count(self, feature: Feature, fact: tuple[Counter[str], int], split: SplitStatistics, statistics: ImageStatistics) -> None:
+        points, num_outside = fact
+        split.counts.setdefault(feature.name, Counter()).update(points)
+        statistics.num_outside[feature.name] += num_outside
+
+    def statistics(self, statistics: ImageStatistics) -> dict[str, Any]:
+        return {"num_outside": dict(sorted(statistics.num_outside.items()))} if statistics.num_outside else {}
+
+    def _encode(
+        self, feature: Feature, value: np.ndarray, is_relative: bool, size: tuple[int, int] | None, example: EncodedExample
+    ) -> np.ndarray:
+        """Encodes points, and adds them to the statistics. See `_place`."""
+        stored, num_outside = _place(feature, value, is_relative, size, example)
+        example.facts.append((self, feature, (count_points(feature, stored), num_outside)))
+        return stored
 
     def export(self, value: np.ndarray, size: Callable[[], tuple[int, int]], to_pixels: ToPixels) -> np.ndarray:
         """Returns points in pixels, float64 of the same shape."""
@@ -155,10 +172,11 @@ class PointFacts:
         return lines
 
 
-def _encode(
+def _place(
     feature: Feature, value: np.ndarray, is_relative: bool, size: tuple[int, int] | None, example: EncodedExample
-) -> np.ndarray:
-    """Converts points to fractions of the stored image, float32 of the same shape, and adds their statistics.
+) -> tuple[np.ndarray, int]:
+    """Converts points to fractions of the stored image, float32 of the same shape. Also returns the number of points
+    that were removed because they are outside the image.
 
     Args:
         feature: The feature.
@@ -182,10 +200,7 @@ def _encode(
     points[..., :2] = inside
     if has_visibility:
         points[~is_labeled | is_outside] = 0.0
-    stored = points.astype(np.float32)
-    example.facts.setdefault("counts", {})[feature.name] = count_points(feature, stored)
-    example.facts.setdefault("num_outside", {})[feature.name] = int(is_outside.sum())
-    return stored
+    return points.astype(np.float32), int(is_outside.sum())
 
 
 def _of_objects(feature: Feature, values: Sequence[Any] | None, num_objects: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The registry of feature kinds. The module `features/NAME.py` defines the kind NAME."""
 
-from typing import Mapping
+from typing import Mapping, Sequence
 
 from beam_pipelines.features.bbox import Bbox
 from beam_pipelines.features.class_label import ClassLabel
@@ -32,3 +32,8 @@ KINDS: Mapping[str, FeatureKind] = {
 def kind_of(feature: Feature) -> FeatureKind:
     """Returns the kind of a feature."""
     return KINDS[feature.kind]
+
+
+def kinds_of(schema: Sequence[Feature]) -> list[FeatureKind]:
+    """Returns the kinds of a schema's features, in a fixed order."""
+    return [KINDS[name] for name in KINDS if name in {feature.kind for feature in schema}]

@@ -1,6 +1,6 @@
 """Feature kind `mask`: a PNG with the class of each pixel of the image."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,15 @@ from beam_pipelines.images.class_masks import check_ids, draw_regions, draw_segm
 from beam_pipelines.images.mask_classes import MaskClasses
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 from tf_input.serialized_example import SerializedExample
+
+
+class _MaskFacts(NamedTuple):
+    """The value range, the number of bits per pixel, and the result of `has_classes` for a mask."""
+
+    smallest: int
+    largest: int
+    num_bits: int
+    has_classes: bool | None
 
 
 class Mask(FeatureKind):
@@ -28,7 +37,7 @@ class Mask(FeatureKind):
             if isinstance(value, Regions) or geometry.source_size == geometry.upright:
                 example.note_rotation(value.image_size if isinstance(value, Regions) else mask.shape)
             mask = transform_mask(mask, geometry, options.source.drawn_on)
-            _add_facts(mask, example.facts)
+            example.facts.append((self, feature, _facts_of(mask)))
             return encode_mask(mask)
 
         return encode
@@ -40,8 +49,19 @@ class Mask(FeatureKind):
         self, feature: Feature, example: SerializedExample, decoded: Any, split: SplitStatistics, statistics: ImageStatistics, is_sampled: bool
     ) -> None:
         if decoded is not None:
-            statistics.mask_values.add([int(decoded.min()), int(decoded.max())])
-            statistics.mask_bits.add([8 * decoded.itemsize])
+            self.count(feature, _facts_of(decoded), split, statistics)
+
+    def count(self, feature: Feature, fact: "_MaskFacts", split: SplitStatistics, statistics: ImageStatistics) -> None:
+        statistics.add_range("mask_values", [fact.smallest, fact.largest])
+        statistics.add_range("mask_bits", [fact.num_bits])
+        if fact.has_classes is not None:
+            statistics.nums["num_class_masks" if fact.has_classes else "num_black_white_masks"] += 1
+
+    def statistics(self, statistics: ImageStatistics) -> dict[str, Any]:
+        """Returns the value range and the maximum bit depth of all masks."""
+        if (values := statistics.ranges.get("mask_values")) is None:
+            return {"mask": None}
+        return {"mask": {"min": values.smallest, "max": values.largest, "bits": statistics.ranges["mask_bits"].largest}}
 
     def describe_tfds(self, feature: Feature, images: StoredImages) -> dict[str, Any]:
         image: dict[str, Any] = {"shape": {"dimensions": ["-1", "-1", "1"]}, "dtype": f"uint{images.mask_bits}", "encodingFormat": "png"}
@@ -69,11 +89,5 @@ def _object_names(example: EncodedExample) -> tuple[str, ...]:
     return example.options.features[f"{OBJECTS}/{LABEL}"].label_names
 
 
-def _add_facts(mask: np.ndarray, facts: dict[str, Any]) -> None:
-    """Adds the statistics of a mask to the fields of `Extras`."""
-    smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
-    facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
-    facts["mask_bits"] = max(8 * mask.itemsize, facts.get("mask_bits", 0))
-    if (has_classes_in_mask := has_classes(mask)) is not None:
-        count = "num_class_masks" if has_classes_in_mask else "num_black_white_masks"
-        facts[count] = facts.get(count, 0) + 1
+def _facts_of(mask: np.ndarray) -> _MaskFacts:
+    return _MaskFacts(int(mask.min()), int(mask.max()), 8 * mask.itemsize, has_classes(mask))

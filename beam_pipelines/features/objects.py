@@ -31,7 +31,7 @@ class ObjectsEncoder:
             example.stored[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
         for name, encode in self._encoders.items():
             example.stored[name] = encode(value, placed.kept, example)
-        example.facts |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
+        example.nums |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
         if value.boxes:
             example.note_rotation(value.image_size)
 

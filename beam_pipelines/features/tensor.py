@@ -27,7 +27,7 @@ class Tensor(FeatureKind):
             # The schema has `name` or, if the shape varies, `name/value` and `name/shape`.
             example.stored |= {f"{name}/value": tensor.data, f"{name}/shape": tensor.shape}
             if example.is_sampled:
-                example.facts.setdefault("tensors", {})[name] = TensorSums.of(tensor.data, feature.dtype)
+                example.facts.append((self, feature, TensorSums.of(tensor.data, feature.dtype)))
             return tensor.data
 
         return encode
@@ -52,7 +52,10 @@ class Tensor(FeatureKind):
         self, feature: Feature, example: SerializedExample, decoded: Any, split: SplitStatistics, statistics: ImageStatistics, is_sampled: bool
     ) -> None:
         if is_sampled:
-            split.add_tensors({feature.name: TensorSums.of(image_data(feature, example), feature.dtype)})
+            self.count(feature, TensorSums.of(image_data(feature, example), feature.dtype), split, statistics)
+
+    def count(self, feature: Feature, fact: TensorSums, split: SplitStatistics, statistics: ImageStatistics) -> None:
+        split.add_tensor(feature.name, fact)
 
 
 def _tensor_of(feature: Feature, value: Any, example: EncodedExample) -> TensorValue:

@@ -87,6 +87,33 @@ IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
 )
 
 
+class StoredImage(NamedTuple):
+    """Properties of a stored image.
+
+    Attributes:
+        num_bytes: The size of the stored image, in bytes.
+        format: The format of the source image, or an empty string if the image was not inspected.
+        reencoded: The reason why the stored bytes differ from the source, or an empty string.
+        height: The height of the stored image in pixels, or 0 if the image was not inspected.
+        width: The width of the stored image in pixels, or 0 if the image was not inspected.
+        num_channels: The number of channels of the stored image, including alpha. 0 for tensors, and if the image was
+            not inspected.
+        is_deep: Whether the source image is a PNG or TIFF with 16 bits per channel.
+        is_odd: Whether libjpeg warns about the source image, although no pixel is missing or corrupt.
+        has_more_pages: Whether the source file has more pages or images than the one that is stored.
+    """
+
+    num_bytes: int
+    format: str = ""
+    reencoded: str = ""
+    height: int = 0
+    width: int = 0
+    num_channels: int = 0
+    is_deep: bool = False
+    is_odd: bool = False
+    has_more_pages: bool = False
+
+
 class CheckedImage(NamedTuple):
     """A checked image, and the bytes to store.
 
@@ -120,6 +147,11 @@ class CheckedImage(NamedTuple):
     is_deep: bool = False
     is_odd: bool = False
     has_more_pages: bool = False
+
+    def describe(self, num_bytes: int) -> StoredImage:
+        """Returns the properties of the stored image, given its size in bytes."""
+        kept = self.num_channels, self.is_deep, self.is_odd, self.has_more_pages
+        return StoredImage(num_bytes, self.format, self.reencoded, self.height, self.width, *kept)
 
 
 def check_image(

@@ -55,11 +55,11 @@ def check_sums(images: ImageStatistics, listing: Listing, options: PrepareOption
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
     """Returns one-line warnings about unexpected properties of the dataset."""
-    facts = images.images.values()
+    facts, black_white = images.images.values(), images.nums["num_black_white_masks"]
     keeps_depth = any(feature.is_image and feature.dtype == "uint16" for feature in listing.schema)
     nums = {
-        "rotated": images.num_turns_guessed,
-        "black and white": images.num_black_white_masks if images.num_black_white_masks > images.num_class_masks else 0,
+        "rotated": images.nums["num_turns_guessed"],
+        "black and white": black_white if black_white > images.nums["num_class_masks"] else 0,
         "deep": 0 if keeps_depth else sum(fact.num_deep for fact in facts),
         "odd": sum(fact.num_odd for fact in facts),
         "pages": sum(fact.num_with_more_pages for fact in facts),

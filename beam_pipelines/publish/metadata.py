@@ -9,7 +9,7 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.features.feature_kind import TFDS, StoredImages
-from beam_pipelines.features.kinds import kind_of
+from beam_pipelines.features.kinds import kind_of, kinds_of
 from beam_pipelines.publish.accounting import find_warnings
 from beam_pipelines.publish.card import dataset_card
 from beam_pipelines.publish.croissant import describe_dataset
@@ -201,12 +201,8 @@ def statistics(
     facts = {name: recorded[name] for name in ("images", "other_images") if name in recorded}
     facts["num_ignored_files"] = listing.num_ignored
     facts["warnings"] = find_warnings(images, listing)
-    if "mask" in recorded:
-        facts["mask"] = recorded["mask"]
-    if any(feature.name == f"{OBJECTS}/bbox" for feature in listing.schema):
-        facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
-    if images.num_outside:
-        facts["num_outside"] = dict(sorted(images.num_outside.items()))
+    for kind in kinds_of(listing.schema):
+        facts |= kind.statistics(images)
     if listing.unused_fields:
         facts["unused_fields"] = list(listing.unused_fields)
     if listing.unused_categories:
@@ -225,8 +221,8 @@ def recorded_statistics(
     facts: dict[str, Any] = images.to_json()
     if not any(feature.name == IMAGE for feature in schema):
         del facts["images"]
-    if any(feature.is_mask for feature in schema):
-        facts["mask"] = images.mask_values_to_json()
+    for kind in kinds_of(schema):
+        facts |= kind.statistics(images) if kind.has_recount else {}
     facts["splits"] = {
         split: _split_statistics(images.splits[position], schema, qualities[split])
         for position, split in enumerate(splits)

@@ -75,7 +75,7 @@ class ExtrasEncoder:
             OSError: A file could not be read.
         """
         example = EncodedExample(self._options, geometry, files, spool, is_sampled)
-        stored, facts = example.stored, example.facts
+        stored, coordinates = example.stored, {}
         if self._has_image_shapes:
             stored[f"{IMAGE}/shape"] = (*geometry.stored, self._options.features[IMAGE].shape[-1])
         for name, value in values.items():
@@ -85,10 +85,11 @@ class ExtrasEncoder:
                 with _file_named(name, value):
                     stored[name] = self._encoders[name](value, example)
         if geometry is not None and (geometry.orientation != 1 or geometry.stored != geometry.upright):
-            facts["coordinates"] = dict(self._coordinate_facts(stored, geometry))
+            coordinates = dict(self._coordinate_facts(stored, geometry))
         labels = {name: np.atleast_1d(stored[name]).tolist() for name in self.label_features}
         values = {name: stored[name] for name in self.catalog_values}
-        return Extras(encode_extras(self.features, stored), labels, values, **facts)
+        entries = encode_extras(self.features, stored)
+        return Extras(entries, labels, values, example.images, example.paths, example.facts, example.nums, coordinates)
 
     def _coordinate_facts(self, encoded: Mapping[str, Any], geometry: Geometry) -> Iterator[tuple[str, CoordinateFacts]]:
         """Yields statistics of each numeric feature that may contain coordinates in a rotated or resized image."""

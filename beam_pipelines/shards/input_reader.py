@@ -17,7 +17,7 @@ from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import InvalidInput, RunError, printable
 from beam_pipelines.images.image_headers import check_storable, identify
-from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor, check_tiff_tensor
+from beam_pipelines.images.images import CheckedImage, StoredImage, check_image, check_pixels, check_tensor, check_tiff_tensor
 from beam_pipelines.images.visual_groups import digest_content
 from beam_pipelines.images.perceptual_hash import load_for_hash, grey_pixels
 from beam_pipelines.images.arrays import NPY_MAGIC, npy_image
@@ -44,26 +44,14 @@ class ReadImage(NamedTuple):
     Attributes:
         data: The bytes of the image to store. Without an image, the serialized example.
         extras: The extra features, or None.
-        format: The format of the source image. Empty if the image was not checked.
-        reencoded: The reason why the stored bytes differ from the source. Empty if they are equal.
+        image: The properties of the stored image.
         pixels: The sums over the pixels of a sampled image, or over the values of a sampled tensor.
-        height: The height of the stored image in pixels. 0 if the image was not checked.
-        width: The width of the stored image in pixels. 0 if the image was not checked.
-        num_channels: The number of channels, as in `CheckedImage`. 0 if the image was not checked.
-        is_deep, is_odd, has_more_pages: As in `CheckedImage`. False if the image was not checked.
     """
 
     data: bytes
     extras: Extras | None
-    format: str
-    reencoded: str
-    pixels: PixelSums | TensorSums | None
-    height: int
-    width: int
-    num_channels: int = 0
-    is_deep: bool = False
-    is_odd: bool = False
-    has_more_pages: bool = False
+    image: StoredImage
+    pixels: PixelSums | TensorSums | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -156,15 +144,16 @@ class InputReader:
         try:
             if image.offset == NO_IMAGE:
                 extras = self._encode_extras(image, None, is_sampled)
-                return ReadImage(context.encode(image, extras), extras, "", "", None, 0, 0)
+                encoded = context.encode(image, extras)
+                return ReadImage(encoded, extras, StoredImage(len(encoded)))
             data = self._read_bytes(image)
             if not context.listing.schema:  # a record that is stored unchanged
-                return ReadImage(data, None, "", "", None, 0, 0)
+                return ReadImage(data, None, StoredImage(len(data)))
             if context.config.check == "none":
                 if not data:
                     raise _UnreadableError("the file is empty")
                 check_storable(data)
-                return ReadImage(data, self._encode_extras(image, None, is_sampled), "", "", None, 0, 0)
+                return ReadImage(data, self._encode_extras(image, None, is_sampled), StoredImage(len(data)))
             checked = self._check(image, data, is_sampled)
             extras = self._encode_extras(image, checked, is_sampled)
         except (OSError, InvalidInput) as error:
@@ -175,8 +164,7 @@ class InputReader:
             pixels = TensorSums.of(stored, context.tensor.dtype, context.tensor.shape[-1])
         else:
             pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
-        seen = checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd, checked.has_more_pages
-        return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, *seen)
+        return ReadImage(stored, extras, checked.describe(len(stored)), pixels)
 
     def digest(self, image: InputRecord) -> ImageDigests | DeadLetter:
         """Reads an image for its hashes. The image is decoded and checked only for perceptual hashes.

@@ -21,6 +21,7 @@ from beam_pipelines.elements.references import References
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import DataError, StorageError
+from beam_pipelines.images.images import StoredImage
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
@@ -87,6 +88,7 @@ class _Part:
         self._kept: list[int] = []  # The indices of accepted inputs. The lists below have one value for each of them.
         self._rows: list[tuple] = []
         self._packed: list[np.ndarray] = []  # Rows of earlier records, packed into arrays.
+        self._images: list[StoredImage] = []  # The images of `_rows`.
         self._formats: list[str] = []
         self._reencoded: list[str] = []
         self._extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
@@ -113,7 +115,6 @@ class _Part:
         """Reads, checks and writes inputs. `start` is the index of the first input in this part."""
         encode_around, has_images, writer = self._context.encoder.encode_around, self._context.listing.has_images, self._writer
         before = b""  # Empty for examples without an image, which are encoded as a whole.
-        channels, num_deep, num_odd, num_with_more_pages = [], 0, 0, 0
         for position, image, key, label in zip(itertools.count(start), self._read_all(references), references.keys, self._labels(references)):
             if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:
                 self._count()
@@ -121,8 +122,8 @@ class _Part:
             if type(image) is DeadLetter:
                 self._reject(image)
                 continue
-            data, extras, image_format, why, pixels, height, width, num_channels, is_deep, is_odd, has_more_pages = image
-            num_bytes = len(data)
+            data, extras, stored, pixels = image
+            num_bytes, height, width = stored.num_bytes, stored.height, stored.width
             if has_images:
                 values = {"height": height, "key": key, "label": label, "width": width}
                 before, after = encode_around(num_bytes, values, extras.entries if extras else b"")
@@ -131,22 +132,14 @@ class _Part:
             self._rows.append(
                 (offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label, google_crc32c.value(data), height, width)
             )
-            channels.append(num_channels)
-            num_deep += is_deep
-            num_odd += is_odd
-            num_with_more_pages += has_more_pages
-            self._formats.append(image_format)
-            self._reencoded.append(why)
+            self._images.append(stored)
             if isinstance(pixels, TensorSums):
-                self._split.add_tensors({IMAGE: pixels})
+                self._split.add_tensor(IMAGE, pixels)
             elif pixels is not None:
                 self._split.pixels.merge(pixels)
             if extras is not None:
                 self._keep_extras(extras)
-        if has_images:
-            facts = self._statistics.images_of(IMAGE)
-            facts.channels.update(filter(None, channels))
-            facts.num_deep, facts.num_odd, facts.num_with_more_pages = num_deep, num_odd, num_with_more_pages
+        self._pack_rows()
 
     def _copy_records(self, references: References, start: int) -> bool:
         """Copies records with their headers and footers. `start` is the index of the first record in this part. Returns
@@ -155,7 +148,6 @@ class _Part:
         crcs = None if frames is None else check_frames(frames)
         if crcs is None:
             return False
-        self._pack_rows()
         rows = np.zeros(len(frames), _KEPT)
         rows["record"] = self._writer.num_bytes + np.cumsum(sizes + FRAME_BYTES) - (sizes + FRAME_BYTES)
         rows["image"], rows["length"], rows["crc"] = rows["record"] + RecordWriter.HEADER_BYTES, sizes, crcs
@@ -170,6 +162,11 @@ class _Part:
     def _pack_rows(self) -> None:
         self._packed.append(np.array(self._rows, _KEPT))
         self._rows.clear()
+        self._formats += [image.format for image in self._images]
+        self._reencoded += [image.reencoded for image in self._images]
+        if self._context.listing.has_images:
+            self._statistics.images_of(IMAGE).add(self._images)
+        self._images.clear()
 
     def _keep_extras(self, extras: Extras) -> None:
         self._statistics.add_extras(self._split, extras)
@@ -178,10 +175,10 @@ class _Part:
         for name, values in self._values.items():
             values.append(extras.values[name])
         for name, paths in self._paths.items():
-            paths.append(extras.images[name].path)
+            paths.append(extras.paths[name])
 
     def _written(self, which: ShardPart, path: str) -> WrittenPart:
-        table = np.concatenate([*self._packed, np.array(self._rows, _KEPT)])
+        table = np.concatenate([np.empty(0, _KEPT), *self._packed])
         index = np.empty(len(table), _INDEX)
         for name in _INDEX.names:
             index[name] = table[name]
@@ -270,13 +267,6 @@ def _add_up(part: WrittenPart, split: SplitStatistics, context: WriteContext) ->
     statistics, lengths = part.statistics, part.index["length"].tolist()
     statistics.dead_letters.add(part.dead_letters)
     if context.listing.has_images:
-        images = statistics.images_of(IMAGE)
-        images.num_bytes.add(lengths)
-        if context.config.check != "none":
-            images.formats.update(part.formats)
-            images.heights.add(part.sizes[:, 0].tolist())
-            images.widths.add(part.sizes[:, 1].tolist())
-        images.reencoded.update(why for why in part.reencoded if why)
         split.num_bytes = sum(facts.num_bytes.total for facts in statistics.images.values())
     else:
         split.num_bytes = sum(lengths)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, Mapping, Sequence
 
-from beam_pipelines.elements.extras import OtherImage
+from beam_pipelines.images.images import StoredImage
 from beam_pipelines.tfrecord.example_encoder import is_core
 from beam_pipelines.verify.corruption import Corruption
 from beam_pipelines.verify.valid_records import ValidRecords
@@ -41,7 +41,7 @@ def groups_of(table: "pa.Table") -> list[str]:
 
 
 def check_formats(
-    columns: Mapping[str, Sequence[str | None]], records: ValidRecords, images: Sequence[OtherImage], info: ShardInfo
+    columns: Mapping[str, Sequence[str | None]], records: ValidRecords, images: Sequence[StoredImage], info: ShardInfo
 ) -> Iterator[Corruption]:
     """Checks that images have the format in the catalog, unless they were re-encoded."""
     formats, reencoded = (columns.get(name, ()) for name in FORMATS)

@@ -6,14 +6,13 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from beam_pipelines.elements.extras import OtherImage
 from beam_pipelines.elements.quality import LabelSequence, ShuffleQualities
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, SplitStatistics, is_sampled
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.features.image import image_data, image_facts
 from beam_pipelines.features.kinds import kind_of
-from beam_pipelines.images.images import CheckedImage, check_pixels
+from beam_pipelines.images.images import CheckedImage, StoredImage, check_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.publish.metadata import recorded_statistics
 from tf_input.dataset_format import IMAGE, KEY, LABEL, Feature, Manifest
@@ -60,7 +59,7 @@ class RecordCounter:
             feature.name: [] for feature in manifest.schema if feature.is_categorical
         }
         self._decoded: list[int] = []  # The indices of the lossy images whose pixels are summed.
-        self.images: list[OtherImage] = []
+        self.images: list[StoredImage] = []
 
     def is_sampled(self, example: SerializedExample) -> bool:
         """Returns whether the pixels and tensors of an example are part of the statistics."""
@@ -89,7 +88,7 @@ class RecordCounter:
     ) -> None:
         image = image_facts(feature, example, checked)
         if is_sampled and feature.is_tensor:
-            self._split.add_tensors({IMAGE: TensorSums.of(image_data(feature, example), feature.dtype, feature.shape[-1])})
+            self._split.add_tensor(IMAGE, TensorSums.of(image_data(feature, example), feature.dtype, feature.shape[-1]))
         elif is_sampled and (pixels := _pixels(feature, example, checked)) is not None:
             self._split.pixels.merge(PixelSums.of(pixels))
             self._decoded += [len(self.images)] * (image.format in _LOSSY)
@@ -104,13 +103,11 @@ class RecordCounter:
         """
         precision = DECODED if self._decoded else EXACT
         if formats is not None and reencoded is not None and self.images:
-            facts = self._statistics.images_of(IMAGE)
-            for image, image_format, reason in zip(self.images, formats, reencoded):
-                facts.add(image._replace(format=image_format or "", reencoded=reason or ""))
+            images = zip(self.images, formats, reencoded)
+            sources = [image._replace(reencoded=reason or "", format=name) if name else StoredImage(image.num_bytes) for image, name, reason in images]
+            self._statistics.images_of(IMAGE).add(sources)
             if any(reencoded[index] for index in self._decoded):
                 precision = REENCODED
-        for facts in self._statistics.images.values():
-            facts.channels.pop(0, None)  # The number of channels of tensors and WebPs is not counted.
         self._split.num_bytes = sum(facts.num_bytes.total for facts in self._statistics.images.values())
         for name, lists in self._labels.items():
             self._split.other_labels[name] = Counter(label for labels in lists for label in labels)

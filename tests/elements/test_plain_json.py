@@ -111,7 +111,7 @@ LISTING = Listing(
 
 STATISTICS = ImageStatistics()
 STATISTICS.splits[1] = SplitStatistics(5, 2**50, Counter({3: 2, 0: 3}), PixelSums.of(np.full((4, 5, 3), 200, np.uint8)), {"objects/label": Counter({7: 1})})
-STATISTICS.splits[1].add_tensors({"x": TensorSums.of(np.array([1e-300, 0.1, 1e300]).tobytes(), "float64")})
+STATISTICS.splits[1].add_tensor("x", TensorSums.of(np.array([1e-300, 0.1, 1e300]).tobytes(), "float64"))
 STATISTICS.images_of("image").formats.update(["jpeg", "png", "jpeg"])
 STATISTICS.images_of("right").heights.add([5, 2**31])
 STATISTICS.dead_letters.merge(LETTERS)

@@ -45,10 +45,8 @@ STATISTICS = st.builds(
     st.dictionaries(st.integers(0, 2), SPLITS),
     st.dictionaries(st.sampled_from(["image", "left", "right"]), st.builds(ImageFacts, FORMATS, FORMATS, CHANNELS, RANGES, RANGES, RANGES)),
     st.lists(LETTERS, max_size=7).map(count_letters),
-    RANGES,
-    RANGES,
-    COUNTS,
-    COUNTS,
+    st.dictionaries(st.sampled_from(["mask_values", "mask_bits"]), RANGES),
+    st.dictionaries(st.sampled_from(["num_class_masks", "num_dropped_boxes"]), COUNTS).map(Counter),
 )
 
 

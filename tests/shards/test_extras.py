@@ -90,7 +90,8 @@ def test_mask_follows_its_image(tmp_path):
     expected = np.zeros((30, 20), np.uint8)
     expected[15:, 10:] = 7  # lower right quarter, after a clockwise rotation
     np.testing.assert_array_equal(stored, expected)
-    assert extras.mask_values == (0, 7)
+    ((_, _, fact),) = extras.facts
+    assert fact == (0, 7, 8, True)
 
 
 def test_objects_become_flat_lists(tmp_path):
@@ -104,7 +105,7 @@ def test_objects_become_flat_lists(tmp_path):
     actual = parse(extras)
     assert actual["objects/bbox"] == [0, 0, 0.5, 0.5, 0.25, 0.25, 1, 1]
     assert (actual["objects/label"], actual["objects/is_crowd"]) == ([2, 0], [0, 1])
-    assert extras.labels == {"objects/label": [2, 0]} and (extras.num_dropped_boxes, extras.num_clipped_boxes) == (0, 0)
+    assert extras.labels == {"objects/label": [2, 0]} and extras.nums == {"num_dropped_boxes": 0, "num_clipped_boxes": 0}
 
 
 @pytest.mark.parametrize(
@@ -113,9 +114,9 @@ def test_objects_become_flat_lists(tmp_path):
 def test_unproven_box_orientation_of_rotated_images_is_counted(tmp_path, size, is_guessed):
     boxes = Objects(((0.1, 0.1, 0.5, 0.5),), ("ant",), image_size=size, is_relative=True)
     schema = [Feature("image", "image"), Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", "class_label", (None,), NAMES)]
-    assert encode_values(tmp_path, schema, {"objects": boxes}, ROTATED).is_turn_guessed is is_guessed
-    assert not encode_values(tmp_path, schema, {"objects": boxes._replace(image_size=None)}).is_turn_guessed
-    assert not encode_values(tmp_path, schema, {"objects": boxes._replace(boxes=(), labels=())}, ROTATED).is_turn_guessed
+    assert encode_values(tmp_path, schema, {"objects": boxes}, ROTATED).nums.get("num_turns_guessed", 0) == is_guessed
+    assert not encode_values(tmp_path, schema, {"objects": boxes._replace(image_size=None)}).nums.get("num_turns_guessed")
+    assert not encode_values(tmp_path, schema, {"objects": boxes._replace(boxes=(), labels=())}, ROTATED).nums.get("num_turns_guessed")
 
 
 def test_clipped_and_dropped_boxes_are_counted(tmp_path):
@@ -129,7 +130,7 @@ def test_clipped_and_dropped_boxes_are_counted(tmp_path):
     extras = encoder.encode({"objects": objects}, UNCHANGED, files_at(str(tmp_path)), spool)
     actual = parse(extras)
     assert (actual["objects/label"], actual["objects/is_crowd"], len(actual["objects/bbox"])) == ([0, 2], [1, 3], 8)
-    assert (extras.num_dropped_boxes, extras.num_clipped_boxes) == (1, 1)
+    assert extras.nums == {"num_dropped_boxes": 1, "num_clipped_boxes": 1}
     with pytest.raises(InvalidInput, match="box 1 of 3"):
         encode_values(tmp_path, schema, {"objects": objects})
 

@@ -18,7 +18,7 @@ from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES, PixelSums
 from beam_pipelines.errors import RunError
-from beam_pipelines.images.images import check_image
+from beam_pipelines.images.images import StoredImage, check_image
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.shards import input_reader
 from beam_pipelines.shards.input_reader import InputReader, ReadImage, ImageDigests
@@ -77,7 +77,7 @@ def test_valid_image_is_read_like_the_check_returns_it(tmp_path, check):
         actual, checked = inputs.read(path), check_image(data, check)
         assert isinstance(actual, ReadImage), path
         assert actual.data == (data if checked.encoded is None else checked.encoded), path
-        assert (actual.height, actual.width, actual.format, actual.reencoded) == (checked.height, checked.width, checked.format, checked.reencoded)
+        assert actual.image == checked.describe(len(actual.data))
         assert actual.extras is None and actual.pixels is None
 
 
@@ -100,7 +100,7 @@ def test_raw_pixels_become_an_image_or_stay_raw_pixels(tmp_path):
     pixels = noise(1, 5, 7)
     inputs = Inputs(tmp_path, {"cat/data.bin": b"????" + pixels.tobytes()})
     actual = inputs.read("cat/data.bin", offset=4, num_bytes=pixels.nbytes, raw=RawImage(5, 7, 3))
-    assert (actual.height, actual.width) == (5, 7) and check_image(actual.data, "strict").format == "png"
+    assert (actual.image.height, actual.image.width) == (5, 7) and check_image(actual.data, "strict").format == "png"
     stored = (Feature("image", "pixels", (5, 7, 3)), Feature("key", "text"))
     exact = Inputs(tmp_path, {}, schema=stored)
     exact.context = WriteContext(make_config(tmp_path, images=ImageConfig(encoding="raw")), exact.context.listing)
@@ -177,7 +177,7 @@ def test_hashing_reports_the_same_dead_letters(tmp_path):
 
 def test_without_check_only_empty_files_are_rejected(tmp_path):
     inputs = Inputs(tmp_path, {"cat/1.jpg": b"garbage", "cat/2.jpg": b"", "cat/3.jpg": b"x"}, "none")
-    assert inputs.read("cat/1.jpg") == ReadImage(b"garbage", None, "", "", None, 0, 0)
+    assert inputs.read("cat/1.jpg") == ReadImage(b"garbage", None, StoredImage(7))
     letter = inputs.read("cat/2.jpg")
     assert (letter.stage, letter.reason) == ("read", "unreadable") and "empty" in letter.message
     os.truncate(inputs.root / "cat/3.jpg", MAX_FILE_BYTES + 1)

@@ -356,26 +356,6 @@ def test_image_changed_after_listing_is_stored_as_it_is_now(tmp_path):
     assert [(letter.path, letter.stage) for letter in written.statistics.dead_letters.first] == [("a/2.jpg", "read")]
 
 
-def test_short_writes_are_completed():
-    class Trickle:
-        """A file that accepts at most 7 bytes per write. Pipes and network file systems also accept partial writes."""
-
-        def __init__(self) -> None:
-            self.data = b""
-
-        def write(self, view: memoryview) -> int:
-            self.data += bytes(view[:7])
-            return len(view[:7])
-
-    trickle = Trickle()
-    writer = RecordWriter(trickle)
-    assert [writer.write(b"one", b"", b" record"), writer.write(b""), writer.write(b"x" * 1000)] == [0, 26, 42]
-    writer.flush()
-    assert len(trickle.data) == writer.num_bytes == 42 + 1016
-    assert google_crc32c.value(trickle.data) == writer.crc32c
-    assert trickle.data[12:22] == b"one record"
-
-
 def test_no_file_stays_open(run):
     # An open file of the spool would keep its disk space after the spool is deleted.
     run.write(3)
