@@ -1,15 +1,19 @@
 """Tests that tables of public datasets are read with the documented options, or rejected with advice that works."""
 
 import pathlib
+import re
 import shlex
+import subprocess
 
 import pytest
 
+import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode, noise, write_files
 from test_table_values import read_records
 
 NUM = 12
+LAYOUTS = pathlib.Path(__file__).parents[2] / "docs/layouts.md"
 FILES = {
     # Folder of images, name of the image of a row, suffix of the file; name and contents of the table.
     "CelebA": ("images/{}.jpg", "list_attr_celeba.txt", f"{NUM}\nMale Young Bald \n", "{}.jpg -1  1 -1\n"),
@@ -35,9 +39,46 @@ CASES = {
     "Flickr8k": ("Flickr8k", "--source table --delimiter tab --column_names image,caption --label caption:text[]", [b"A child .", b"A dog ."]),
     "APTOS": ("APTOS", "--image_root images --label diagnosis:integer", [2]),
     "numbers of images": ("numbers of images", "--image_root images --label label:integer", [2]),
-    "Kaggle's clouds": ("Kaggle's clouds", "--label EncodedPixels:rle", "0.jpg_Fish"),
+    "Kaggle's clouds": ("Kaggle's clouds", "--label EncodedPixels:rle", r"sed -e '1s/Image_Label/image,label/' -e 's/\.jpg_/.jpg,/' "),
     "no boxes": ("no boxes", "--label objects=class", "xmin, ymin, xmax, ymax"),
 }
+
+
+def clouds() -> dict[str, str]:
+    rows = "".join(f"{index}.jpg_Fish,1 3\n{index}.jpg_Flower,{'7 2' * (index % 2)}\n" for index in range(NUM))
+    return {"clouds/train.csv": f"Image_Label,EncodedPixels\n{rows}", "names.txt": "background\nFish\nFlower\n"}
+
+
+def celeba() -> dict[str, str]:
+    rows = [(f"{index}.jpg", index % 2 * 2 - 1, 3 * index // NUM) for index in range(NUM)]
+    attributes = "".join(f"{name},-1,{flag}\n" for name, flag, _ in rows)
+    partition = "".join(f"{name},{part}\n" for name, _, part in rows)
+    return {
+        "celeba/list_attr_celeba.csv": f"image_id,Young,Smiling\n{attributes}",
+        "celeba/list_eval_partition.csv": f"image_id,partition\n{partition}",
+    }
+
+
+# Maps a directory in docs/layouts.md to its tables, the folder of its images, a function of the dataset, and the expected result.
+DOCUMENTED = {
+    "clouds": (clouds, "train_images", lambda dataset: dataset.features["mask"].label_names, ("background", "Fish", "Flower")),
+    "celeba": (celeba, "img_align_celeba", lambda dataset: [dataset.num_examples(split) for split in ("train", "validation", "test")], [4] * 3),
+}
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("folder", DOCUMENTED)
+def test_documented_commands_convert_and_read_the_table(tmp_path: pathlib.Path, monkeypatch, folder: str) -> None:
+    write, images, actual, expected = DOCUMENTED[folder]
+    write_files(tmp_path, {name: text.encode() for name, text in write().items()})
+    write_files(tmp_path / folder / images, {f"{index}.jpg": encode(noise(index, 6, 8), "JPEG") for index in range(NUM)})
+    (block,) = (block for block in re.findall(r"```sh\n(.*?)```", LAYOUTS.read_text(), re.DOTALL) if f"{folder}/" in block)
+    monkeypatch.chdir(tmp_path)
+    *conversions, command = block.strip().splitlines()
+    for line in conversions:
+        subprocess.run(line, shell=True, check=True)
+    assert main(shlex.split(command)[1:]) == 0
+    assert actual(tf_input.open(tmp_path / "out" / folder)) == expected
 
 
 @pytest.mark.slow(1)
