@@ -214,8 +214,8 @@ class Catalog(Mapping[str, Column]):
         if not all(shard.catalog for shard in self._shards):
             raise ValueError(f"keys and groups are only in the catalog, and {self.described()}")
 
-        # The shards are read in threads of their own. Arrow's threads could still hold buffers of Python when the program
-        # exits, which would abort it.
+        # The shards are read in threads of their own. Arrow's threads, which `pre_buffer` and `use_threads` start, could
+        # still hold buffers of Python when the program exits, which would abort it.
         def read_one(shard: ShardInfo) -> Any:
             with self._open(shard) as file:
                 try:
@@ -231,7 +231,7 @@ class Catalog(Mapping[str, Column]):
         parquet = _parquet()
         path = join(self._directory, shard.catalog)
         try:
-            file = parquet.ParquetFile(_Range(self._store.files, path, shard.catalog_bytes), pre_buffer=True)
+            file = parquet.ParquetFile(_Range(self._store.files, path, shard.catalog_bytes), pre_buffer=False)
         except (OSError, ValueError) as error:
             raise _failed(path, error) from error
         if file.metadata.num_rows != shard.num_examples:

@@ -90,6 +90,63 @@ def test_killed_program_continues_at_the_next_batch(mixed, tmp_path):
     assert_equal_batches(list(loader), expected[5:])
 
 
+FORKING_PROGRAM = """
+import json, os, sys
+import tf_input
+
+loader = tf_input.open(sys.argv[1]).loader("train", batch_size=8, image_size=(12, 16), augment=True, seed=3)
+batches = iter(loader)
+next(batches)
+for number in range(3):
+    child = os.fork()
+    if not child:
+        try:
+            next(batches)
+        except RuntimeError as error:
+            print(json.dumps([str(error), [key for batch in loader for key in batch["key"]]]), flush=True)
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0) == (child, 0)
+print(json.dumps(["", [key for batch in batches for key in batch["key"]]]))
+"""
+
+
+@pytest.mark.slow
+def test_forked_process_starts_a_new_iteration(mixed):
+    done = subprocess.run([sys.executable, "-c", FORKING_PROGRAM, mixed.directory], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    *children, (_, keys) = map(json.loads, done.stdout.splitlines())
+    assert len(children) == 3 and all("forked" in message for message, _ in children)
+    expected = keys_of(list(mixed.loader("train", **OPTIONS))[1:])
+    assert keys == expected and all(rest == expected for _, rest in children)
+
+
+THREADS_PROGRAM = """
+import os, sys, threading, time
+import pyarrow.parquet
+import tf_input
+
+def foreign_threads():
+    return {int(name) for name in os.listdir("/proc/self/task")} - {thread.native_id for thread in threading.enumerate()}
+
+dataset = tf_input.open(sys.argv[1])
+before = foreign_threads()
+for batch in dataset.loader("train", batch_size=8, image_size=(12, 16), where="width >= 8", seed=3):
+    dataset["train"][batch["key"][0]]
+stop = time.monotonic() + 20
+while (left := foreign_threads() - before) and time.monotonic() < stop:
+    time.sleep(0.05)  # The operating system lists a Python thread for a short time after it has ended.
+print(len(left))
+"""
+
+
+@pytest.mark.slow
+def test_catalogs_are_read_without_threads_of_arrow(mixed):
+    """Arrow's threads never end. A thread that still frees a buffer of Python when the program exits aborts the program."""
+    done = subprocess.run([sys.executable, "-c", THREADS_PROGRAM, mixed.directory], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+
+
 @pytest.mark.parametrize("other", [{"seed": 4}, {"batch_size": 4}, {"augment": False}, {"take": 50}, {"transform": len}], ids=str)
 def test_state_of_other_batches_is_rejected(mixed, other):
     state = mixed.loader("train", **OPTIONS).state_dict()
