@@ -74,7 +74,15 @@ assert "tensorflow" not in sys.modules
 """
 
 
-PROGRAMS = {"examples.py": EXAMPLES, "read.py": READ, "train.py": TRAIN, "loaders.py": LOADERS, "torch_loader.py": TORCH}
+BATCHES = """
+import sys, tf_input
+
+for batch in tf_input.open("out").loader("train", batch_size=8, image_size=24, augment=True):
+    assert batch["image"].shape[1:] == (24, 24, 3)
+print(sum(len(batch["key"]) for batch in tf_input.open("out").loader("train", batch_size=8, image_size=24)), "images")
+assert "tensorflow" not in sys.modules
+"""
+PROGRAMS = {"batches.py": BATCHES, "examples.py": EXAMPLES, "read.py": READ, "train.py": TRAIN, "loaders.py": LOADERS, "torch_loader.py": TORCH}
 
 
 class Use(NamedTuple):
@@ -128,6 +136,7 @@ USES = {
         SHAPE,
         "s3",
     ),
+    "loader": Use(("python batches.py",), "93 images"),
     "transform": Use(("recordmill analyze out --image_size 24", "python read.py out transform"), SHAPE),
     "heif": Use((f"python -c '{PHOTOS}'", "recordmill prepare --input photos --splits train=1 --output new", "cat new/statistics.json"), '"heic": 1'),
     "completion": Use((f"{COMPLETE} recordmill", "cat completed"), "json"),

@@ -1,12 +1,12 @@
-"""Decodes, crops, flips and resizes single images with simplejpeg and Pillow."""
+"""Decodes, crops, flips and resizes single images with simplejpeg, Pillow and OpenCV."""
 
+import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 
-from tf_input.image_files import JPEG_START, decode_image, decode_jpeg, read_size
+from tf_input.image_files import JPEG_START, decode_image, decode_jpeg
 from tf_input.read_config import Augmentation
 
 _NUM_ATTEMPTS = 10
@@ -77,17 +77,13 @@ def _fitting_extent(size: tuple[int, int], image_size: tuple[int, int], may_enla
 def _random_box(size: tuple[int, int], image_size: tuple[int, int], min_area: float, rng: np.random.Generator) -> Box | None:
     """Draws a box of random area, aspect ratio and position, as in https://arxiv.org/abs/1409.4842. Returns None if ten
     boxes do not fit into the image."""
-    height, width = size
-    areas, stretches = rng.uniform(min_area, 1, _NUM_ATTEMPTS), rng.uniform(-_MAX_STRETCH, _MAX_STRETCH, _NUM_ATTEMPTS)
-    aspects = np.exp(stretches) * (image_size[1] / image_size[0])
-    pixels = areas * (height * width)
-    heights = np.maximum(np.round(np.sqrt(pixels / aspects)), 1).astype(int)
-    widths = np.maximum(np.round(np.sqrt(pixels * aspects)), 1).astype(int)
-    fitting = np.flatnonzero((heights <= height) & (widths <= width))
-    if not len(fitting):
-        return None
-    box_height, box_width = int(heights[fitting[0]]), int(widths[fitting[0]])
-    return int(rng.integers(height - box_height + 1)), int(rng.integers(width - box_width + 1)), box_height, box_width
+    for _ in range(_NUM_ATTEMPTS):
+        area = rng.uniform(min_area, 1) * size[0] * size[1]
+        aspect = math.exp(rng.uniform(-_MAX_STRETCH, _MAX_STRETCH)) * image_size[1] / image_size[0]
+        height, width = max(1, round(math.sqrt(area / aspect))), max(1, round(math.sqrt(area * aspect)))
+        if height <= size[0] and width <= size[1]:
+            return int(rng.integers(size[0] - height + 1)), int(rng.integers(size[1] - width + 1)), height, width
+    return None
 
 
 def _central_box(size: tuple[int, int], image_size: tuple[int, int]) -> Box:
@@ -117,7 +113,7 @@ def move_boxes(boxes: np.ndarray, crop: Crop) -> tuple[np.ndarray, np.ndarray]:
 
 
 def decode_crop(data: bytes, crop: Crop, channels: int) -> np.ndarray:
-    """Decodes the crop of an image file and resizes it. Each output pixel averages over its area.
+    """Decodes the crop of an image file and resizes it.
 
     Args:
         data: The contents of an image file with 8 bits per channel.
@@ -132,7 +128,7 @@ def decode_crop(data: bytes, crop: Crop, channels: int) -> np.ndarray:
     """
     if not data.startswith(JPEG_START):
         return resize(decode_image(data, channels), crop)
-    height, width = read_size(data)
+    height, width = crop.size
     factor = min(crop.box[2] // crop.extent[0], crop.box[3] // crop.extent[1])
     reduction = next((item for item in _REDUCTIONS if item <= factor), 1)
     pixels = decode_jpeg(data, channels, (-(-height // reduction), -(-width // reduction)))
@@ -152,15 +148,35 @@ def resize(pixels: np.ndarray, crop: Crop, scale: tuple[float, float] = (1.0, 1.
         The pixels, [*crop.image_size, channels], with the dtype of `pixels`.
     """
     top, left, height, width = crop.box
-    edges = np.array([top * scale[0], left * scale[1], (top + height) * scale[0], (left + width) * scale[1]])
-    first = np.floor(edges[:2]).astype(int)
-    stop = np.ceil(edges[2:]).astype(int)
-    part = pixels[first[0] : stop[0], first[1] : stop[1]]  # Pillow copies the pixels that it gets.
-    image = Image.fromarray(part[..., 0] if part.shape[-1] == 1 else part)
-    method = Image.Resampling.NEAREST if nearest else Image.Resampling.BILINEAR
-    box = edges - np.tile(first, 2)
-    resized = image.resize(crop.extent[::-1], method, (box[1], box[0], min(box[3], image.width), min(box[2], image.height)))
-    canvas = np.zeros((*crop.image_size, pixels.shape[-1]), pixels.dtype)
-    top, left = crop.margins
-    canvas[top : top + crop.extent[0], left : left + crop.extent[1]] = np.asarray(resized).reshape(*crop.extent, -1)
-    return np.ascontiguousarray(canvas[:, ::-1]) if crop.is_flipped else canvas
+    edges = np.array([top * scale[0], left * scale[1], (top + height) * scale[0], (left + width) * scale[1]]).round().astype(int)
+    top, left, bottom, right = (int(edge) for edge in edges)
+    pixels = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
+    resized = _pick_nearest(pixels, crop.extent) if nearest else _interpolate(pixels, crop.extent)
+    if crop.extent != crop.image_size:
+        canvas = np.zeros((*crop.image_size, resized.shape[-1]), resized.dtype)
+        top, left = crop.margins
+        canvas[top : top + crop.extent[0], left : left + crop.extent[1]] = resized
+        resized = canvas
+    return _cv2().flip(resized, 1).reshape(resized.shape) if crop.is_flipped else resized
+
+
+def _interpolate(pixels: np.ndarray, extent: tuple[int, int]) -> np.ndarray:
+    """Resizes pixels to a (height, width): bilinear, or averaged over areas if they shrink to half the size or less."""
+    cv2 = _cv2()
+    is_shrunk = any(side >= 2 * wanted for side, wanted in zip(pixels.shape, extent))
+    return cv2.resize(pixels, extent[::-1], interpolation=cv2.INTER_AREA if is_shrunk else cv2.INTER_LINEAR).reshape(*extent, -1)
+
+
+def _pick_nearest(pixels: np.ndarray, extent: tuple[int, int]) -> np.ndarray:
+    rows, columns = (((np.arange(wanted) + 0.5) * side / wanted).astype(int) for side, wanted in zip(pixels.shape, extent))
+    return pixels[rows[:, np.newaxis], columns]
+
+
+@functools.cache
+def _cv2() -> Any:
+    """Imports OpenCV, which resizes several times as fast as Pillow."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise ImportError("loader(image_size=...) needs OpenCV: pip install 'recordmill[loader]'") from error
+    return cv2
