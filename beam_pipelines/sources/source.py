@@ -55,9 +55,8 @@ class Source(abc.ABC):
         detected: A message about the settings that were detected from the data. Empty if nothing was detected.
         resolved: The options of the source, including detected settings. None if no setting was detected.
         num_ignored: The number of ignored files, counted while a part is listed.
-        unused_fields: The columns and fields that are not kept, collected while parts are listed. None if the format
-            has no such fields.
-        boxes: Counts that show whether boxes fit `--box_format` and `--box_unit`. None if the source format defines both.
+        unused_fields: The columns and fields that are not kept, collected while parts are listed.
+        boxes: Counts that show whether boxes fit `--box_format` and `--box_unit`. Empty if the format defines both.
         group_names: The names of categories that only group other categories.
         found_features: Further features, which are known only after a part has been listed.
         noted: Warnings that begin with a number of images, lines or files, collected while a part is listed. Maps the
@@ -79,8 +78,6 @@ class Source(abc.ABC):
     detected: str = ""
     resolved: SourceConfig | None = None
     num_ignored: int = 0
-    unused_fields: UnusedFields | None = None
-    boxes: BoxForms | None = None
     group_names: frozenset[str] = frozenset()
     found_features: frozenset[Feature] = frozenset()
     name_labels: "NameLabels | None" = None
@@ -88,6 +85,7 @@ class Source(abc.ABC):
 
     def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
         self.noted: dict[str, int] = {}
+        self.unused_fields, self.boxes = UnusedFields(), BoxForms()
         self._options, self._spool_directory = options, spool_directory
         reject_options(options.source, self.kind)
 

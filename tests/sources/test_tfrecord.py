@@ -610,7 +610,7 @@ def test_rejects_features_that_cannot_be_prepared_again(tmp_path, feature, messa
 @pytest.mark.parametrize(
     ("changes", "reason", "message"),
     [
-        ({"objects__label": [2]}, "bad_label", "feature 'objects/label' has 2"),
+        ({"objects__label": [2]}, "bad_label", "column 'objects/label' has 2"),
         ({"key": b"\xff"}, "bad_key", "column 'key' has"),
         ({"key": "a\nb"}, "bad_key", "one line"),
         ({"key": ["a", "b"]}, "bad_key", "one line"),

@@ -16,7 +16,6 @@ from beam_pipelines.sources.annotations.labeled_points import UnusedPoints, chec
 from beam_pipelines.sources.annotations.object_features import CORNERS, object_features
 from beam_pipelines.sources.annotations.shapes import Outline, Point, Shape, corners, divided
 from beam_pipelines.sources.cells.class_cells import known, read_class
-from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.label_files import format_of_content
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
@@ -82,8 +81,6 @@ class AnnotationSource(Source):
         self._root = self._find_root()
         self.root = self._root.path
         self._files = files_at(self.root)
-        self.num_ignored = 0
-        self.unused_fields = UnusedFields()
         self._unused_points = UnusedPoints()
         self._set_targets(self._find_labels())
 

@@ -6,7 +6,7 @@ from typing import Iterable, NamedTuple, Sequence
 
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.sources.cells.cells import read_path
-from beam_pipelines.sources.files.file_listing import join
+from beam_pipelines.sources.files.paths import join
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.storage.files import files_at, is_remote
 

@@ -9,8 +9,8 @@ from typing import Container, Iterator, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.files.file_listing import FileListing, join
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.file_listing import FileListing
+from beam_pipelines.sources.files.paths import join, nfc
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import read_errors

@@ -18,8 +18,8 @@ from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotations.annotation_source import Annotation, AnnotationSource, absolute, file_bytes
-from beam_pipelines.sources.files.file_listing import FileListing, ListedFile, join, matches
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.file_listing import FileListing, ListedFile
+from beam_pipelines.sources.files.paths import join, matches, nfc
 from beam_pipelines.sources.files.label_files import format_of_content, read_head
 from beam_pipelines.sources.files.layouts import find_folder, name_splits, no_split_folders
 from beam_pipelines.sources.files.roots import Root

@@ -9,8 +9,8 @@ from beam_pipelines.errors import printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotations.annotation_source import AnnotationSource
 from beam_pipelines.sources.annotations.image_sets import FOLDER, find_image_sets, read_image_sets
-from beam_pipelines.sources.files.file_listing import FileListing, ListedFile, join
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.file_listing import FileListing, ListedFile
+from beam_pipelines.sources.files.paths import join, nfc
 from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, split_of
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 

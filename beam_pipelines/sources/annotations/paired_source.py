@@ -19,8 +19,8 @@ from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.sources.annotations.annotation_source import Annotation
 from beam_pipelines.sources.annotations.paired_files import Matched, Pair, PairedFiles, PairedFolders, is_split_folder
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
-from beam_pipelines.sources.files.file_listing import FileListing, matches
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.file_listing import FileListing
+from beam_pipelines.sources.files.paths import matches, nfc
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.files.sizes import find_sizes
 from beam_pipelines.sources.input_names import InputNames, Recognition

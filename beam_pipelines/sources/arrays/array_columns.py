@@ -46,8 +46,6 @@ class ArrayColumns:
 
     Attributes:
         mapper: Maps the values of the columns to inputs.
-        names: The names of all columns whose values are read.
-        part_names: The names of the columns that are referred to by location instead of being read.
     """
 
     def __init__(
@@ -80,8 +78,7 @@ class ArrayColumns:
         roles = choose_roles(config, labels, features, columns, "the input")
         names = {**names_of_fields(labels, features, config, class_names), **flags}
         self.mapper = RowMapper(labels, features, config, roles=roles, class_names=names)
-        self.names, self.part_names = self.mapper.value_names, self.mapper.part_names
-        for name in {*self.names} - {name for column in (*labels, *features) for name in column.names}:
+        for name in {*self.mapper.value_names} - {name for column in (*labels, *features) for name in column.names}:
             self._typed(Column(name, (name,), "float" if name == (config.weight_column or WEIGHT) else "class"))
 
     def open(self, name: str) -> Field:

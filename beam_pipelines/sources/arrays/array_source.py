@@ -15,8 +15,8 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns, raw_layout
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream, read_rows, unpack
-from beam_pipelines.sources.files.file_listing import FileListing, is_utf8, name_first
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.file_listing import FileListing, name_first
+from beam_pipelines.sources.files.paths import is_utf8, nfc
 from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.sources.source import Source
@@ -111,15 +111,15 @@ class ArraySource(Source):
 
     def _pointed_at(self, images: ImageSet) -> list[Field]:
         """Returns the fields whose locations are listed instead of their values: images and large arrays."""
-        parts = self._open_columns(images, self._columns.part_names).values()
+        parts = self._open_columns(images, self._columns.mapper.part_names).values()
         return [*parts] if images.raw is None else [images.images, *parts]
 
     def _list_images(
         self, images: ImageSet, spools: Mapping[Stream, int], start: int, stop: int
     ) -> Iterator[InputRecord | DeadLetter]:
         """Yields the examples from `start` to `stop`, with the values of all columns. The memory use is constant."""
-        fields = self._open_columns(images, self._columns.names)
-        parts = self._open_columns(images, self._columns.part_names)
+        fields = self._open_columns(images, self._columns.mapper.value_names)
+        parts = self._open_columns(images, self._columns.mapper.part_names)
         records, raw = images.images.records, images.raw
         image = InputRecord("", records.stream.path, "", images.split, offset=NO_IMAGE)
         if raw is not None:
@@ -181,8 +181,7 @@ class ArraySource(Source):
             self.num_ignored = self._count_ignored()
             yield from self._dead_letters
         images = self._find_sets(self._containers[container])[position]
-        if self.unused_fields is not None:
-            self.unused_fields.add(images.columns.keys() - {*self._columns.names, *self._columns.part_names})
+        self.unused_fields.add(images.columns.keys() - {*self._columns.mapper.value_names, *self._columns.mapper.part_names})
         yield from self._list_images(*self._unpack(images), start, stop)
 
 

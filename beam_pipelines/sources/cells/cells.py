@@ -16,7 +16,7 @@ import numpy as np
 
 from beam_pipelines.elements.label_lists import is_bracketed, parse_list, split_names
 from beam_pipelines.errors import CONTROL, InvalidInput, printable
-from beam_pipelines.sources.files.file_listing import is_utf8
+from beam_pipelines.sources.files.paths import is_utf8
 from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.storage.files import is_remote
 

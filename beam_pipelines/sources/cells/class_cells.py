@@ -12,7 +12,7 @@ from beam_pipelines.config.source_config import DEFAULT_SEPARATOR
 from beam_pipelines.elements.label_lists import is_one_flag_each
 from beam_pipelines.errors import CONTROL, InvalidInput, printable
 from beam_pipelines.sources.cells.cells import bad_cell, plain, read_flag, shown, to_list
-from beam_pipelines.sources.files.file_listing import is_utf8
+from beam_pipelines.sources.files.paths import is_utf8
 
 _MAX_CLASS_CHARACTERS = 256
 _CLASS = f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer of at least 0"

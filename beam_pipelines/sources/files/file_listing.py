@@ -6,7 +6,6 @@ except links to a folder that contains the link itself. Dead letters are created
 devices, and for names that are not valid UTF-8.
 """
 
-import fnmatch
 import itertools
 import operator
 import os
@@ -16,6 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.files.other_files import is_ignored
+from beam_pipelines.sources.files.paths import is_odd, is_utf8, join, matches
 from beam_pipelines.sources.files.patterns import InputNames
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.storage.files import files_at, is_remote
@@ -169,7 +169,8 @@ class FileListing:
                 rejected[listed_file.path] = listed_file
             else:
                 names.append(listed_file.path)
-        fitting = {*wanted.fitting(rejected), *(path for path in rejected if self._leads_to_folder(path) and wanted.may_fit_below(path))}
+        folders = (path for path in rejected if os.path.isdir(f"{self._root.path}/{path}"))
+        fitting = {*wanted.fitting(rejected), *filter(wanted.may_fit_below, folders)}
         return wanted.fitting(names), [rejected[path] for path in sorted(fitting)]
 
     def take_files(self, folder: str, is_wanted: Callable[[str], Any]) -> list[str]:
@@ -203,10 +204,7 @@ class FileListing:
         else:
             # A separate listing, because `walk` counts the ignored files.
             files = FileListing(self._root, self._ignore)._files_in(folder, [])
-            yield from (file for file in files if isinstance(file, ListedFile) or not self._leads_to_folder(file.path))
-
-    def _leads_to_folder(self, path: str) -> bool:
-        return os.path.isdir(f"{self._root.path}/{path}")
+            yield from (file for file in files if isinstance(file, ListedFile) or not os.path.isdir(f"{self._root.path}/{file.path}"))
 
     def _walk_disk(self, folders: list[str]) -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
         while folders:
@@ -257,7 +255,7 @@ class FileListing:
     def _walk_store(self, listed: Iterable[tuple[str, int]], folder: str = "") -> Iterator[tuple[str, Iterator[ListedFile | DeadLetter]]]:
         for parent, objects in itertools.groupby(listed, lambda item: item[0].rpartition("/")[0]):
             parts = parent.split("/")
-            paths = [folder] if _is_odd(parts) else [*itertools.accumulate(parts, join, initial=folder)]
+            paths = [folder] if is_odd(parts) else [*itertools.accumulate(parts, join, initial=folder)]
             ignored = next((above for above, part in zip(paths[:-1], parts) if self._is_ignored(above, part, is_folder=True)), None)
             if ignored is None:
                 yield paths[-1], self._objects_in(folder, objects)
@@ -268,7 +266,7 @@ class FileListing:
     def _objects_in(self, folder: str, objects: Iterable[tuple[str, int]]) -> Iterator[ListedFile | DeadLetter]:
         for name, num_bytes in objects:
             path = join(folder, name)
-            if _is_odd(name.split("/")):
+            if is_odd(name.split("/")):
                 yield DeadLetter(printable(path), "list", "odd_name", "a name with an empty part, '.' or '..' in it")
             elif self._is_ignored(*posixpath.split(path)):
                 self.num_ignored += 1
@@ -300,30 +298,3 @@ def name_first(dead_letters: Iterable[DeadLetter]) -> str:
     """Returns a message about the first dead letter of a listing that contains no valid file."""
     first = min(dead_letters, default=None)
     return f" ({first.path!r} is {first.message})" if first else ""
-
-
-def _is_odd(parts: Sequence[str]) -> bool:
-    """Returns whether a component of a path is empty, "." or "..". Object stores may change such paths."""
-    return "" in parts or "." in parts or ".." in parts
-
-
-def join(folder: str, name: str) -> str:
-    """Joins a folder and a name. An empty folder is the root."""
-    return f"{folder}/{name}" if folder and name else folder or name
-
-
-def matches(path: str, patterns: tuple[str, ...]) -> bool:
-    """Returns whether the whole path, or only the last component of the path, matches one of the patterns."""
-    name = path.rpartition("/")[2]
-    return any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(path, pattern) for pattern in patterns)
-
-
-def is_utf8(text: str) -> bool:
-    """Returns whether a string can be encoded in UTF-8."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # the operating system's lone surrogates for other bytes
-        return False
-    return True

@@ -19,13 +19,14 @@ class Root:
     Args:
         path: The path of the folder, or its URL.
         follows_links: Whether links may lead outside the folder, and to folders.
+        folder: The subfolder that relative paths start from, with a trailing "/"; empty for the root.
 
     Attributes:
         path: The path with links resolved, or a URL, without a trailing "/".
     """
 
-    def __init__(self, path: str, follows_links: bool = False) -> None:
-        self.follows_links = follows_links
+    def __init__(self, path: str, follows_links: bool = False, folder: str = "") -> None:
+        self.follows_links, self._folder = follows_links, folder
         self._is_remote = is_remote(path)
         self._given = path.rstrip("/") if self._is_remote else os.path.abspath(path)
         self.path = self._given if self._is_remote else os.path.realpath(path)
@@ -43,6 +44,8 @@ class Root:
             OutsideError: The path is empty, contains NUL or invalid text, or leads outside the root.
         """
         name = path if "\\" not in path else path.replace("\\", "/")
+        if self._folder and not name.startswith("/") and not is_remote(name):
+            name = self._folder + name
         if is_remote(name) and not name.startswith((f"{self._given}/", f"{self.path}/")):
             raise self._outside(path)
         for base in (self._given, self.path):

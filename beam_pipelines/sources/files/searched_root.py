@@ -3,8 +3,8 @@
 import functools
 
 from beam_pipelines.errors import InvalidInput, printable
-from beam_pipelines.sources.files.file_listing import FileListing, ListedFile, join
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.file_listing import FileListing, ListedFile
+from beam_pipelines.sources.files.paths import join, nfc
 from beam_pipelines.sources.files.roots import Root
 
 _NUM_SHOWN = 5

@@ -9,7 +9,7 @@ from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.columns.forms import form_of
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.paths import nfc
 from beam_pipelines.sources.rows.lines import read_lines
 from beam_pipelines.sources.rows.row_files import Row, RowFiles, TableFile
 from beam_pipelines.sources.rows.row_mapper import RowRoles

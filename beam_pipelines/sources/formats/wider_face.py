@@ -14,7 +14,7 @@ from beam_pipelines.sources.annotations.annotation_source import Annotation
 from beam_pipelines.sources.annotations.listed_source import ListedSource
 from beam_pipelines.sources.annotations.shapes import Shape, read_coordinate, rectangle
 from beam_pipelines.sources.cells.cells import read_integer
-from beam_pipelines.sources.files.file_listing import join
+from beam_pipelines.sources.files.paths import join
 from beam_pipelines.sources.files.label_files import WIDER_FACE
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.rows.lines import read_lines

@@ -41,11 +41,9 @@ def list_part(
     facts.schema.add_known({**source.label_names(), **(source.name_labels.label_names if source.name_labels else {})})
     facts.problems.noted = source.noted
     facts.problems.unexpected_files = source.unexpected_files
-    if source.unused_fields:
-        facts.schema.unused_fields.merge(source.unused_fields)
+    facts.schema.unused_fields.merge(source.unused_fields)
     facts.schema.group_names |= source.group_names
-    if source.boxes:
-        facts.problems.boxes.merge(source.boxes.take())
+    facts.problems.boxes.merge(source.boxes.take())
     for feature in source.found_features:
         facts.schema.found_features.setdefault(feature.name, set()).add(feature)
 

@@ -8,7 +8,7 @@ from typing import Iterator
 
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import InvalidInput, printable
-from beam_pipelines.sources.files.file_listing import is_utf8
+from beam_pipelines.sources.files.paths import is_utf8
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 

@@ -19,8 +19,8 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.cells.cells import in_column, read_image_path
 from beam_pipelines.sources.files.embedded_images import Embedded
-from beam_pipelines.sources.files.file_listing import FileListing, join, matches
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.file_listing import FileListing
+from beam_pipelines.sources.files.paths import join, matches, nfc
 from beam_pipelines.sources.files.layouts import CHOOSE_SPLIT_FOLDERS, given_already, no_split_folders
 from beam_pipelines.sources.files.patterns import InputNames, split_input
 from beam_pipelines.sources.files.roots import OutsideError, Root
@@ -28,7 +28,7 @@ from beam_pipelines.sources.files.searched_root import SearchedRoot
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.sources.rows.row_mapper import RowMapper
 from beam_pipelines.sources.source import Source
-from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.files import files_at
 
 _SHARD = re.compile(r"-\d+(?:-of-\d+)?$")  # the end of a name such as train-00000-of-00002
 _SUFFIXES = tuple(suffix for suffix in IMAGE_EXTENSIONS if suffix != ".npy")
@@ -177,20 +177,7 @@ class RowFiles(Source):
     def _root_of(self, file: TableFile) -> Root:
         if self._searched_root is not None:
             return self._searched_root
-        folder = "" if self._source.image_root else file.folder
-        return _FolderRoot(self.root, folder, self._options.follow_links) if folder else Root(self.root, self._options.follow_links)
-
-
-class _FolderRoot(Root):
-    """A root in which relative paths start in one of its subfolders."""
-
-    def __init__(self, path: str, folder: str, follows_links: bool) -> None:
-        super().__init__(path, follows_links)
-        self._folder = folder
-
-    def relative(self, path: str) -> str:
-        is_absolute = path.startswith(("/", "\\")) or is_remote(path)
-        return super().relative(path if is_absolute else self._folder + path)
+        return Root(self.root, self._options.follow_links, "" if self._source.image_root else file.folder)
 
 
 def format_of(name: str, formats: Mapping[str, str]) -> str | None:

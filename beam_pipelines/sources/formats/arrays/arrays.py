@@ -13,7 +13,6 @@ from beam_pipelines.sources.arrays.array_source import ArraySource, ImageSet
 from beam_pipelines.sources.formats.arrays.idx import check_one_dataset, idx_arrays, is_idx
 from beam_pipelines.sources.formats.arrays.named_arrays import LABEL_NAMES, NamedArray, find_features, find_image, make_sets, no_images
 from beam_pipelines.sources.formats.arrays.numpy_files import npy_array, npz_arrays
-from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.settings_files import read_class_list
 from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.rows.field_names import describe_names
@@ -42,7 +41,6 @@ class Arrays(ArraySource):
 
     def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
         super().__init__(options, spool_directory)
-        self.unused_fields = UnusedFields()
         self._containers = _find_containers(self._paths, self._only)
         if not self._containers:
             names = [self._only] if self._only else self._paths
@@ -113,7 +111,7 @@ class Arrays(ArraySource):
     def _count_ignored(self) -> int:
         unused = set() if self._only else set(self._paths)
         for images in (images for paths in self._containers if unused for images in self._find_sets(paths)):
-            names = (*self._columns.names, *self._columns.part_names)
+            names = (*self._columns.mapper.value_names, *self._columns.mapper.part_names)
             columns = [images.columns[name]() for name in names if name in images.columns]
             unused -= {field.records.stream.path for field in (images.images, *columns)}
             if cifar.is_cifar(images.name):

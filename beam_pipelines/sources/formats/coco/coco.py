@@ -31,8 +31,7 @@ from beam_pipelines.sources.annotations.listed_source import FilesSource, Part
 from beam_pipelines.sources.annotations.shapes import Shape
 from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.cells.class_cells import known
-from beam_pipelines.sources.files.file_listing import join, matches
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.paths import join, matches, nfc
 from beam_pipelines.sources.files.label_files import COCO, format_of_content, reject_other_format
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS

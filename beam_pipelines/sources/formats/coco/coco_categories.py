@@ -8,7 +8,7 @@ from beam_pipelines.columns.keypoints import KEYPOINTS_FORM
 from beam_pipelines.sources.annotations.annotation_source import KEYPOINTS
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.cells.class_cells import class_name
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.paths import nfc
 from tf_input.dataset_format import OBJECTS, Feature
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")

@@ -4,7 +4,7 @@ import posixpath
 import re
 from typing import NamedTuple
 
-from beam_pipelines.sources.files.file_listing import join
+from beam_pipelines.sources.files.paths import join
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 
 INSTANCES, KEYPOINTS, CAPTIONS = "instances", "person_keypoints", "captions"

@@ -11,7 +11,8 @@ import numpy as np
 
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.class_masks import read_mask
-from beam_pipelines.sources.files.file_listing import FileListing, join
+from beam_pipelines.sources.files.file_listing import FileListing
+from beam_pipelines.sources.files.paths import join
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at
 

@@ -19,8 +19,8 @@ from beam_pipelines.sources.formats.image_folder.class_folders import (
     reject_mask_folders,
     words_of,
 )
-from beam_pipelines.sources.files.keys import nfc
-from beam_pipelines.sources.files.file_listing import LINK_TO_FOLDER, FileListing, FolderPart, ListedFile, Level, is_utf8, join
+from beam_pipelines.sources.files.file_listing import LINK_TO_FOLDER, FileListing, FolderPart, ListedFile, Level
+from beam_pipelines.sources.files.paths import is_utf8, join, nfc
 from beam_pipelines.sources.files.label_files import recognise, reject_other_format
 from beam_pipelines.sources.files.layouts import given_already, name_splits, split_of
 from beam_pipelines.sources.files.other_files import UnexpectedFiles

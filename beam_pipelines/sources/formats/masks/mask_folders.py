@@ -6,8 +6,8 @@ from typing import Collection, NamedTuple, Sequence
 
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
-from beam_pipelines.sources.files.file_listing import FileListing, join
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.file_listing import FileListing
+from beam_pipelines.sources.files.paths import join, nfc
 from beam_pipelines.sources.files.label_files import recognise
 from beam_pipelines.sources.files.layouts import name_splits, no_split_folders
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS

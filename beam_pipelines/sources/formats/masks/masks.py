@@ -20,8 +20,8 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.mask_classes import MaskClasses
 from beam_pipelines.sources.annotations.image_sets import ImageSets, read_image_sets
-from beam_pipelines.sources.files.file_listing import FileListing, ListedFile, join
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.file_listing import FileListing, ListedFile
+from beam_pipelines.sources.files.paths import join, nfc
 from beam_pipelines.sources.files.mask_classes import USUAL_NAMES, read_mask_classes
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.formats.masks.mask_folders import (

@@ -17,13 +17,11 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.arrays import NPY_MAGIC, npy_layout
-from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.cells import embedded_bytes, without_caption_number
 from beam_pipelines.sources.cells.objects import ObjectsColumn, RowBoxes
-from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.file_listing import FileListing
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.paths import nfc
 from beam_pipelines.sources.files.layouts import given_already
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.formats.table.image_rows import combine_rows
@@ -94,7 +92,8 @@ class Table(RowFiles):
         self._table_heads = {self._first.name: head}
         self._file_columns = {columns.image, *(column.names[0] for column in kept if form_of(column).is_image_file)}
         objects = self._open_objects(head)
-        self.unused_fields, self.boxes = (objects.unused_fields, objects.boxes) if objects else (UnusedFields(), BoxForms())
+        if objects:
+            self.unused_fields, self.boxes = objects.unused_fields, objects.boxes
         has_positions = any(form_of(column).is_points for column in kept)
         for option, is_used in (("box_format", objects), ("box_unit", objects or has_positions)):
             if getattr(source, option) and not is_used:

@@ -18,7 +18,7 @@ from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.cells.unused_fields import UnusedFields
-from beam_pipelines.sources.files.file_listing import is_utf8
+from beam_pipelines.sources.files.paths import is_utf8
 from beam_pipelines.sources.rows.lines import MAX_LINE, Lines, LongLineError, open_lines, read_lines
 from beam_pipelines.sources.rows.row_files import Row, TableFile, format_of
 from tf_input.dataset_format import OBJECTS

@@ -7,14 +7,15 @@ from typing import Any, Mapping
 import numpy as np
 
 from beam_pipelines.columns.column import Column
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.sources.annotations.object_features import object_features
 from beam_pipelines.sources.cells.array_cells import resolve_array
-from beam_pipelines.sources.cells.class_cells import known, read_class
+from beam_pipelines.sources.cells.cells import in_column
+from beam_pipelines.sources.cells.objects import ObjectReader
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.storage import MAX_FILE_BYTES
 from tf_input.dataset_format import OBJECTS
@@ -72,20 +73,18 @@ def _read_shape(example: SerializedExample, layout: Layout, name: str, num_bytes
         raise BadExampleError(printable(str(error))) from None
 
 
-class ObjectsReader:
+class RecordObjects(ObjectReader):
     """Reads the objects of records.
 
     Args:
         layout: The features with the objects.
+        source: The options for class names.
         names: Feature -> class names, if its integers are class indices.
-        label_names: The class names that are allowed; empty allows all names.
     """
 
-    def __init__(self, layout: ObjectsLayout, names: Mapping[str, tuple[str, ...]], label_names: tuple[str, ...]) -> None:
+    def __init__(self, layout: ObjectsLayout, source: SourceConfig, names: Mapping[str, tuple[str, ...]]) -> None:
         self._boxes, self._label, self._flags = layout
-        self.class_names = () if label_names else names.get(self._label, ())
-        self._label_names = label_names
-        self.features = object_features(dict.fromkeys(sorted(self._flags), "integer"))
+        super().__init__(source, sorted(self._flags), names.get(self._label, ()))
 
     def read(self, row: Mapping[str, Any]) -> Objects:
         """Returns the objects of the record in the cell `objects`. Raises `InvalidInput` if a class or a box is invalid,
@@ -104,15 +103,8 @@ class ObjectsReader:
             raise InvalidInput("bad_box", f"feature {self._boxes[0]!r} has a box with a number that is not finite")
         if not all(type(value) is int for values in flags.values() for value in values):
             raise BadExampleError("some flags are not integers")
-        return Objects(tuple(zip(*sides)), tuple(map(self._read_label, labels)), flags, is_relative=True)
-
-    def _read_label(self, value: Any) -> str:
-        names = self.class_names
-        if names and type(value) is int:
-            if not 0 <= value < len(names):
-                raise InvalidInput("bad_label", f"feature {self._label!r} has {value}; it must be 0 to {len(names) - 1}")
-            return names[value]
-        return known(read_class(value), self._label_names)
+        names = tuple(in_column(self._label, self._class, self._label, value) for value in labels)
+        return Objects(tuple(zip(*sides)), names, flags, is_relative=True)
 
 
 def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list: bool = False) -> Any:

@@ -10,8 +10,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
-from beam_pipelines.sources.files.file_listing import matches
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.paths import matches, nfc
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.rows.containers import Containers, ContainerSource, find_containers

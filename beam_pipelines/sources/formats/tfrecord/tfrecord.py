@@ -7,16 +7,15 @@ import functools
 from typing import Iterator
 
 from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.formats.tfrecord.record_fields import (
-    ObjectsReader,
+    RecordObjects,
     add_image,
     read_cell,
     read_part,
@@ -62,7 +61,7 @@ class TfRecord(RecordFiles):
         labels, features = choose_fields(options.source, layout)
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
-        self._objects = ObjectsReader(layout.objects, layout.class_names, options.source.names_of(OBJECT_LABEL)) if objects else None
+        self._objects = RecordObjects(layout.objects, options.source, layout.class_names) if objects else None
         labels = tuple(column for column in labels if column not in objects)
         labels, features = (resolve_shapes(columns, example, layout.shapes) for columns in (labels, features))
         source = dataclasses.replace(
@@ -75,7 +74,7 @@ class TfRecord(RecordFiles):
         resolve = functools.partial(resolve_by_record, example)
         self._mapper = map_fields(source, labels, features, found_names, resolve, "records", self._objects, layout.class_names)
         self.has_images, self.features = bool(layout.image), self._mapper.features
-        self.detected, self.unused_fields = layout.guess, UnusedFields()
+        self.detected = layout.guess
         self._used = self._used_features(layout)
 
     @classmethod

@@ -8,7 +8,7 @@ from beam_pipelines.elements.input_record import FilePart
 from beam_pipelines.errors import CONTROL, InvalidInput, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.sources.cells.json_text import read_json
-from beam_pipelines.sources.files.file_listing import is_utf8, matches
+from beam_pipelines.sources.files.paths import is_utf8, matches
 from beam_pipelines.sources.formats.webdataset.tar_reader import FILE, FOLDER, BadTarError, Member, NoTarError, TarReader
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.spool import SpoolWriter

@@ -15,11 +15,9 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.arrays import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array, resolve_array
-from beam_pipelines.sources.cells.box_forms import BoxForms
-from beam_pipelines.sources.cells.unused_fields import UnusedFields
 from beam_pipelines.sources.cells.objects import ObjectsColumn
 from beam_pipelines.sources.files.read_advice import unpack_advice
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.paths import nfc
 from beam_pipelines.sources.files.roots import OutsideError
 from beam_pipelines.sources.input_names import InputNames, Recognition
 from beam_pipelines.sources.rows.containers import ContainerSource, find_containers
@@ -88,7 +86,6 @@ class WebDataset(ContainerSource):
 
     def _take_objects(self, labels: tuple[Column, ...], first: TarSample) -> tuple[tuple[Column, ...], ObjectsColumn | None]:
         """Returns the labels without `objects`, and a reader of the objects (None if there are no objects)."""
-        self.unused_fields, self.boxes = UnusedFields(), BoxForms()
         has_objects = bool(_fields_of(first.fields().get(OBJECTS)))
         others = tuple(label for label in labels if not has_objects or label.names != (OBJECTS,) or not form_of(label).is_class)
         if others == labels:

@@ -5,7 +5,7 @@ import re
 from typing import Any, NamedTuple
 
 from beam_pipelines.errors import CONTROL, UserError, printable, reject_repeated_names
-from beam_pipelines.sources.files.keys import nfc
+from beam_pipelines.sources.files.paths import nfc
 from beam_pipelines.sources.files.settings_files import check_class_names, read_small_text
 from tf_input.dataset_format import OBJECTS, Feature
 

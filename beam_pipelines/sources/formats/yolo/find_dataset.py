@@ -8,7 +8,8 @@ from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.annotations.annotation_source import absolute
 from beam_pipelines.sources.annotations.image_places import is_folder, portable
-from beam_pipelines.sources.files.file_listing import FileListing, join
+from beam_pipelines.sources.files.file_listing import FileListing
+from beam_pipelines.sources.files.paths import join
 from beam_pipelines.sources.files.label_files import read_head
 from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.files.settings_files import read_class_list

@@ -18,7 +18,8 @@ from beam_pipelines.sources.annotations.image_places import is_folder
 from beam_pipelines.sources.annotations.paired_files import Pair, PairedFolders
 from beam_pipelines.sources.annotations.paired_source import PairedSource
 from beam_pipelines.sources.annotations.shapes import Shape
-from beam_pipelines.sources.files.file_listing import FileListing, join
+from beam_pipelines.sources.files.file_listing import FileListing
+from beam_pipelines.sources.files.paths import join
 from beam_pipelines.sources.files.label_files import YOLO_LABELS, recognise
 from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS
 from beam_pipelines.sources.files.roots import OutsideError, Root
