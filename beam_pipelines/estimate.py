@@ -10,7 +10,6 @@ from collections import Counter
 from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord, image_bytes
@@ -19,7 +18,7 @@ from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.parallel.worker_processes import MAX_TASK_BYTES
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.shards.input_reader import InputReader
-from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.shards.write_context import WriteContext, WriteSpec
 from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
 from beam_pipelines.sources.listing.groups_and_strata import GroupReader, StrataReader
 from beam_pipelines.sources.listing.list_part import list_part
@@ -146,7 +145,7 @@ def make_estimate(options: PrepareOptions) -> Estimate:
     listing = make_listing(options, source, all_listed)
     for split in listing.splits:
         if split not in num_examples and not (options.stratify or options.splits_from):
-            raise empty_split(split, num_examples.total(), options, num_groups=listing.num_groups)
+            raise empty_split(split, num_examples.total(), listing.num_groups)
     num_examples = Counter({split: num_examples[split] for split in order_splits(listing.splits, num_examples) if split in num_examples})
     if not listing.has_images:
         example_bytes = _measure(first, listing, options)
@@ -161,7 +160,7 @@ def make_estimate(options: PrepareOptions) -> Estimate:
     return Estimate(
         num_examples=dict(num_examples),
         num_bytes=dict(num_bytes),
-        num_shards=choose_num_shards(options, num_examples, num_bytes),
+        num_shards=choose_num_shards(options.num_shards, options.shard_bytes, num_examples, num_bytes),
         num_classes=max((len(feature.label_names) for feature in listing.schema), default=0),
         num_dead_letters=all_listed.problems.dead_letters.num,
         core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
@@ -175,8 +174,8 @@ def make_estimate(options: PrepareOptions) -> Estimate:
 
 def _measure(examples: Sequence[InputRecord], listing: Listing, options: PrepareOptions) -> int:
     """Returns the mean encoded size of a few examples without images, in bytes."""
-    context = WriteContext(PrepareJob.of(options, RunPaths(options.output)), listing)
-    with contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool:
+    context = WriteContext(WriteSpec.of(options, RunPaths(options.output)), listing)
+    with contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool:
         reader = InputReader(context, files_at(listing.root), spool)
         read = [reader.read(example, is_sampled=False) for example in examples]
     sizes = [len(item.data) for item in read if not isinstance(item, DeadLetter)]
@@ -188,7 +187,7 @@ def _splits(images: Sequence[InputRecord], groups: Sequence[bytes], options: Pre
 
     The result is approximate with `--stratify` or `--splits_from`.
     """
-    by_group, divide = SplitByGroup(options.shares), (None, *options.source.divide)
+    by_group, divide = SplitByGroup(options.shares), (None, *options.divide)
     split_numbers = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()
     return [by_group.names[split_number] if image.split in divide else image.split for image, split_number in zip(images, split_numbers)]
 

@@ -60,39 +60,42 @@ def plan(num_references: int) -> None:
     """Makes a shuffle plan. Prints the number of shards, and the wall time and CPU time in seconds after imports."""
     import apache_beam as beam
 
-    from beam_pipelines.config.prepare_options import SourceConfig
-    from beam_pipelines.config.prepare_job import PrepareJob
+    from beam_pipelines.config.prepare_options import PrepareOptions
+    from beam_pipelines.config.run_paths import RunPaths
+    from beam_pipelines.config.source_config import SourceConfig
     from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
     from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
+    from beam_pipelines.shuffle.ranks import ShuffleSpec
     from beam_pipelines.sources.listing import list_images, part_listing
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         for module in (list_images, part_listing):
             patch = mock.patch.object(module, "open_source", lambda *unused, **others: SyntheticSource(num_references))
             stack.enter_context(patch)
-        config = PrepareJob("in", f"{folder}/out", "made", source=SourceConfig(kind=find_kind("image_folder")))
+        given = PrepareOptions("in", f"{folder}/out", "made", source=SourceConfig(kind=find_kind("image_folder")))
+        run = RunPaths(given.output)
         options = parse_pipeline_options([])
         gc.freeze()  # The command does this after its imports too.
         start, cpu_start = time.perf_counter(), time.process_time()
         pipeline = beam.Pipeline(runner=choose_engine(options).make_runner(), options=options)
-        listed = pipeline | "ListImages" >> list_images.ListImages(config)
-        listed.runs | "GlobalShuffle" >> GlobalShuffle(config, listed, measure_none)
+        listed = pipeline | "ListImages" >> list_images.ListImages(given, run)
+        listed.runs | "GlobalShuffle" >> GlobalShuffle(ShuffleSpec.of(given, run), listed, measure_none)
         pipeline.run().wait_until_finish()
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-        print(f"{_check_plan(config, num_references)} {seconds:.1f} {cpu_seconds:.1f}")
+        print(f"{_check_plan(run, given.seed, num_references)} {seconds:.1f} {cpu_seconds:.1f}")
 
 
-def _check_plan(config: Any, num_references: int) -> int:
+def _check_plan(run: Any, seed: int, num_references: int) -> int:
     """Checks that the plan contains all records of each split in shuffle order, and returns the number of shards."""
     from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
     from beam_pipelines.elements.shuffle_keys import shuffle_orders
 
     num_shards, num_results, last = 0, 0, ("", 0)
-    for shard in read_plan(config.run).shards():
-        references = read_planned_shard(config.run, shard, 0, shard.num_inputs)
+    for shard in read_plan(run).shards():
+        references = read_planned_shard(run, shard, 0, shard.num_inputs)
         orders = references.rows["order"]
         is_in_order = (orders[1:] > orders[:-1]).all() and ((shard.address.split, int(orders[0])) > last or shard.address.shard_index == 0)
-        if not is_in_order or (shuffle_orders(config.seed, list(references.keys)) != orders).any():
+        if not is_in_order or (shuffle_orders(seed, list(references.keys)) != orders).any():
             sys.exit(f"the references of {shard.address} are out of order")
         last = shard.address.split, int(orders[-1])
         num_shards, num_results = num_shards + 1, num_results + len(orders)

@@ -4,7 +4,7 @@ import os
 import pathlib
 from typing import Any, Mapping
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -15,8 +15,8 @@ from beam_pipelines.sources.source import Source, other_images
 
 
 def open_kind(path: str | os.PathLike[str], kind: str, source: Mapping[str, Any] = {}, options: Mapping[str, Any] = {}, **opened: Any) -> Source:
-    """Opens a source. `source` sets fields of `SourceConfig`, and `options` sets fields of `PrepareJob`."""
-    config = PrepareJob(os.fspath(path), "out", "made", source=SourceConfig(kind=find_kind(kind), **source), **options)
+    """Opens a source. `source` sets fields of `SourceConfig`, and `options` sets fields of `PrepareOptions`."""
+    config = PrepareOptions(os.fspath(path), "out", "made", source=SourceConfig(kind=find_kind(kind), **source), **options)
     return open_source(config, **opened)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_pipelines.columns.forms import parse_column, parse_labels
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -31,11 +31,11 @@ def open_rows(
     **options: Any,
 ) -> Source:
     """Opens a source. `labels` and `features` are the values of the options `--label` and `--feature`. `config` sets
-    fields of `PrepareJob`, and `options` sets fields of `SourceConfig`."""
+    fields of `PrepareOptions`, and `options` sets fields of `SourceConfig`."""
     parsed = None if labels is None else parse_labels(labels)
     kept = tuple(parse_column("--feature", text, "text") for text in features)
     source = SourceConfig(kind=find_kind(kind), labels=parsed, features=kept, **options)
-    job = PrepareJob(input=os.fspath(path), output="out", name="flowers", source=source, **config)
+    job = PrepareOptions(input=os.fspath(path), output="out", name="flowers", source=source, **config)
     return source_classes()[kind](job, spool_directory)
 
 

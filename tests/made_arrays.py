@@ -9,7 +9,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
@@ -42,7 +42,7 @@ class Listing:
 
     def __init__(self, make: Callable[..., Source], path: os.PathLike[str] | str, **options: Any) -> None:
         self.spool_directory = f"{os.fspath(path).rstrip('/')}.spool"
-        config = PrepareJob(input=os.fspath(path), output="out", name="digits", **options)
+        config = PrepareOptions(input=os.fspath(path), output="out", name="digits", **options)
         self.source = make(config)
         self.parts = self.source.parts()
         self.num_ignored = 0

@@ -10,11 +10,12 @@ from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.shards.shard_files import finish_shard
 from beam_pipelines.shards.shard_writer import write_part
 from beam_pipelines.shards.written_part import ShardPart, WrittenPart
-from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.shards.write_context import WriteContext, WriteSpec
 from beam_pipelines.shuffle import global_shuffle as shuffle
+from beam_pipelines.shuffle.ranks import ShuffleSpec
 from listings import make_listing, make_schema
 from made_images import write_files
-from made_references import list_input, make_config, make_references, plan_without_beam
+from made_references import list_input, make_run, make_references, plan_without_beam
 
 
 class PlannedInput:
@@ -37,22 +38,22 @@ class PlannedInput:
     ) -> None:
         self.root = write_files(directory / "in", files)
         defaults = {"input": str(self.root), "splits": {"train": 1}, "max_bad_fraction": 1.0}
-        self.config = make_config(directory, **{**defaults, **options})
+        self.made = make_run(directory, **{**defaults, **options})
         if images is None:
-            batches, _, listing = list_input(self.config)
+            batches, _, listing = list_input(self.made)
         else:
-            batches = [make_references(images, self.config)]
+            batches = [make_references(images, self.made)]
             labels = sorted({image.label for image in images})
-            schema = make_schema(*labels, has_sizes=self.config.check != "none")
+            schema = make_schema(*labels, has_sizes=self.made.options.check != "none")
             listing = make_listing(*labels, schema=schema, root=str(self.root), num_inputs=len(images))
-        self.context = WriteContext(self.config, listing)
-        self.shards, collisions, plan = plan_without_beam(batches, {"train": num_shards}, self.config)
-        shuffle.finish(b"", self.shards, [collisions], [], plan, listing, self.config, recordmill_version())
-        self.out = pathlib.Path(self.config.run.working_directory)
+        self.context = WriteContext(self.made.spec(WriteSpec), listing)
+        self.shards, collisions, plan = plan_without_beam(batches, {"train": num_shards}, self.made)
+        shuffle.finish(b"", self.shards, [collisions], [], plan, listing, self.made.spec(ShuffleSpec), recordmill_version())
+        self.out = pathlib.Path(self.made.run.working_directory)
 
     def keys(self, shard: PlannedShard | None = None) -> list[str]:
         """Returns the example keys of a shard in record order."""
-        return [key.decode() for key in read_planned_shard(self.config.run, shard or self.shards[0]).keys]
+        return [key.decode() for key in read_planned_shard(self.made.run, shard or self.shards[0]).keys]
 
     def write_parts(self, num_parts: int = 1, shard: PlannedShard | None = None) -> list[WrittenPart]:
         context = share(self.context)

@@ -178,6 +178,14 @@ class Options:
         own = [(declared, value) for declared, value in found if value != declared.default or declared.is_required]
         return [*own, *(item for field, _ in parts(type(self)) for item in getattr(self, field).given())]
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """A mapping from each option that differs from its default to its value as written on the command line."""
+        found: dict[str, str] = {}
+        for declared, value in self.given():
+            found[declared.name] = found.get(declared.name, "") + declared.text(value)
+        return found
+
     @classmethod
     def scope(cls, field: str) -> str:
         """Returns a sentence for the help text of an option that applies only to some inputs, or an empty string."""
@@ -205,14 +213,6 @@ def parts(options: type[Options]) -> Iterator[tuple[str, type[Options]]]:
             yield field.name, field.type
 
 
-def texts(options: Options) -> dict[str, str]:
-    """Returns a mapping from each option that differs from its default to its value as written on the command line."""
-    found: dict[str, str] = {}
-    for declared, value in options.given():
-        found[declared.name] = found.get(declared.name, "") + declared.text(value)
-    return found
-
-
 def all_declarations(options: type[Options]) -> dict[str, Option]:
     """Returns all options of a dataclass and of the dataclasses that it contains, by name."""
     found: dict[str, Option] = {}
@@ -226,8 +226,8 @@ def find_differences(options: type[Options], earlier: Mapping[str, str], here: M
 
     Args:
         options: The options of the command.
-        earlier: The options of the run to resume, from `texts`.
-        here: The options of the current command, from `texts`.
+        earlier: The options of the run to resume, from `Options.texts`.
+        here: The options of the current command, from `Options.texts`.
     """
     differences = []
     for name in (name for name, declared in all_declarations(options).items() if not declared.may_change):

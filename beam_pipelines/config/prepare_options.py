@@ -1,10 +1,9 @@
 """The options of `recordmill prepare`."""
 
 import dataclasses
-import math
 from decimal import Decimal
 from fractions import Fraction
-from typing import Mapping
+from typing import Any, Mapping
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.key_pattern import KeyPattern
@@ -173,6 +172,10 @@ in it (flowers/train/rose/1.jpg). To read the dataset in Python:
         "several texts.",
     )
 
+    def derive(self, *, source: Mapping[str, Any] = {}, **changes: Any) -> "PrepareOptions":
+        """Returns a copy with other values of some fields. `source` contains the changed fields of `SourceConfig`."""
+        return dataclasses.replace(self, source=dataclasses.replace(self.source, **source), **changes)
+
     def check_combination(self) -> None:
         if not self.name:
             object.__setattr__(self, "name", default_name(self.output))
@@ -215,15 +218,15 @@ in it (flowers/train/rose/1.jpg). To read the dataset in Python:
             return {f"fold{fold}": Fraction(1, self.folds) for fold in range(self.folds)}
         return self.splits or DEFAULT_SPLITS
 
-    def max_dead_letters(self, num_inputs: int) -> int:
-        """Returns the maximum allowed number of dead letters among `num_inputs` inputs."""
-        # As a float, 0.29 * 100 is less than 29.
-        return math.floor(Fraction(str(self.max_bad_fraction)) * num_inputs)
+    @property
+    def divide(self) -> tuple[str, ...]:
+        """The splits of the source that are divided among the splits of the dataset."""
+        return self.source.divide
 
     @property
     def resolves_splits(self) -> bool:
         """Whether splits can be assigned only after all inputs have been listed."""
-        return bool(self.stratify or self.splits_from or self.source.divide or self.duplicates == "group")
+        return bool(self.stratify or self.splits_from or self.divide or self.duplicates == "group")
 
     @property
     def max_distance(self) -> int:

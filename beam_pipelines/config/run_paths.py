@@ -1,6 +1,8 @@
 """Defines the paths that a run writes, the ID of the run, and how it uses its machine."""
 
 import dataclasses
+import uuid
+from typing import Any
 
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import is_remote
@@ -42,6 +44,11 @@ class RunPaths:
     progress_directory: str = ""
     num_processes: int = 0
     lists_in_threads: bool = False
+
+    @classmethod
+    def start(cls, output: str, command: str = "prepare", *, run_id: str = "", **fields: Any) -> "RunPaths":
+        """Returns the paths of a command, which starts a new run unless it resumes the run with the given ID."""
+        return cls(output, run_id or uuid.uuid4().hex, uuid.uuid4().hex, command, **fields)
 
     @property
     def output_option(self) -> str:

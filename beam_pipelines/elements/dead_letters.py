@@ -6,7 +6,9 @@ import errno
 import heapq
 import itertools
 import json
+import math
 import os
+from fractions import Fraction
 from typing import Callable, Iterable, Iterator, NamedTuple
 
 from beam_pipelines.errors import InvalidInput, RunError, printable
@@ -72,6 +74,12 @@ class DeadLetterCount:
         by_reason = itertools.groupby(sorted([*self.seen, *other.seen], key=_by_reason), lambda letter: letter[1:3])
         self.seen = [letter for _, letters in by_reason for letter in itertools.islice(letters, NUM_THUMBNAILS)]
 
+    def __add__(self, other: "DeadLetterCount") -> "DeadLetterCount":
+        total = DeadLetterCount()
+        total.merge(self)
+        total.merge(other)
+        return total
+
     def describe(self, image_root: str = "") -> str:
         """Returns a message that lists the first dead letters and the number of further dead letters.
 
@@ -84,6 +92,11 @@ class DeadLetterCount:
         is_missing = any(letter.stage == "read" and os.strerror(errno.ENOENT) in letter.message for letter in self.first)
         hint = f"\n  Paths are relative to {printable(image_root)}. Pass --image_root if the images are in another folder."
         return "".join(lines) + (f"\n  - and {more} more" if more else "") + (hint if image_root and is_missing else "")
+
+
+def max_dead_letters(max_bad_fraction: float, num_inputs: int) -> int:
+    """Returns the number of dead letters that `--max_bad_fraction` allows."""
+    return math.floor(Fraction(str(max_bad_fraction)) * num_inputs)  # As a float, 0.29 * 100 is less than 29.
 
 
 def sufficient_fraction(num_dead_letters: int, num_inputs: int) -> str:

@@ -4,12 +4,10 @@ import dataclasses
 from fractions import Fraction
 from typing import Iterable, Mapping
 
-from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.source_config import SourceConfig
-from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.elements.dead_letters import DeadLetterCount, max_dead_letters, sufficient_fraction
 from beam_pipelines.elements.division import Division
 from beam_pipelines.elements.near_duplicates import NearDuplicates
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import DataError, UserError, printable
 from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 
@@ -36,6 +34,7 @@ class Listing:
         unused_categories: The names of COCO categories that are not classes, because they only group other categories.
         warnings: One-line warnings about results that the user may not expect.
         versions: A mapping from each file that the listing stage read to its version, as in `storage.versions`.
+        image_root: The base folder of image paths, or "" if `--image_root` cannot change it.
     """
 
     source: str
@@ -56,10 +55,7 @@ class Listing:
     unused_categories: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    def image_root(self, source: SourceConfig) -> str:
-        """Returns the base folder of image paths, or "" if `--image_root` cannot change it."""
-        return self.root if source.kind.has_image_root else ""
+    image_root: str = ""
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -70,11 +66,6 @@ class Listing:
     def has_images(self) -> bool:
         """Whether examples have an image."""
         return any(feature.name == IMAGE for feature in self.schema)
-
-    @property
-    def makes_example(self) -> str:
-        """A phrase for messages that describes a valid input."""
-        return "has a readable image" if self.has_images else "makes an example"
 
     @property
     def num_listed(self) -> int:
@@ -96,6 +87,33 @@ class Listing:
         """Whether the sizes of all images are known."""
         return self.num_bytes > 0
 
+    def reject_all(self, dead_letters: DeadLetterCount, inputs: str = "no input") -> UserError:
+        """Returns the error for a run without a valid input."""
+        valid = "has a readable image" if self.has_images else "makes an example"
+        return UserError(f"{inputs} {valid}. The dead letters include:{dead_letters.describe(self.image_root)}")
+
+    def check_dead_letters(self, dead_letters: DeadLetterCount, max_bad_fraction: float, rerun: str) -> None:
+        """Checks the number of dead letters.
+
+        Args:
+            dead_letters: The dead letters of all stages so far.
+            max_bad_fraction: The largest allowed fraction of dead letters.
+            rerun: A phrase for the message that describes how to run the command again.
+
+        Raises:
+            UserError: All inputs are dead letters.
+            DataError: Too many inputs are dead letters.
+        """
+        num = dead_letters.num
+        if num + self.num_dropped == self.num_inputs:
+            raise self.reject_all(dead_letters)
+        if num > max_dead_letters(max_bad_fraction, self.num_inputs):
+            raise DataError(
+                f"{num} of {self.num_inputs} inputs are dead letters, more than --max_bad_fraction={max_bad_fraction:g} allows. "
+                f"Correct the inputs{rerun} --max_bad_fraction={sufficient_fraction(num, self.num_inputs)} or more."
+                f"{dead_letters.describe(self.image_root)}"
+            )
+
 
 _USUAL = ("train", "validation", "test")
 
@@ -106,40 +124,31 @@ def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
-def empty_split(split: str, num_examples: int, options: PrepareOptions, num_groups: int = 0) -> UserError:
+SPLIT_ADVICE = "Give it a larger share or none (--splits), choose fewer --folds, or omit --splits_from."
+
+
+def empty_split(split: str, num_examples: int, num_groups: int = 0) -> UserError:
     """Returns the error for a split without examples.
 
     Args:
         split: The name of the split.
         num_examples: The number of examples in all splits.
-        options: The configuration of the run.
         num_groups: The number of groups, or 0 if no groups are used.
     """
-    advice = "give it a larger share or none (--splits train=1)"
-    if options.folds:
-        advice = f"choose fewer folds than --folds={options.folds}"
-    causes = [f"few groups ({num_groups:,})" if num_groups else "few examples"]
-    causes += [f"--splits_from={printable(options.splits_from)}"] if options.splits_from else []
-    return UserError(
-        f"split {split!r} would be empty: none of {num_examples} examples is in it. Possible causes: {', '.join(causes)}. To fix "
-        f"this, {advice}."
-    )
+    groups = f" (groups: {num_groups:,})" if num_groups else ""
+    return UserError(f"split {split!r} would be empty: none of {num_examples} examples is in it{groups}. {SPLIT_ADVICE}")
 
 
-def spanning_groups(options: PrepareOptions, num_groups: int, first: str, splits: set[str]) -> UserError:
+def spanning_groups(num_groups: int, first: str, splits: set[str]) -> UserError:
     """Returns the error for predefined splits that separate inputs of a group.
 
     Args:
-        options: The configuration of the run.
         num_groups: The number of groups with inputs in several splits.
         first: The name of the first such group.
         splits: The splits that contain inputs of that group.
     """
-    option, path = ("--splits_from", options.splits_from) if options.splits_from and not options.source.divide else ("--input", options.input)
-    without = " Or pass --duplicates=drop or keep, which do not form groups." if options.duplicates == "group" else ""
     shown = f"{printable(first)!r} in {' and '.join(order_splits(splits))}"
     return UserError(
-        f"{option}={printable(path)}: groups in several splits: {num_groups:,}, for example {shown}. Each group must "
-        "be in one "
-        f"split: change the groups or the splits.{without}"
+        f"groups in several splits: {num_groups:,}, for example {shown}. Each group must be in one split: change the "
+        "groups (--group, --group_pattern, --duplicates=group) or the splits (--input, --splits_from)."
     )

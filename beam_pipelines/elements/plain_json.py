@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.config.run_paths import RunPaths
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.coordinate_facts import CoordinateFacts
@@ -34,7 +33,7 @@ _CLASSES = {
     for kind in (
         *(Column, Conflict, Conflicts, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics),
         *(CoordinateFacts, LabelSequence, Listing, PixelSums),
-        *(PrepareJob, Range, RunPaths, ShardAddress, ShardInfo, SourceConfig, SourceKind, SplitShards, SplitStatistics, SpoolRange, TensorSums, NearDuplicates),
+        *(PrepareOptions, Range, ShardAddress, ShardInfo, SourceConfig, SourceKind, SplitShards, SplitStatistics, SpoolRange, TensorSums, NearDuplicates),
         WrittenShard,
         Plan,
     )

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Iterator, Mapping, NamedTuple
 
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.reference_runs import SpoolRange
@@ -64,14 +63,16 @@ class Plan:
     """The plan of a run.
 
     Attributes:
-        config: The configuration of the job.
+        options: The options of the command, from `Options.texts`.
+        is_output_new: See `RunPaths`. A resumed run in an object store writes to the same directory.
         listing: The properties of the job's inputs.
         splits: A mapping from split name to its numbers of inputs and shards.
         dead_letters: The locations of the listing's dead letters in temporary files, as sorted lines.
         version: The version of Recordmill that started the run, from `recordmill_version`.
     """
 
-    config: PrepareJob
+    options: Mapping[str, str]
+    is_output_new: bool
     listing: Listing
     splits: Mapping[str, SplitShards]
     dead_letters: tuple[SpoolRange, ...]

@@ -35,10 +35,10 @@ def write_planned_shard(run: RunPaths, shard: PlannedShard, chunks: bytes) -> Pl
     return shard
 
 
-def write_plan(plan: Plan) -> None:
+def write_plan(run: RunPaths, plan: Plan) -> None:
     """Writes the plan's summary file, after the inputs of all shards. From then on, the run can be resumed."""
-    make_folder(plan.config.run.done_directory)
-    write_file(plan.config.run.plan_path, with_checksum(plain_json.dumps(plan)))
+    make_folder(run.done_directory)
+    write_file(run.plan_path, with_checksum(plain_json.dumps(plan)))
 
 
 def is_planned(run: RunPaths) -> bool:

@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsIter
 
 from beam_pipelines.config.export_config import ExportConfig
+from beam_pipelines.config.run_paths import EXPORT, RunPaths
 from beam_pipelines.errors import DataError, RunError, StorageError, printable
 from beam_pipelines.export import image_folder, record_files
 from beam_pipelines.export.examples import read_exported
@@ -21,6 +22,7 @@ from beam_pipelines.export.export_shard import export_shard
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.parallel.progress import Stage
+from beam_pipelines.publish.check_paths import is_new
 from beam_pipelines.publish.card import export_card
 from beam_pipelines.publish.resumable_run import is_published
 from beam_pipelines.publish.metadata import dataset_info, derived_files, label_files
@@ -67,20 +69,23 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
     """
     paths = [("OUT", config.directory), ("DIR", config.output)]
     engine = open_engine(options, "export", paths, shared_filesystem=config.shared_filesystem)
-    job = make_job(config, engine.num_processes)
+    job = make_job(config)
     _metadata(job)  # Reports corrupt metadata before anything is written.
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
     stages = lambda counts: [Stage("written", counts.written, num_examples)]
-    Run(engine, config, export, stages, (job.directory, job.run.output)).execute(job)
+    paths = RunPaths.start(job.output, "export", is_output_new=is_new(job.output, EXPORT), num_processes=engine.num_processes)
+    add_steps = lambda pipeline, paths, run_info: export(pipeline, job, paths, run_info)
+    Run(engine, config, job.name, paths, (job.directory, job.output)).execute(add_steps, stages)
     return "\n".join(_describe(job))
 
 
-def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any]) -> beam.PCollection:
+def export(root: beam.Pipeline, job: ExportJob, run: RunPaths, run_info: Mapping[str, Any]) -> beam.PCollection:
     """Adds the steps of an export to a Beam pipeline.
 
     Args:
         root: The pipeline.
-        job: The parameters of the export. Its working directory exists and belongs to this run only.
+        job: The parameters of the export.
+        run: The run. Its working directory exists and belongs to this run only.
         run_info: Information about the run, to be written beside the data.
 
     Returns:
@@ -91,19 +96,19 @@ def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any]) -> 
         root
         | "ListShards" >> beam.Create([(f"{split}/{index}", (split, index)) for split, index in addresses])
         | "SpreadShards" >> beam.GroupByKey()
-        | "ExportShards" >> beam.ParDo(_ExportShard(job))  # ExportedShard
+        | "ExportShards" >> beam.ParDo(_ExportShard(job, run))  # ExportedShard
     )
-    return root | "AfterAll" >> beam.Impulse() | "Publish" >> beam.Map(publish_export, AsIter(exported), job, run_info)
+    return root | "AfterAll" >> beam.Impulse() | "Publish" >> beam.Map(publish_export, AsIter(exported), job, run, run_info)
 
 
 class _ExportShard(ParallelMap):
-    def __init__(self, job: ExportJob) -> None:
-        super().__init__(job.run.num_processes, job.run.id)
-        self._job = job
+    def __init__(self, job: ExportJob, run: RunPaths) -> None:
+        super().__init__(run.num_processes, run.id)
+        self._job, self._run = job, run
 
     def start_bundle(self) -> None:
         super().start_bundle()
-        self._shared = share(self._job)
+        self._shared = share((self._job, self._run))
 
     def process(self, element: tuple[str, Iterable[tuple[str, int]]]) -> Iterator[ExportedShard]:
         ((split, index),) = element[1]
@@ -114,7 +119,7 @@ class _ExportShard(ParallelMap):
 
 
 def publish_export(
-    unused: bytes, exported: Iterable[ExportedShard], job: ExportJob, run_info: Mapping[str, Any]
+    unused: bytes, exported: Iterable[ExportedShard], job: ExportJob, run: RunPaths, run_info: Mapping[str, Any]
 ) -> None:
     """Publishes an export after all its files are complete.
 
@@ -122,7 +127,7 @@ def publish_export(
         RunError: A file is missing or has changed.
         DataError: Two examples have the same file name.
     """
-    if not is_published(job.run):  # Otherwise, an earlier attempt published the export, but its result was lost.
+    if not is_published(run):  # Otherwise, an earlier attempt published the export, but its result was lost.
         shards = sorted(exported)
         actual = [(shard.split, shard.shard_index, shard.num_examples) for shard in shards]
         expected = [(split, index, info.num_examples) for split, infos in job.manifest.splits.items() for index, info in enumerate(infos)]
@@ -131,12 +136,12 @@ def publish_export(
                 f"{len(actual)} shards were exported instead of {len(expected)}. The runner lost or repeated some. "
                 "Export again."
             )
-        check_files(job.run, [file for shard in shards for file in shard.files])
+        check_files(run, [file for shard in shards for file in shard.files])
         _check_distinct(job, shards)
         for name, text in _metadata(job).items():
-            write_file(f"{job.run.working_directory}/{name}", text.encode())
+            write_file(f"{run.working_directory}/{name}", text.encode())
     counts = {split: job.manifest.num_examples(split) for split in job.manifest.splits}
-    publish(job.run, to_json({"format": "recordmill export", "to": job.to, "name": job.manifest.name, "splits": counts, **run_info}).encode())
+    publish(run, to_json({"format": "recordmill export", "to": job.to, "name": job.manifest.name, "splits": counts, **run_info}).encode())
 
 
 def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
@@ -201,7 +206,7 @@ def _how_read(job: ExportJob, directory: str) -> str:
 
 def _describe(job: ExportJob) -> Iterator[str]:
     manifest = job.manifest
-    shown = os.fsencode(job.run.output).decode("utf-8", "backslashreplace")
+    shown = os.fsencode(job.output).decode("utf-8", "backslashreplace")
     for split, infos in manifest.splits.items():
         yield f"{split}: examples: {manifest.num_examples(split):,}, shards: {len(infos):,}"
     if omitted := _omitted(manifest) if job.to == "image_folder" else ():

@@ -2,16 +2,15 @@
 
 import dataclasses
 import os
-import uuid
 from typing import NamedTuple
 
 from beam_pipelines.config.export_config import ExportConfig
-from beam_pipelines.config.run_paths import EXPORT, RunPaths
+from beam_pipelines.config.run_paths import EXPORT
 from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
 from beam_pipelines.export.export_objects import ExportedValues
 from beam_pipelines.export.image_folder import class_feature
 from beam_pipelines.export.record_files import ARRAY_RECORD
-from beam_pipelines.publish.check_paths import check_output, is_new
+from beam_pipelines.publish.check_paths import check_output
 from beam_pipelines.publish.written_dataset import check_names, open_dataset, reject_verbatim
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.tfrecord.array_record_reader import check_array_record
@@ -25,13 +24,13 @@ class ExportJob:
         directory: The directory of the dataset.
         manifest: The manifest of the dataset, with only the exported splits.
         to: The format of the export, one of `FORMATS`.
-        run: The run.
+        output: The directory of the export.
     """
 
     directory: str
     manifest: Manifest
     to: str
-    run: RunPaths
+    output: str
 
     @property
     def name(self) -> str:
@@ -57,7 +56,7 @@ class ExportedShard(NamedTuple):
     names: bytes = b""
 
 
-def make_job(config: ExportConfig, num_processes: int = 0) -> ExportJob:
+def make_job(config: ExportConfig) -> ExportJob:
     """Checks the dataset and the output path, and returns the parameters of the export.
 
     Raises:
@@ -87,14 +86,7 @@ def make_job(config: ExportConfig, num_processes: int = 0) -> ExportJob:
     if config.to == ARRAY_RECORD:
         check_array_record(f"--to={ARRAY_RECORD}")
     check_output(config.output, config.directory, config.overwrite, "DIR", last_file=EXPORT)
-    output = _resolve(config.output)
-    run = RunPaths(output, uuid.uuid4().hex, uuid.uuid4().hex, "export", is_new(output, EXPORT), num_processes=num_processes)
-    return ExportJob(
-        directory=_resolve(config.directory),
-        manifest=manifest,
-        to=config.to,
-        run=run,
-    )
+    return ExportJob(_resolve(config.directory), manifest, config.to, _resolve(config.output))
 
 
 def _resolve(path: str) -> str:

@@ -3,6 +3,7 @@
 from typing import Iterable, Iterator
 
 from beam_pipelines.config.export_config import FORMATS
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import DataError, printable
 from beam_pipelines.export import dali_index, image_folder, parquet, record_files, webdataset
 from beam_pipelines.export.examples import ExportedExample, read_exported
@@ -20,33 +21,33 @@ def export_shard(shared_job: bytes, split: str, shard_index: int) -> ExportedSha
     """Reads a shard and writes its examples in the export format.
 
     Args:
-        shared_job: An `ExportJob`, from `share`.
+        shared_job: An `ExportJob` and a `RunPaths`, from `share`.
         split, shard_index: The address of the shard.
 
     Raises:
         DataError: A record is corrupt, or does not match the schema.
         StorageError: The shard cannot be read, or its files cannot be written.
     """
-    job: ExportJob = shared(shared_job)
+    job, run = shared(shared_job)
     # In an object store, a job that lost its output to a newer job could otherwise overwrite files.
-    if is_remote(job.run.output):
-        check_lease(job.run.scratch_directory, job.run.holder)
+    if is_remote(run.output):
+        check_lease(run.scratch_directory, run.holder)
     infos = job.manifest.splits[split]
     path = f"{job.directory}/{infos[shard_index].name}"
-    examples = _counted(read_exported(path, split, shard_index, job.manifest), job.run.progress_directory)
+    examples = _counted(read_exported(path, split, shard_index, job.manifest), run.progress_directory)
     try:
         if job.to == "image_folder":
-            names = [_write(job, *file) for file in image_folder.files(job.manifest, split, examples)]
+            names = [_write(run, *file) for file in image_folder.files(job.manifest, split, examples)]
             return ExportedShard(split, shard_index, len(names), (), b"".join(names))
         name, chunks = _contents(job, split, shard_index, len(infos), examples)
-        num_bytes = write_chunks(make_parent_folders(job.run.working_directory, name), chunks)
+        num_bytes = write_chunks(make_parent_folders(run.working_directory, name), chunks)
         return ExportedShard(split, shard_index, infos[shard_index].num_examples, ((name, num_bytes),))
     except BadExampleError as error:
         raise DataError(f"{printable(path)}: {printable(str(error))}") from None
 
 
-def _write(job: ExportJob, name: str, data: bytes) -> bytes:
-    write_file(make_parent_folders(job.run.working_directory, name), data)
+def _write(run: RunPaths, name: str, data: bytes) -> bytes:
+    write_file(make_parent_folders(run.working_directory, name), data)
     return image_folder.name_hash(name)
 
 

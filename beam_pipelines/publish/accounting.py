@@ -2,11 +2,10 @@
 
 from typing import Iterator, Sequence
 
-from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.elements.dead_letters import DeadLetterCount, sufficient_fraction
+from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
-from beam_pipelines.errors import DataError, RunError, UserError, printable
+from beam_pipelines.errors import RunError, printable
 from tf_input.coordinate_names import has_name_of_coordinates
 from tf_input.dataset_format import LABEL
 
@@ -15,22 +14,20 @@ NUM_NAMES_SHOWN = 10
 _TRAIN = "train"
 
 
-def check_sums(images: ImageStatistics, listing: Listing, options: PrepareOptions) -> None:
+def check_sums(images: ImageStatistics, dead_letters: DeadLetterCount, listing: Listing, max_bad_fraction: float) -> None:
     """Checks the number of inputs before the dataset is published.
 
     Args:
         images: The statistics of all shards.
+        dead_letters: The dead letters of all stages.
         listing: The listing of all inputs.
-        options: The configuration of the job.
+        max_bad_fraction: The largest allowed fraction of dead letters.
 
     Raises:
         UserError: No example was written, or a split has no example.
         DataError: Too many inputs are dead letters.
         RunError: An input was lost: it is neither an example nor a dead letter nor a dropped duplicate.
     """
-    dead_letters = DeadLetterCount()
-    dead_letters.merge(listing.dead_letters)
-    dead_letters.merge(images.dead_letters)
     if images.num_examples + dead_letters.num + listing.num_dropped != listing.num_inputs:
         dropped = f", and {listing.num_dropped} duplicates were dropped" if listing.num_dropped else ""
         raise RunError(
@@ -38,19 +35,10 @@ def check_sums(images: ImageStatistics, listing: Listing, options: PrepareOption
             f"{dead_letters.num} dead letters were written{dropped}. The runner lost or repeated some. Run the same "
             "command again."
         )
-    described = dead_letters.describe(listing.image_root(options.source))
-    if not images.num_examples:
-        raise UserError(f"no input {listing.makes_example}. The dead letters include:{described}")
-    if dead_letters.num > options.max_dead_letters(listing.num_inputs):
-        raise DataError(
-            f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
-            f"more than --max_bad_fraction={options.max_bad_fraction:g} allows. Correct the inputs and rerun with "
-            "--restart, or rerun with --resume "
-            f"--max_bad_fraction={sufficient_fraction(dead_letters.num, listing.num_inputs)} or more.{described}"
-        )
+    listing.check_dead_letters(dead_letters, max_bad_fraction, " and rerun with --restart, or rerun with --resume")
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:
-            raise empty_split(split, images.num_examples, options, listing.num_groups)
+            raise empty_split(split, images.num_examples, listing.num_groups)
 
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:

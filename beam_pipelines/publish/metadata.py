@@ -4,7 +4,7 @@ import dataclasses
 import time
 from typing import Any, Iterable, Mapping, Sequence
 
-from beam_pipelines.config.prepare_options import PrepareOptions
+from beam_pipelines.config.stage_spec import StageSpec
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
@@ -32,21 +32,32 @@ _OBJECTS = f"{OBJECTS}/"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
+@dataclasses.dataclass(frozen=True)
+class PublishSpec(StageSpec):
+    """The options that the publishing worker needs. See `PrepareOptions`."""
+
+    name: str
+    seed: int
+    about: Mapping[str, str]
+    max_bad_fraction: float
+    has_report: bool
+
+
 def make_manifest(
-    options: PrepareOptions, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
+    spec: PublishSpec, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
 ) -> Manifest:
     """Creates the manifest of a dataset from its written shards."""
     return Manifest(
-        name=options.name,
-        seed=options.seed,
+        name=spec.name,
+        seed=spec.seed,
         schema=listing.schema,
         targets=listing.targets,
         splits={split: tuple(shards[split]) for split in listing.splits},
         num_inputs=listing.num_inputs,
         num_dead_letters=num_dead_letters,
         num_dropped=listing.num_dropped,
-        about=options.about,
-        is_verbatim=options.source.is_verbatim,
+        about=spec.about,
+        is_verbatim=not listing.schema,
     )
 
 

@@ -7,14 +7,13 @@
     a dataset made with the same options    fails                succeeds without writing
 """
 
-import dataclasses
 import enum
 import json
 import os
 from typing import Mapping, NamedTuple
 
 from beam_pipelines.config.launch_options import LaunchOptions
-from beam_pipelines.config.option import find_differences, texts
+from beam_pipelines.config.option import find_differences
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.plan import Plan, recordmill_version
@@ -56,9 +55,9 @@ class ResumableRun(NamedTuple):
 
 
 def of_resumable_run(run: RunPaths) -> RunPaths:
-    """Returns a copy of `run` with the ID of the interrupted run, or with an empty ID if no run was interrupted."""
+    """Returns the paths of the interrupted run with the same output. The ID is empty if no run was interrupted."""
     lease = read_lease(run.scratch_directory)
-    return dataclasses.replace(run, id=lease.run_id if lease else "")
+    return RunPaths(run.output, lease.run_id if lease else "", command=run.command)
 
 
 def is_published(run: RunPaths) -> bool:
@@ -125,18 +124,14 @@ def check_resumable(run: RunPaths, resume_policy: ResumePolicy) -> None:
         )
 
 
-def find_resumable_run(run: RunPaths, options: PrepareOptions) -> ResumableRun | None:
+def find_resumable_run(options: PrepareOptions) -> ResumableRun | None:
     """Returns the run that `--resume` continues, or None if no run can be resumed.
-
-    Args:
-        run: The run.
-        options: The options of the command.
 
     Raises:
         UserError: The earlier run used other options or another version, or its plan is corrupt.
         DataError: A file of the input has changed since the earlier run listed it.
     """
-    message_start, run = run.message_start, of_resumable_run(run)
+    message_start, run = f"--output={printable(options.output)}", of_resumable_run(RunPaths(options.output))
     if is_complete(run):
         _check_options(message_start, _written_options(run.working_directory, message_start), options)
         return ResumableRun(run.id, None)
@@ -149,23 +144,23 @@ def find_resumable_run(run: RunPaths, options: PrepareOptions) -> ResumableRun |
     if plan.version != recordmill_version():
         problem = f"the interrupted run is from {plan.version}, but this is {recordmill_version()}"
         raise UserError(f"{message_start}: {problem}. {_RESTART}")
-    _check_options(message_start, texts(plan.config), options)
+    _check_options(message_start, plan.options, options)
     _check_output(message_start, plan, run)
     check_versions(plan.listing.versions)
     return ResumableRun(run.id, plan)
 
 
-def is_done(run: RunPaths, options: PrepareOptions) -> bool:
+def is_done(options: PrepareOptions) -> bool:
     """Returns whether the requested dataset already exists, without an interrupted run beside it.
 
     Raises:
         UserError: The dataset was made with other options.
     """
-    store, message_start = files_at(run.output), run.message_start
-    if not store.exists(f"{run.output}/{MANIFEST}") or (is_remote(run.output) and store.exists(f"{run.output}/{MARKER}")):
+    output, store, message_start = options.output, files_at(options.output), f"--output={printable(options.output)}"
+    if not store.exists(f"{output}/{MANIFEST}") or (is_remote(output) and store.exists(f"{output}/{MARKER}")):
         return False
-    earlier_options = _written_options(run.output, message_start, "Rerun with --overwrite to replace the dataset.")
-    if differences := find_differences(PrepareOptions, earlier_options, texts(options)):
+    earlier_options = _written_options(output, message_start, "Rerun with --overwrite to replace the dataset.")
+    if differences := find_differences(PrepareOptions, earlier_options, options.texts):
         raise UserError(f"{message_start} exists with other options: {'; '.join(differences)}. Choose a new path, or pass --overwrite.")
     return True
 
@@ -179,7 +174,7 @@ def _written_options(directory: str, message_start: str, advice: str = _RESTART)
 
 
 def _check_options(message_start: str, earlier_options: Mapping[str, str], options: PrepareOptions) -> None:
-    if differences := find_differences(PrepareOptions, earlier_options, texts(options)):
+    if differences := find_differences(PrepareOptions, earlier_options, options.texts):
         raise UserError(
             f"--resume of {message_start}: {'; '.join(differences)}. Use the same options, or rerun with --restart to start over."
         )
@@ -187,7 +182,7 @@ def _check_options(message_start: str, earlier_options: Mapping[str, str], optio
 
 def _check_output(message_start: str, plan: Plan, run: RunPaths) -> None:
     """Raises `UserError` if another dataset was published at the output after the run was interrupted."""
-    if not is_remote(run.output) or not plan.config.run.is_output_new:
+    if not is_remote(run.output) or not plan.is_output_new:
         return
     store = files_at(run.output)
     if store.exists(f"{run.output}/{MANIFEST}") and not store.exists(f"{run.output}/{MARKER}"):

@@ -16,8 +16,8 @@ from typing import Any, Mapping
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.config.option import Options, texts
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.option import Options
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements import plain_json
 
 _PACKAGES = ("recordmill", "apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c", "pyarrow", "tensorflow")
@@ -51,12 +51,12 @@ def hide_secrets(name: str, value: Any) -> Any:
     return _ASSIGNED.sub(lambda result: f"{result[1]}={_HIDDEN}" if _SECRET.search(result[1].lower()) else result[0], value)
 
 
-def make_run_info(config: Options, options: PipelineOptions, run_id: str) -> dict[str, Any]:
+def make_run_info(options: Options, pipeline_options: PipelineOptions, run_id: str) -> dict[str, Any]:
     """Collects information about a run for `run.json`.
 
     Args:
-        config: The options of the command.
-        options: The options of the Beam pipeline.
+        options: The options of the command.
+        pipeline_options: The options of the Beam pipeline.
         run_id: The ID that links the run and its dataset.
     """
     system = os.uname()  # The module `platform` would start another program.
@@ -67,12 +67,12 @@ def make_run_info(config: Options, options: PipelineOptions, run_id: str) -> dic
         "platform": "-".join((system.sysname, system.release, system.machine)),
         "python": python_version(),
         "versions": installed_versions(),
-        "options": texts(config),
-        # The exact configuration, from which a shard can be rebuilt.
-        **({"config": plain_json.dumps(config).decode()} if isinstance(config, PrepareJob) else {}),
+        "options": options.texts,
+        # The exact options, from which a shard can be rebuilt.
+        **({"config": plain_json.dumps(options).decode()} if isinstance(options, PrepareOptions) else {}),
         "pipeline_options": {
             name: hide_secrets(name, _plain(value))
-            for name, value in options.get_all_options(drop_default=True).items()
+            for name, value in pipeline_options.get_all_options(drop_default=True).items()
         },
     }
 

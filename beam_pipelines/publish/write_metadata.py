@@ -6,9 +6,8 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 
 import apache_beam as beam
 
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_paths import RunPaths
-from beam_pipelines.elements.dead_letters import DeadLetterCount, merge_json_lines, read_lines, to_json_lines
+from beam_pipelines.elements.dead_letters import merge_json_lines, read_lines, to_json_lines
 from beam_pipelines.elements.plan import Plan, ShardAddress, WrittenShard
 from beam_pipelines.elements.plan_files import dead_letters_path, read_done, read_plan
 from beam_pipelines.elements.quality import ShuffleQualities
@@ -42,12 +41,12 @@ class WriteMetadata(beam.PTransform):
     One worker publishes the dataset. It reads the checksums and statistics of the shards from their `done` files.
 
     Attributes:
-        config: The configuration of the job.
+        spec: The options and the run.
         run_info: The contents of `run.json`, except the end time.
         find_leaks: The function that finds duplicates across splits in the written dataset. See the package `leaks`.
     """
 
-    config: PrepareJob
+    spec: metadata.PublishSpec
     run_info: Mapping[str, Any]
     find_leaks: FindLeaks
 
@@ -55,12 +54,12 @@ class WriteMetadata(beam.PTransform):
         return (
             written.pipeline
             | "AfterTheShards" >> beam.Impulse()
-            | "Publish" >> beam.Map(write_metadata, beam.pvalue.AsIter(written), self.config, self.run_info, self.find_leaks)
+            | "Publish" >> beam.Map(write_metadata, beam.pvalue.AsIter(written), self.spec, self.run_info, self.find_leaks)
         )
 
 
 def write_metadata(
-    unused: bytes, written: Iterable[ShardAddress], config: PrepareJob, run_info: Mapping[str, Any], find_leaks: FindLeaks
+    unused: bytes, written: Iterable[ShardAddress], spec: metadata.PublishSpec, run_info: Mapping[str, Any], find_leaks: FindLeaks
 ) -> str:
     """Writes the metadata of a dataset and publishes the dataset.
 
@@ -69,10 +68,10 @@ def write_metadata(
         RunError: Files are missing, or shards were lost or repeated.
         DataError: Too many inputs are dead letters, or a file of the input has changed since it was listed.
     """
-    if finish_publishing(config.run):  # An earlier attempt succeeded, but its result was lost.
-        return config.name
+    if finish_publishing(spec.run):  # An earlier attempt succeeded, but its result was lost.
+        return spec.name
     stopwatch = Stopwatch("publish")
-    plan = read_plan(config.run)
+    plan = read_plan(spec.run)
     if plan is None:
         raise RunError("the plan of the run is missing. Run the same command again.")
     check_versions(plan.listing.versions)  # No input is read after this check.
@@ -87,31 +86,29 @@ def write_metadata(
     qualities = {split: ShuffleQualities() for split in plan.splits}
     images = ImageStatistics()
     with_dead_letters = []
-    for shard in _read_all(config.run, shards):
+    for shard in _read_all(spec.run, shards):
         infos[shard.address.split].append(shard.info)
         qualities[shard.address.split].add(shard.labels)
         images.merge(shard.statistics)
         if shard.statistics.dead_letters.num:
             with_dead_letters.append(shard.address)
-    dead_letters = DeadLetterCount()
-    for of_stage in (plan.listing.dead_letters, images.dead_letters):
-        dead_letters.merge(of_stage)
-    check_sums(images, plan.listing, config)
-    manifest = metadata.make_manifest(config, plan.listing, infos, dead_letters.num)
+    dead_letters = plan.listing.dead_letters + images.dead_letters
+    check_sums(images, dead_letters, plan.listing, spec.max_bad_fraction)
+    manifest = metadata.make_manifest(spec, plan.listing, infos, dead_letters.num)
     statistics = metadata.statistics(images, plan.listing, qualities)
     files = metadata.metadata_files(manifest, statistics, run_info)
     if dead_letters.seen:
         files[DEAD_LETTER_THUMBNAILS] = to_json_lines(dead_letters.seen, with_thumbnails=True)
     near_duplicates = plan.listing.near_duplicates
-    if near_duplicates and not is_published(config.run):  # If the dataset is published, no file is written.
-        files[LEAKS] = encode_leaks(near_duplicates, find_leaks(config.run, manifest, near_duplicates), manifest.schema, statistics)
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
-        lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config.run, plan, with_dead_letters, spool))}
+    if near_duplicates and not is_published(spec.run):  # If the dataset is published, no file is written.
+        files[LEAKS] = encode_leaks(near_duplicates, find_leaks(spec.run, manifest, near_duplicates), manifest.schema, statistics)
+    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
+        lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(spec.run, plan, with_dead_letters, spool))}
         if near_duplicates:
             lines[NEAR_DUPLICATES] = _read_range(near_duplicates.lines, spool)
-        publish_files(config.run, manifest, files, lines, has_report=config.has_report)
+        publish_files(spec.run, manifest, files, lines, has_report=spec.has_report)
     count_in_beam(stopwatch.lap())
-    return config.name
+    return spec.name
 
 
 def _read_all(run: RunPaths, shards: list[ShardAddress]) -> Iterator[WrittenShard]:

@@ -3,7 +3,7 @@
 import json
 from typing import Mapping, NamedTuple
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements import plain_json
 from beam_pipelines.errors import UserError, printable
@@ -25,12 +25,12 @@ class RecordedRun(NamedTuple):
     """The `recordmill prepare` run that made a dataset, as recorded in `run.json`.
 
     Attributes:
-        config: The exact options of the run.
+        options: The exact options of the run.
         python: The Python version that the run used.
         versions: A mapping from package to its version in the run.
     """
 
-    config: PrepareJob
+    options: PrepareOptions
     python: str
     versions: Mapping[str, str]
 
@@ -129,9 +129,9 @@ def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
         ) from None
     if run is None:
         raise UserError(f"{printable(path)} was not written by `recordmill prepare`, so its shards cannot be rebuilt.")
-    if (run.config.name, run.config.seed) != (manifest.name, manifest.seed):
+    if (run.options.name, run.options.seed) != (manifest.name, manifest.seed):
         raise UserError(
-            f"{printable(path)} belongs to dataset {run.config.name!r} with seed {run.config.seed}, but the manifest to "
+            f"{printable(path)} belongs to dataset {run.options.name!r} with seed {run.options.seed}, but the manifest to "
             f"{manifest.name!r} with seed {manifest.seed}. Prepare the dataset again."
         )
     return run
@@ -147,6 +147,6 @@ def read_run(data: bytes) -> RecordedRun | None:
     try:
         if "config" not in fields:
             return None
-        return RecordedRun(plain_json.loads(fields["config"].encode(), PrepareJob), fields["python"], dict(fields["versions"]))
+        return RecordedRun(plain_json.loads(fields["config"].encode(), PrepareOptions), fields["python"], dict(fields["versions"]))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"a field is missing or invalid: {error!r}") from error

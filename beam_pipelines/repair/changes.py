@@ -5,13 +5,13 @@ import contextlib
 import json
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.plan import Plan, WrittenShard
 from beam_pipelines.elements.plan_files import dead_letters_path
 from beam_pipelines.elements.reference_runs import read_range
 from beam_pipelines.errors import printable
 from beam_pipelines.repair.corrupt_shard import CorruptShard, catalog_rows, record_rows
-from beam_pipelines.repair.plan_again import RepairJob
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.spool import SpoolReader
 
@@ -22,11 +22,12 @@ _LOCATION_FIELDS = ("key", "shard", "record")
 Row = Mapping[str, Any]
 
 
-def find_changes(job: RepairJob, plan: Plan, shard: CorruptShard, rebuilt: WrittenShard) -> list[str]:
+def find_changes(directory: str, run: RunPaths, plan: Plan, shard: CorruptShard, rebuilt: WrittenShard) -> list[str]:
     """Returns a line for each reason why the files of a rebuilt shard differ from the original files.
 
     Args:
-        job: The configuration of the repair.
+        directory: The directory of the dataset.
+        run: The run of the repair.
         plan: The plan of the repair.
         shard: The corrupt shard.
         rebuilt: The rebuilt shard, whose files are in the working directory.
@@ -35,10 +36,10 @@ def find_changes(job: RepairJob, plan: Plan, shard: CorruptShard, rebuilt: Writt
     differing = [file for file in shard.info.files() if file[0] in shard.corruption and sums[file[0]] != [*file[1:]]]
     if not differing:
         return []
-    directories = job.directory, job.run.working_directory
-    of_records = [list(record_rows(f"{directory}/{shard.info.name}")) for directory in directories]
-    of_catalogs = [catalog_rows(f"{directory}/{shard.info.catalog}") for directory in directories if shard.has_catalog]
-    lines = _missing(*(of_catalogs or of_records), lambda: list(_dead_letters(job, plan, rebuilt)))
+    directories = directory, run.working_directory
+    of_records = [list(record_rows(f"{folder}/{shard.info.name}")) for folder in directories]
+    of_catalogs = [catalog_rows(f"{folder}/{shard.info.catalog}") for folder in directories if shard.has_catalog]
+    lines = _missing(*(of_catalogs or of_records), lambda: list(_dead_letters(run, plan, rebuilt)))
     lines += _compare(*of_catalogs, _changed_columns) if of_catalogs else []
     lines = lines or _compare(*of_records, _changed_features)
     name, num_bytes, crc = differing[0]
@@ -76,12 +77,12 @@ def _missing(old: Sequence[Row], new: Sequence[Row], find_dead_letters: Callable
     return lines
 
 
-def _dead_letters(job: RepairJob, plan: Plan, rebuilt: WrittenShard) -> Iterator[DeadLetter]:
+def _dead_letters(run: RunPaths, plan: Plan, rebuilt: WrittenShard) -> Iterator[DeadLetter]:
     """Yields the dead letters of the listing and of a rebuilt shard."""
-    with contextlib.closing(SpoolReader(job.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(run.spool_directory)) as spool:
         chunks = [read_range(spool_range, spool) for spool_range in plan.dead_letters]
     if rebuilt.statistics.dead_letters.num:
-        path = dead_letters_path(job.run, rebuilt.address)
+        path = dead_letters_path(run, rebuilt.address)
         chunks.append(files_at(path).read(path))
     for chunk in chunks:
         yield from (DeadLetter(**json.loads(line)) for line in chunk.splitlines())

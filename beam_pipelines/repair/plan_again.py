@@ -13,7 +13,8 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, PlannedShard, recordmill_version
@@ -24,6 +25,7 @@ from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.repair.corrupt_shard import CorruptShard
 from beam_pipelines.shards.hash_images import HashImages
+from beam_pipelines.shards.write_context import WriteSpec
 from beam_pipelines.shards.write_shards import WriteShards
 from beam_pipelines.sources.listing.list_images import ListImages
 from beam_pipelines.storage.files import make_folder, open_file, write_file
@@ -33,46 +35,40 @@ from tf_input.dataset_format import NEAR_DUPLICATES, Feature
 _LAST = np.uint64(2**64 - 1)  # Greater than all shuffle keys.
 
 
-@dataclasses.dataclass(frozen=True)
-class RepairJob(PrepareJob):
-    """The configuration of the run that made a dataset, but with the directories that the repair uses.
-
-    Attributes:
-        directory: The directory of the dataset.
-    """
-
-    directory: str = ""
-
-
-def write_again(root: beam.Pipeline, job: RepairJob, schema: Sequence[Feature], shards: Sequence[CorruptShard]) -> None:
+def write_again(
+    root: beam.Pipeline, options: PrepareOptions, run: RunPaths, directory: str, schema: Sequence[Feature], shards: Sequence[CorruptShard]
+) -> None:
     """Extends a Beam pipeline with the steps that rewrite corrupt shards.
 
     Args:
         root: The pipeline.
-        job: The configuration of the job. Its working directory exists.
+        options: The options of the run that made the dataset, changed for the repair.
+        run: The run of the repair. Its working directory exists.
+        directory: The directory of the dataset.
         schema: The schema of the dataset.
         shards: The shards to write. The keys of their examples must not be lost.
     """
-    make_folder(job.run.spool_directory)
-    orders = [shuffle_orders(job.seed, shard.keys(job.directory)) for shard in shards]
-    write_file(_wanted_path(job), np.append(np.sort(np.concatenate(orders)), _LAST).tobytes())
-    listed = root | "ListImages" >> ListImages(job)
+    make_folder(run.spool_directory)
+    orders = [shuffle_orders(options.seed, shard.keys(directory)) for shard in shards]
+    write_file(_wanted_path(run.spool_directory), np.append(np.sort(np.concatenate(orders)), _LAST).tobytes())
+    listed = root | "ListImages" >> ListImages(options, run)
     listing = AsSingleton(listed.listing | "UseSchema" >> beam.Map(use_schema, schema))
-    runs, dead_letters = listed.runs | "KeepWanted" >> beam.FlatMap(keep_wanted, job), listed.dead_letters
-    if job.duplicates:
-        hashed = runs | "HashImages" >> HashImages(job, listing)
+    runs, dead_letters = listed.runs | "KeepWanted" >> beam.FlatMap(keep_wanted, run.spool_directory), listed.dead_letters
+    spec = WriteSpec.of(options, run)
+    if options.duplicates:
+        hashed = runs | "HashImages" >> HashImages(spec, listing)
         runs = hashed.runs | "TakeRuns" >> beam.Map(lambda hashed: hashed.run)
         dead_letters = (dead_letters, hashed.dead_letters) | "JoinDeadLetters" >> beam.Flatten()
-    groups = NearDuplicateGroups.read(job.directory) if job.duplicates == "group" else None
-    plan = beam.FlatMap(plan_shards, AsIter(runs), shards, job, groups)
+    groups = NearDuplicateGroups.read(directory) if options.duplicates == "group" else None
+    plan = beam.FlatMap(plan_shards, AsIter(runs), shards, options.seed, directory, run, groups)
     planned = root | "AfterListing" >> beam.Impulse() | "PlanShards" >> plan
-    planned | "WriteShards" >> WriteShards(job, listing)
-    root | "AfterAll" >> beam.Impulse() | "WritePlan" >> beam.Map(finish_plan, listing, AsIter(dead_letters), job)
+    planned | "WriteShards" >> WriteShards(spec, listing)
+    root | "AfterAll" >> beam.Impulse() | "WritePlan" >> beam.Map(finish_plan, listing, AsIter(dead_letters), run)
 
 
-def _wanted_path(job: RepairJob) -> str:
+def _wanted_path(spool_directory: str) -> str:
     """Returns the path of a file with the sorted shuffle keys of examples in corrupt shards, followed by `_LAST`."""
-    return f"{job.run.spool_directory}/wanted"
+    return f"{spool_directory}/wanted"
 
 
 def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
@@ -94,44 +90,46 @@ def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
     return dataclasses.replace(listing, schema=tuple(with_names))
 
 
-def keep_wanted(run: Run, job: RepairJob) -> Iterator[Run]:
+def keep_wanted(run: Run, spool_directory: str) -> Iterator[Run]:
     """Copies the references to inputs of corrupt shards into a new `Run`. Yields nothing if there are none."""
-    wanted = np.memmap(_wanted_path(job), np.uint64, "r")
-    with contextlib.closing(SpoolReader(job.run.spool_directory)) as spool:
+    wanted = np.memmap(_wanted_path(spool_directory), np.uint64, "r")
+    with contextlib.closing(SpoolReader(spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
     orders = references.rows["order"]
     kept = np.flatnonzero(wanted[np.searchsorted(wanted, orders)] == orders)
     if len(kept):
-        yield write_run([references.take(kept)], job.run.spool_directory)
+        yield write_run([references.take(kept)], spool_directory)
 
 
 def plan_shards(
     unused: bytes,
     runs: Iterable[Run],
     shards: Sequence[CorruptShard],
-    job: RepairJob,
+    seed: int,
+    directory: str,
+    repair: RunPaths,
     groups: "NearDuplicateGroups | None",
 ) -> Iterator[tuple[str, PlannedShard]]:
     """Writes the plan of each shard. It refers to the inputs of the shard that still exist, in record order."""
     runs = list(runs)
     for shard in shards:
-        records = {key: record for record, key in enumerate(shard.keys(job.directory))}
-        references = _read(runs, shuffle_orders(job.seed, list(records)), job)
+        records = {key: record for record, key in enumerate(shard.keys(directory))}
+        references = _read(runs, shuffle_orders(seed, list(records)), repair.spool_directory)
         numbers = np.array([records.get(key, -1) for key in references.keys], np.int64)
         order = np.argsort(numbers, kind="stable")
         references = references.take(order[np.searchsorted(numbers[order], 0) :])
         references = groups.regroup(references) if groups else references
         planned = PlannedShard(shard.address, len(references))
-        yield str(shard.address), write_planned_shard(job.run, planned, b"".join(references.chunks()))
+        yield str(shard.address), write_planned_shard(repair, planned, b"".join(references.chunks()))
 
 
-def _read(runs: Sequence[Run], orders: np.ndarray, job: RepairJob) -> References:
+def _read(runs: Sequence[Run], orders: np.ndarray, spool_directory: str) -> References:
     """Returns the references whose shuffle keys are between the smallest and the largest given key, inclusive."""
     if not len(orders):
         return References.concatenate([])
     first, last = orders.min(), orders.max()
     bounds = np.array([first, last + np.uint64(1)] if last < _LAST else [first], np.uint64)
-    with contextlib.closing(SpoolReader(job.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(spool_directory)) as spool:
         chunks = [spool_range for run in runs for block, spool_range in run.cut(bounds) if block == 0]
         parts = [read_references(spool_range, spool) for spool_range in chunks]
     return References.concatenate([_between(part, first, last) for part in parts])
@@ -142,10 +140,9 @@ def _between(references: References, first: np.uint64, last: np.uint64) -> Refer
     return references.slice(int(np.searchsorted(orders, first)), int(np.searchsorted(orders, last, side="right")))
 
 
-def finish_plan(unused: bytes, listing: Listing, dead_letters: Iterable[SpoolRange], job: RepairJob) -> None:
+def finish_plan(unused: bytes, listing: Listing, dead_letters: Iterable[SpoolRange], run: RunPaths) -> None:
     """Writes the summary of the plan, which includes the dead letters and the versions of the listed files."""
-    config = PrepareJob(**{field.name: getattr(job, field.name) for field in dataclasses.fields(PrepareJob)})
-    write_plan(Plan(config, listing, {}, tuple(dead_letters), recordmill_version()))
+    write_plan(run, Plan({}, run.is_output_new, listing, {}, tuple(dead_letters), recordmill_version()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,13 +5,12 @@ cannot be rebuilt, none of the shard's files are replaced.
 """
 
 import contextlib
-import dataclasses
 import os
-import uuid
 from typing import Iterator, Mapping, Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.repair_config import RepairConfig
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.plan import ShardAddress
@@ -25,7 +24,7 @@ from beam_pipelines.publish.run_info import describe_others
 from beam_pipelines.publish.written_dataset import RecordedRun, read_dataset, read_how_made
 from beam_pipelines.repair.changes import find_changes
 from beam_pipelines.repair.corrupt_shard import CorruptShard
-from beam_pipelines.repair.plan_again import RepairJob, write_again
+from beam_pipelines.repair.plan_again import write_again
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.run import Run, open_engine
 from beam_pipelines.storage.working_directory import check_is_owned
@@ -118,20 +117,20 @@ def find_corrupt(
 
 def _rebuild(config: RepairConfig, manifest: Manifest, corrupt: Sequence[CorruptShard], engine: Engine) -> Iterator[str]:
     """Rebuilds shards and yields one line for each repaired file. Raises `RunError` if a file could not be rebuilt."""
-    run = read_how_made(config.directory, manifest)
-    job = _make_job(config, manifest, run, engine)
+    recorded, directory = read_how_made(config.directory, manifest), os.path.realpath(config.directory)
+    options = _change_options(recorded.options, config, manifest)
+    paths = RunPaths.start(f"{directory}{WORKING}", "repair", num_processes=engine.num_processes)
     changes = {shard.info.name: [_LOST] for shard in corrupt if shard.is_lost}
     shards = [shard for shard in corrupt if not shard.is_lost]
     if shards:
-        check_is_owned(job.run.scratch_directory, printable(config.directory))
+        check_is_owned(paths.scratch_directory, printable(config.directory))
         num_examples = sum(shard.info.num_examples for shard in shards)
         stages = lambda counts: [Stage("listed", counts.listed, None), Stage("written", counts.written, num_examples)]
-        add_steps = lambda pipeline, job, unused: write_again(pipeline, job, manifest.schema, shards)
-        finish = lambda job: changes.update(replace_shards(job, manifest, shards))
-        paths = (job.input, job.source.image_root or "")
-        repair = Run(engine, config, add_steps, stages, paths, resume_policy=ResumePolicy.RESTART, finish=finish)
+        add_steps = lambda pipeline, paths, unused: write_again(pipeline, options, paths, directory, manifest.schema, shards)
+        finish = lambda paths: changes.update(replace_shards(directory, paths, manifest, shards))
+        inputs = (options.input, options.source.image_root or "")
         try:
-            repair.execute(job)
+            Run(engine, config, options.name, paths, inputs, resume_policy=ResumePolicy.RESTART).execute(add_steps, stages, finish=finish)
         except UserError as error:
             raise RunError(f"the inputs of the dataset cannot be listed again: {error}") from error
     lines = [line for shard in corrupt for line in _shorten(shard, changes[shard.info.name])]
@@ -139,30 +138,22 @@ def _rebuild(config: RepairConfig, manifest: Manifest, corrupt: Sequence[Corrupt
     yield from (f"{printable(name)} is repaired" for name in repaired)
     if lines:
         num = sum(len(shard.corruption) for shard in corrupt) - len(repaired)
-        listed = "".join(f"\n  - {line}" for line in [*lines, *_describe_versions(run)])
+        listed = "".join(f"\n  - {line}" for line in [*lines, *_describe_versions(recorded)])
         raise RunError(f"Files that could not be rebuilt: {num:,}. The shards with these files were left unchanged:{listed}")
     yield f"repaired files: {len(repaired):,}, in shards: {len(corrupt):,}"
 
 
-def _make_job(config: RepairConfig, manifest: Manifest, run: RecordedRun, engine: Engine) -> RepairJob:
-    """Returns the original run's configuration with the directories of the repair. Known classes keep their labels."""
-    recorded, directory = run.config, os.path.realpath(config.directory)
-    source = recorded.source
+def _change_options(recorded: PrepareOptions, config: RepairConfig, manifest: Manifest) -> PrepareOptions:
+    """Returns the options of the original run, changed for the repair. Known classes keep their labels."""
     named = {feature.name: feature.label_names for feature in manifest.schema if feature.is_categorical}
-    first = {name: labels for name, labels in named.items() if not source.names_of(name)}
-    output = f"{directory}{WORKING}"
-    changed = {
-        "directory": directory,
-        "output": output,
-        "run": RunPaths(output, uuid.uuid4().hex, uuid.uuid4().hex, "repair", num_processes=engine.num_processes),
-        "ignore": (*recorded.ignore, *config.ignore),
-        "max_bad_fraction": 1.0,  # All dead letters are reported.
-        "source": dataclasses.replace(source, first_label_names=first),
-    }
-    return RepairJob(**{**vars(recorded), **changed})
+    first = {name: labels for name, labels in named.items() if not recorded.source.names_of(name)}
+    # All dead letters are reported.
+    return recorded.derive(source={"first_label_names": first}, ignore=(*recorded.ignore, *config.ignore), max_bad_fraction=1.0)
 
 
-def replace_shards(job: RepairJob, manifest: Manifest, shards: Sequence[CorruptShard]) -> Mapping[str, list[str]]:
+def replace_shards(
+    directory: str, run: RunPaths, manifest: Manifest, shards: Sequence[CorruptShard]
+) -> Mapping[str, list[str]]:
     """Moves rebuilt files into the dataset.
 
     Returns:
@@ -172,19 +163,19 @@ def replace_shards(job: RepairJob, manifest: Manifest, shards: Sequence[CorruptS
         RunError: The dataset was replaced during the repair.
         DataError: A file of the input has changed since it was listed.
     """
-    plan = read_plan(job.run)
+    plan = read_plan(run)
     check_versions(plan.listing.versions)
-    with _open(job.directory) as dataset:
-        if read_dataset(job.directory, "repair") != manifest:  # Files are moved to the open directory `dataset`.
+    with _open(directory) as dataset:
+        if read_dataset(directory, "repair") != manifest:  # Files are moved to the open directory `dataset`.
             raise RunError(
-                f"{printable(job.directory)} was replaced by another dataset during the repair. Nothing was changed. Run "
+                f"{printable(directory)} was replaced by another dataset during the repair. Nothing was changed. Run "
                 "the command again."
             )
         changes = {}
         for shard in shards:
-            changes[shard.info.name] = find_changes(job, plan, shard, read_done(job.run, shard.address))
+            changes[shard.info.name] = find_changes(directory, run, plan, shard, read_done(run, shard.address))
             if not changes[shard.info.name]:
-                _replace_files(job, shard, dataset)
+                _replace_files(run, shard, dataset)
     return changes
 
 
@@ -198,13 +189,13 @@ def _open(directory: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _replace_files(job: RepairJob, shard: CorruptShard, dataset: int) -> None:
+def _replace_files(run: RunPaths, shard: CorruptShard, dataset: int) -> None:
     for name in shard.corruption:
         try:
             with contextlib.suppress(FileExistsError):
                 if folder := os.path.dirname(name):
                     os.mkdir(folder, dir_fd=dataset)
-            os.replace(f"{job.run.working_directory}/{name}", name, dst_dir_fd=dataset)
+            os.replace(f"{run.working_directory}/{name}", name, dst_dir_fd=dataset)
         except OSError as error:
             raise StorageError(f"{printable(name)} could not be moved into the dataset: {error.strerror or error}") from error
 

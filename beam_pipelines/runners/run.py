@@ -10,6 +10,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.runners.runner import PipelineResult
 
 from beam_pipelines import log
+from beam_pipelines.config.option import Options
 from beam_pipelines.config.run_paths import PROGRESS, RunPaths
 from beam_pipelines.errors import printable
 from beam_pipelines.log import print_message
@@ -59,62 +60,68 @@ def open_engine(
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The parameters of a run that writes an output directory.
+    """A run of a command that writes an output directory.
 
     Attributes:
         engine: The engine that runs the job.
-        config: The configuration that `run.json` describes.
-        add_steps: A function that adds the steps of the command to a pipeline, given the pipeline, the job with its
-            progress directory, and the contents of `run.json`.
-        stages: A function that converts progress counts to progress bars. None shows the bars of `prepare`.
-        paths: The paths that workers access. If an object store does not respond for too long, the job is stopped.
+        options: The options of the command, which `run.json` contains.
+        name: The name of the dataset.
+        paths: The paths, the ID and the processes of the run.
+        inputs: The paths that workers access. If an object store does not respond for too long, the job is stopped.
         has_tensorflow: Whether the job needs TensorFlow.
         resume_policy: What to do if an interrupted run to the same output exists.
-        is_finished: A function that returns whether the job is complete, so that no pipeline has to run.
-        finish: A function to call in the working directory after the job has ended.
         is_submitted: Whether to only submit the job, without waiting until it ends.
     """
 
     engine: Engine
-    config: Any
-    add_steps: Callable[[beam.Pipeline, Any, Mapping[str, Any]], object]
-    stages: Stages | None = None
-    paths: Sequence[str] = ()
+    options: Options
+    name: str
+    paths: RunPaths
+    inputs: Sequence[str] = ()
     has_tensorflow: bool = False
     resume_policy: ResumePolicy = ResumePolicy.FAIL
-    is_finished: Callable[[Any], bool] = lambda job: False
-    finish: Callable[[Any], object] = lambda job: None
     is_submitted: bool = False
 
-    def execute(self, job: Any) -> PipelineResult | None:
+    def execute(
+        self,
+        add_steps: Callable[[beam.Pipeline, RunPaths, Mapping[str, Any]], object],
+        stages: Stages | None = None,
+        *,
+        is_finished: Callable[[RunPaths], bool] = lambda paths: False,
+        finish: Callable[[RunPaths], object] = lambda paths: None,
+    ) -> PipelineResult | None:
         """Runs the job in its working directory until it ends, or only submits the job.
 
         Args:
-            job: The parameters of the job, a dataclass with the fields `name` and `run`.
+            add_steps: A function that adds the steps of the command to a pipeline, given the pipeline, the paths with
+                the progress directory, and the contents of `run.json`.
+            stages: A function that converts progress counts to progress bars. None shows the bars of `prepare`.
+            is_finished: A function that returns whether the job is complete, so that no pipeline has to run.
+            finish: A function to call in the working directory after the job has ended.
 
         Returns:
             The result of the submission, or None if the job has ended.
         """
-        engine = self.engine
-        engine.set_defaults(job.name, output=job.run.output, run_id=job.run.id, has_tensorflow=self.has_tensorflow)
-        run_info = make_run_info(self.config, engine.options, job.run.id)
+        engine, paths = self.engine, self.paths
+        engine.set_defaults(self.name, output=paths.output, run_id=paths.id, has_tensorflow=self.has_tensorflow)
+        run_info = make_run_info(self.options, engine.options, paths.id)
         with (
-            working_directory(job.run, self.resume_policy, EngineJobs(engine)) as detach,
-            _progress_directory(job.run, engine, self.is_submitted) as directory,
-            _logged(job.run, directory, engine, run_info["options"]),
+            working_directory(paths, self.resume_policy, EngineJobs(engine)) as detach,
+            _progress_directory(paths, engine, self.is_submitted) as directory,
+            _logged(paths, directory, engine, run_info["options"]),
             explained_errors(engine),
         ):
-            job = dataclasses.replace(job, run=dataclasses.replace(job.run, progress_directory=directory))
-            if self.is_finished(job):
+            paths = dataclasses.replace(paths, progress_directory=directory)
+            if is_finished(paths):
                 return None
             pipeline = engine.make_pipeline()
-            self.add_steps(pipeline, job, run_info)
+            add_steps(pipeline, paths, run_info)
             if self.is_submitted:
                 submitted = pipeline.run()
                 detach()
                 return submitted
-            run_pipeline(pipeline, engine, directory, self.stages, self.paths)
-            self.finish(job)
+            run_pipeline(pipeline, engine, directory, stages, self.inputs)
+            finish(paths)
         return None
 
 

@@ -10,7 +10,6 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import TaggedOutput
 
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.image_hashes import HashedRun, pack_hashes
 from beam_pipelines.elements.listing import Listing
@@ -21,7 +20,7 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.shards.hash_some import HashedPart, hash_some
-from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.shards.write_context import WriteContext, WriteSpec
 from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 
 # The number of images in a task of a worker process. It equals the minimum number of inputs in a part of a shard.
@@ -33,11 +32,11 @@ class HashImages(beam.PTransform):
     """A Beam transform from `Run`s to `HashedRun`s. The output `dead_letters` contains sorted dead letters.
 
     Attributes:
-        config: The configuration of the job.
+        spec: The options and the run.
         listing: The `Listing`, as a side input.
     """
 
-    config: PrepareJob
+    spec: WriteSpec
     listing: beam.pvalue.AsSingleton
 
     def expand(self, runs: beam.PCollection) -> Any:
@@ -46,12 +45,12 @@ class HashImages(beam.PTransform):
             runs
             | "CutRuns" >> beam.FlatMap(cut_run)  # ((spool, first), (byte range, number of references))
             | "SpreadHashing" >> beam.GroupByKey()
-            | "Hash" >> beam.ParDo(_Hash(self.config), self.listing)  # (spool, HashedPart)
+            | "Hash" >> beam.ParDo(_Hash(self.spec), self.listing)  # (spool, HashedPart)
         )
         return (
             {"runs": by_spool, "parts": parts}
             | "GroupByRun" >> beam.CoGroupByKey()
-            | "JoinHashes" >> beam.FlatMap(join_hashes, self.config.run.spool_directory).with_outputs("dead_letters", main="runs")
+            | "JoinHashes" >> beam.FlatMap(join_hashes, self.spec.run.spool_directory).with_outputs("dead_letters", main="runs")
         )
 
 
@@ -67,9 +66,9 @@ def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolRange, int]]
 
 
 class _Hash(ParallelMap):
-    def __init__(self, config: PrepareJob) -> None:
-        super().__init__(config.run.num_processes, config.run.id)
-        self._config = config
+    def __init__(self, spec: WriteSpec) -> None:
+        super().__init__(spec.run.num_processes, spec.run.id)
+        self._spec = spec
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -80,7 +79,7 @@ class _Hash(ParallelMap):
         self, element: tuple[tuple[str, int], Iterable[tuple[SpoolRange, int]]], listing: Listing
     ) -> Iterator[tuple[str, HashedPart]]:
         (_, first), ((spool_range, num),) = element
-        self._context = self._context or share(WriteContext(self._config, listing))
+        self._context = self._context or share(WriteContext(self._spec, listing))
         for start in range(0, num, _TASK_INPUTS):
             yield from self.run(hash_some, self._context, spool_range, first, start, min(start + _TASK_INPUTS, num))
 
@@ -88,7 +87,7 @@ class _Hash(ParallelMap):
         reasons = Counter(f"dead_letters_{letter.reason}" for letter in result.dead_letters)
         details = {**reasons, **self._stopwatch.lap()}
         num_refused = len(result.dead_letters)
-        progress.count(self._config.run.progress_directory, details, hashed=result.num_inputs, dead_letters=num_refused)
+        progress.count(self._spec.run.progress_directory, details, hashed=result.num_inputs, dead_letters=num_refused)
         yield _name(result.spool), result
 
 

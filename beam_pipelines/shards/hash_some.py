@@ -48,7 +48,7 @@ def hash_some(shared_context: bytes, spool_range: SpoolRange, first: int, start:
         stop: The index after the last image to hash, counted from the start of the chunk.
     """
     context: WriteContext = shared(shared_context)
-    with contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool:
         references = read_references(spool_range, spool).slice(start, stop)
         rows, rejected, dead_letters = hash_references(context, references, spool)
     return HashedPart(spool_range.spool, first + start, stop - start, rows.tobytes(), rejected, dead_letters)

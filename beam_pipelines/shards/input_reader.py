@@ -149,7 +149,7 @@ class InputReader:
             data = self._read_bytes(image)
             if not context.listing.schema:  # a record that is stored unchanged
                 return ReadImage(data, None, StoredImage(len(data)))
-            if context.config.check == "none":
+            if context.spec.check == "none":
                 if not data:
                     raise _UnreadableError("the file is empty")
                 check_storable(data)
@@ -175,7 +175,7 @@ class InputReader:
         data = b""
         try:
             data = self._read_bytes(image)
-            descriptor = self._describe_pixels(image, data) if self._context.config.hashes_images else None
+            descriptor = self._describe_pixels(image, data) if self._context.spec.hashes_images else None
         except (OSError, InvalidInput) as error:
             return self._reject(image, data, error)
         return ImageDigests(digest_content(data), descriptor)
@@ -185,7 +185,7 @@ class InputReader:
         if self._context.tensor is not None:
             return None
         raw, pixels = (image.raw, data) if image.raw or not data.startswith(NPY_MAGIC) else npy_image(data)
-        return load_for_hash(data, self._context.config.check) if raw is None else grey_pixels(pixels, raw)
+        return load_for_hash(data, self._context.spec.check) if raw is None else grey_pixels(pixels, raw)
 
     def _read_bytes(self, image: InputRecord) -> bytes:
         """Returns the bytes of an image. The header of a `.npy` file inside an archive or a record is removed."""
@@ -258,10 +258,10 @@ class InputReader:
                 return check_tiff_tensor(data, context.tensor)
             return check_tensor(pixels, raw, context.tensor, "npy" if image.raw is None else "raw")
         if raw is not None:
-            checked = check_pixels(pixels, raw, context.config.images, full_scale=is_sampled, is_file=image.raw is None)
+            checked = check_pixels(pixels, raw, context.spec.images, full_scale=is_sampled, is_file=image.raw is None)
         else:
-            is_checked = context.config.hashes_images  # The image was checked when it was hashed.
-            checked = check_image(data, context.config.check, full_scale=is_sampled, images=context.config.images, is_checked=is_checked)
+            is_checked = context.spec.hashes_images  # The image was checked when it was hashed.
+            checked = check_image(data, context.spec.check, full_scale=is_sampled, images=context.spec.images, is_checked=is_checked)
         if context.pixel_bytes is not None:
             num_bytes = len(data if checked.encoded is None else checked.encoded)
             if num_bytes != context.pixel_bytes:

@@ -4,14 +4,13 @@ import contextlib
 import itertools
 from typing import Iterator
 
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.references import References, unpack_chunks
 from beam_pipelines.parallel.worker_processes import TaskWindow, share, shared
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.shard_writer import list_again
-from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.shards.write_context import WriteContext, WriteSpec
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.spool import SpoolReader
 
@@ -19,14 +18,14 @@ from beam_pipelines.storage.spool import SpoolReader
 _TASK_INPUTS = 8
 
 
-def measure_inputs(references: References, listing: Listing, config: PrepareJob) -> Iterator[int | DeadLetter]:
+def measure_inputs(references: References, listing: Listing, spec: WriteSpec) -> Iterator[int | DeadLetter]:
     """Yields the encoded size in bytes, or the dead letter, of each input.
 
     The size is the total size of the images or, without images, the size of the serialized example.
     """
-    tasks = TaskWindow(config.run.num_processes)
-    context = share(WriteContext(config, listing))
-    step = _TASK_INPUTS if config.run.num_processes else len(references)
+    tasks = TaskWindow(spec.run.num_processes)
+    context = share(WriteContext(spec, listing))
+    step = _TASK_INPUTS if spec.run.num_processes else len(references)
     for start in range(0, len(references), step):
         part = b"".join(references.slice(start, min(start + step, len(references))).chunks())
         for measurements in tasks.run(measure_batch, context, part):
@@ -44,7 +43,7 @@ def measure_batch(shared_context: bytes, chunks: bytes) -> list[int | DeadLetter
     """
     context: WriteContext = shared(shared_context)
     references = unpack_chunks(chunks)
-    with contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool:
         reader = InputReader(context, files_at(context.listing.root), spool)
         read = reader.read_all(list_again(references, spool), itertools.repeat(False))
         return [item if isinstance(item, DeadLetter) else item.num_bytes for item in read]

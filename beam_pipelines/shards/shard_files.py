@@ -25,14 +25,14 @@ def finished(context: WriteContext, shard: PlannedShard) -> WrittenShard | None:
 
     Returns None if the shard is not complete, or if one of its files is missing or has changed.
     """
-    done = read_done(context.config.run, shard.address)
-    return None if done is None or find_problems(context.config.run.working_directory, done.info) else done
+    done = read_done(context.spec.run, shard.address)
+    return None if done is None or find_problems(context.spec.run.working_directory, done.info) else done
 
 
 def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> WrittenShard:
     """Completes a shard after all its parts have been written. Returns the contents of its `done` file."""
-    config, address = context.config, shard.address
-    name = shard_name(config.name, *address)
+    spec, address = context.spec, shard.address
+    name = shard_name(spec.name, *address)
     crc32c = parts[0].crc32c if len(parts) == 1 else _join(context, shard, parts)
     starts = np.cumsum([0, *(part.num_bytes for part in parts)])
     for part, start in zip(parts, starts.tolist()):
@@ -41,8 +41,8 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
     rows = np.concatenate([part.index for part in parts])
     fingerprints = [part.fingerprint for part in parts if part.num_bytes] or [(0, 0)]
     fingerprint = fingerprints[0][0], fingerprints[-1][-1]
-    index = _write(context, index_name(config.name, *address), wrap_index(rows.tobytes(), fingerprint))
-    catalog = _write(context, catalog_name(config.name, *address), encode_catalog(parts, name, context.listing.schema))
+    index = _write(context, index_name(spec.name, *address), wrap_index(rows.tobytes(), fingerprint))
+    catalog = _write(context, catalog_name(spec.name, *address), encode_catalog(parts, name, context.listing.schema))
     info = ShardInfo(name, len(rows), int(starts[-1]), crc32c, *index, *catalog, *fingerprint)
     labels = {feature: [label for part in parts for label in part.labels[feature]] for feature in parts[0].labels}
     written = WrittenShard(
@@ -51,12 +51,12 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
         {feature: LabelSequence.of_examples(values) for feature, values in labels.items()},
         merge_statistics(part.statistics for part in parts),
     )
-    write_done(config.run, written, [letter for part in parts for letter in part.dead_letters])
+    write_done(spec.run, written, [letter for part in parts for letter in part.dead_letters])
     return written
 
 
 def _write(context: WriteContext, name: str, data: bytes) -> tuple[str, int, int]:
-    write_file(make_parent_folders(context.config.run.working_directory, name), data)
+    write_file(make_parent_folders(context.spec.run.working_directory, name), data)
     return name, len(data), google_crc32c.value(data)
 
 

@@ -57,16 +57,16 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
     """
     context: WriteContext = shared(shared_context)
     start, stop = (shard.num_inputs * number // part.num_parts for number in (part.number, part.number + 1))
-    references = read_planned_shard(context.config.run, shard, start, stop)
+    references = read_planned_shard(context.spec.run, shard, start, stop)
     path = part_path(context, shard.address, part)
     try:
         with (
             files_at(path).create(path) as file,
-            contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool,
+            contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool,
         ):
             written = _Part(context, shard, references, file, spool).write(part, path)
             if is_remote(path):  # A remote file is published after the block, so the lease must still be valid.
-                check_lease(context.config.run.scratch_directory, context.config.run.holder)
+                check_lease(context.spec.run.scratch_directory, context.spec.run.holder)
             return written
     except OSError as error:
         raise StorageError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
@@ -225,7 +225,7 @@ class _Part:
             count.dead_letters.add(self._dead_letters)
             raise DataError(
                 f"{count.dead_letters.num} inputs of shard {self._shard.address} alone are dead letters, more than "
-                f"--max_bad_fraction={self._context.config.max_bad_fraction:g} allows. Correct them and rerun with "
+                f"--max_bad_fraction={self._context.spec.max_bad_fraction:g} allows. Correct them and rerun with "
                 "--restart, or rerun with --resume --max_bad_fraction=1, which allows any number. Dead letters:"
                 f"{count.dead_letters.describe()}"
             )
@@ -242,7 +242,7 @@ class _Part:
         written, rejected, num_bytes = (now - before for now, before in zip(counts, self._counted))
         reasons = Counter(f"dead_letters_{letter.reason}" for letter in self._dead_letters[self._counted[1] :])
         details = {**reasons, **self._stopwatch.lap()}
-        progress.count(self._context.config.run.progress_directory, details, written=written, dead_letters=rejected, written_bytes=num_bytes)
+        progress.count(self._context.spec.run.progress_directory, details, written=written, dead_letters=rejected, written_bytes=num_bytes)
         self._counted = counts
 
 

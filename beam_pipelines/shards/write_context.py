@@ -5,7 +5,10 @@ import functools
 
 import numpy as np
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.config.source_config import SourceConfig
+from beam_pipelines.config.stage_spec import StageSpec
+from beam_pipelines.elements.dead_letters import max_dead_letters
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listing import Listing
@@ -16,14 +19,26 @@ from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 
 @dataclasses.dataclass(frozen=True)
+class WriteSpec(StageSpec):
+    """The values that workers need to read, check and write images. See `PrepareOptions` for the fields."""
+
+    name: str
+    source: SourceConfig
+    images: ImageConfig
+    check: str
+    hashes_images: bool
+    max_bad_fraction: float
+
+
+@dataclasses.dataclass(frozen=True)
 class WriteContext:
     """The options and input properties that all shard writers of a run share."""
 
-    config: PrepareJob
+    spec: WriteSpec
     listing: Listing
 
     def __getstate__(self) -> dict[str, object]:
-        return {"config": self.config, "listing": self.listing}
+        return {"spec": self.spec, "listing": self.listing}
 
     @functools.cached_property
     def features(self) -> dict[str, Feature]:
@@ -56,8 +71,8 @@ class WriteContext:
     @functools.cached_property
     def extras(self) -> ExtrasEncoder:
         """The encoder of extra features."""
-        config = self.config
-        return ExtrasEncoder(self.listing.schema, self.listing.root, config.source, config.check, config.images)
+        spec = self.spec
+        return ExtrasEncoder(self.listing.schema, self.listing.root, spec.source, spec.check, spec.images)
 
     @functools.cached_property
     def encoder(self) -> ExampleEncoder:
@@ -76,4 +91,4 @@ class WriteContext:
     @functools.cached_property
     def max_dead_letters(self) -> int:
         """The maximum number of dead letters in a successful run."""
-        return self.config.max_dead_letters(self.listing.num_inputs)
+        return max_dead_letters(self.spec.max_bad_fraction, self.listing.num_inputs)

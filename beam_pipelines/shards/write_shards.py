@@ -5,7 +5,6 @@ from typing import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.parallel import progress
@@ -14,7 +13,7 @@ from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.shards.shard_files import finish_shard, finished
 from beam_pipelines.shards.shard_writer import write_part
 from beam_pipelines.shards.written_part import ShardPart, WrittenPart
-from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.shards.write_context import WriteContext, WriteSpec
 
 # The minimum number of inputs in a part of a shard. Starting a part takes as long as reading several inputs.
 _PART_INPUTS = 256
@@ -25,22 +24,22 @@ class WriteShards(beam.PTransform):
     """A Beam transform that writes planned shards, and emits their `ShardAddress`es. It skips complete shards.
 
     Attributes:
-        config: The configuration of the job.
+        spec: The options and the run.
         listing: The `Listing`, as a side input.
     """
 
-    config: PrepareJob
+    spec: WriteSpec
     listing: beam.pvalue.AsSingleton
 
     def expand(self, planned: beam.PCollection) -> beam.PCollection:
         # Without a shuffle, the worker that planned several shards may have to write all of them sequentially.
-        return planned | "SpreadShards" >> beam.GroupByKey() | "Write" >> beam.ParDo(_Write(self.config), self.listing)
+        return planned | "SpreadShards" >> beam.GroupByKey() | "Write" >> beam.ParDo(_Write(self.spec), self.listing)
 
 
 class _Write(ParallelMap):
-    def __init__(self, config: PrepareJob) -> None:
-        super().__init__(config.run.num_processes, config.run.id)
-        self._config = config
+    def __init__(self, spec: WriteSpec) -> None:
+        super().__init__(spec.run.num_processes, spec.run.id)
+        self._spec = spec
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -50,14 +49,14 @@ class _Write(ParallelMap):
     def process(self, element: tuple[str, Iterable[PlannedShard]], listing: Listing) -> Iterator[ShardAddress]:
         _, (shard,) = element
         if self._context is None:
-            self._context = WriteContext(self._config, listing)
+            self._context = WriteContext(self._spec, listing)
             self._shared = share(self._context)
         if (done := finished(self._context, shard)) is not None:
             rejected = done.statistics.dead_letters.num
-            progress.count(self._config.run.progress_directory, written=done.info.num_examples + rejected, dead_letters=rejected)
+            progress.count(self._spec.run.progress_directory, written=done.info.num_examples + rejected, dead_letters=rejected)
             yield done.address
             return
-        num_parts = choose_num_parts(shard, self._config.run.num_processes)
+        num_parts = choose_num_parts(shard, self._spec.run.num_processes)
         for number in range(num_parts):
             part = ShardPart(number, num_parts)
             yield from self.run(write_part, self._shared, shard, part)

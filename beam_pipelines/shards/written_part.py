@@ -75,9 +75,9 @@ def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> 
     A single part is written to the final path of the shard. Several parts are written to temporary files in the same
     folder.
     """
-    config = context.config
-    name = shard_name(config.name, *address)
-    path = make_parent_folders(config.run.working_directory, name)
+    spec = context.spec
+    name = shard_name(spec.name, *address)
+    path = make_parent_folders(spec.run.working_directory, name)
     if part.num_parts == 1:
         return path
     folder, _, name = path.rpartition("/")

@@ -7,7 +7,6 @@ from typing import Iterable, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.references import References
@@ -99,7 +98,7 @@ def _find_collisions(references: References, named: list[tuple[bytes, bytes, byt
     return Collisions(len(collisions), counts, {key: _first_inputs(inputs) for key, inputs in first.items()})
 
 
-def reject_collisions(collisions: Collisions, options: PrepareOptions, listing: Listing) -> None:
+def reject_collisions(collisions: Collisions, path: str, source: SourceConfig, listing: Listing) -> None:
     """Raises an error if keys are not unique.
 
     Raises:
@@ -112,8 +111,8 @@ def reject_collisions(collisions: Collisions, options: PrepareOptions, listing: 
     lines = [f"{start}{_describe(key, collisions, shows_splits)}" for key in collisions.counts]
     more = collisions.num - len(lines)
     raise UserError(
-        f"--input={printable(options.input)}: keys that occur more than once: {collisions.num:,}. "
-        f"{_advice(options.source, collisions)}"
+        f"--input={printable(path)}: keys that occur more than once: {collisions.num:,}. "
+        f"{_advice(source, collisions)}"
         + "".join(lines)
         + (f"\n  - and {more:,} more" if more > 0 else "")
     )

@@ -14,7 +14,6 @@ import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton
 from apache_beam.typehints.decorators import no_annotations
 
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
@@ -27,7 +26,7 @@ from beam_pipelines.errors import RunError
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.shuffle.collisions import Collisions, reject_collisions, sort_by_shuffle_key
-from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
+from beam_pipelines.shuffle.ranks import ShufflePlan, ShuffleSpec, plan_shuffle
 from beam_pipelines.shuffle.sample import Measure, check_sample, smallest_of_run, take_sample
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.storage.spool import SpoolReader
@@ -38,34 +37,34 @@ class GlobalShuffle(beam.PTransform):
     """A Beam transform that divides sorted references into shards. It emits the shards when the plan is complete.
 
     Attributes:
-        config: The configuration of the job.
+        spec: The options and the run.
         listed: The result of the listing stage.
         measure: The function that reads and encodes a sample before anything is written. See `sample`.
     """
 
-    config: PrepareJob
+    spec: ShuffleSpec
     listed: Listed
     measure: Measure
 
     @no_annotations
     def expand(self, runs: beam.PCollection) -> beam.PCollection:
-        config, listing = self.config, AsSingleton(self.listed.listing)
-        smallest = runs | "SmallestOfRuns" >> beam.FlatMap(smallest_of_run, listing, config)
+        spec, listing = self.spec, AsSingleton(self.listed.listing)
+        smallest = runs | "SmallestOfRuns" >> beam.FlatMap(smallest_of_run, listing, spec)
         plan = AsSingleton(
             runs.pipeline
             | "AfterTheRuns" >> beam.Impulse()
-            | "PlanShuffle" >> beam.Map(make_plan, AsIter(smallest), AsIter(self.listed.counts), listing, config, self.measure)
+            | "PlanShuffle" >> beam.Map(make_plan, AsIter(smallest), AsIter(self.listed.counts), listing, spec, self.measure)
         )
         cut = (
             runs
             | "RouteToBlocks" >> beam.FlatMap(route_to_blocks, plan)  # (block, Stretch)
             | "GroupByBlock" >> beam.GroupByKey()
-            | "CutShards" >> beam.FlatMap(cut_shards, plan, config).with_outputs("collisions", main="chunks")
+            | "CutShards" >> beam.FlatMap(cut_shards, plan, spec).with_outputs("collisions", main="chunks")
         )
         planned = (
             cut.chunks  # ((split, shard index), (block, number of references, Stretch))
             | "GroupByShard" >> beam.GroupByKey()
-            | "WritePlan" >> beam.Map(join_shard, plan, config.run)
+            | "WritePlan" >> beam.Map(join_shard, plan, spec.run)
         )
         rejected = AsIter(cut.collisions), AsIter(self.listed.dead_letters)
         # Record the version of Recordmill that starts the run. Workers may have another version.
@@ -73,7 +72,7 @@ class GlobalShuffle(beam.PTransform):
         finished = (
             runs.pipeline
             | "AfterPlanning" >> beam.Impulse()
-            | "FinishPlan" >> beam.Map(finish, AsIter(planned), *rejected, plan, listing, config, version)
+            | "FinishPlan" >> beam.Map(finish, AsIter(planned), *rejected, plan, listing, spec, version)
         )
         return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: (str(planned.address), planned), AsSingleton(finished))
 
@@ -83,7 +82,7 @@ def make_plan(
     smallest: Iterable[bytes],
     counts: Iterable[Mapping[str, bytes]],
     listing: Listing,
-    config: PrepareJob,
+    spec: ShuffleSpec,
     measure: Measure,
 ) -> ShufflePlan:
     """Determines the number of shards, and the ranges of shuffle keys that workers sort.
@@ -92,7 +91,7 @@ def make_plan(
     """
     by_split = merge_counts(counts)
     stopwatch = Stopwatch("plan")
-    num_shards = check_sample(take_sample(smallest), listing, by_split, config, measure)
+    num_shards = check_sample(take_sample(smallest), listing, by_split, spec, measure)
     plan = plan_shuffle(by_split, num_shards, listing.reference_bytes)
     count_in_beam(stopwatch.lap())
     return plan
@@ -103,7 +102,7 @@ def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolRan
     return run.cut(plan.order_bounds())
 
 
-def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, config: PrepareJob) -> Iterator[Any]:
+def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, spec: ShuffleSpec) -> Iterator[Any]:
     """Sorts the references in one range of shuffle keys and yields the references that belong to each shard.
 
     Raises:
@@ -111,14 +110,14 @@ def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, con
     """
     block, chunks = element
     stopwatch = Stopwatch("plan")
-    spool = SpoolReader(config.run.spool_directory)
+    spool = SpoolReader(spec.run.spool_directory)
     try:
-        references = References.concatenate(_read_all(list(chunks), spool, config.run.spool_directory))
+        references = References.concatenate(_read_all(list(chunks), spool, spec.run.spool_directory))
     finally:
         spool.close()
     first, stop = plan.block_bounds[block : block + 2].tolist()
     in_block = buckets(references.rows["order"])
-    ordered, collisions = sort_by_shuffle_key(references, np.flatnonzero((in_block >= first) & (in_block < stop)), config.seed)
+    ordered, collisions = sort_by_shuffle_key(references, np.flatnonzero((in_block >= first) & (in_block < stop)), spec.seed)
     addresses, ranges, behind = [], [], 0
     for split_number, name in enumerate(ordered.splits):
         actual = int(np.count_nonzero(ordered.rows["split"] == split_number))
@@ -135,7 +134,7 @@ def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, con
         behind += actual
     if collisions.num:
         yield beam.pvalue.TaggedOutput("collisions", collisions)
-    chunks = write_chunks(ordered, ranges, config.run.spool_directory)
+    chunks = write_chunks(ordered, ranges, spec.run.spool_directory)
     count_in_beam(stopwatch.lap())
     for address, (start, stop), spool_range in zip(addresses, ranges, chunks):
         yield address, (block, stop - start, spool_range)
@@ -180,7 +179,7 @@ def finish(
     dead_letters: Iterable[SpoolRange],
     plan: ShufflePlan,
     listing: Listing,
-    config: PrepareJob,
+    spec: ShuffleSpec,
     version: str,
 ) -> None:
     """Writes the plan's summary after checking that keys are unique and all shards are planned.
@@ -189,7 +188,7 @@ def finish(
         UserError: Two inputs have the same key.
         RunError: The runner lost or repeated shards.
     """
-    reject_collisions(Collisions.merge(collisions), config, listing)
+    reject_collisions(Collisions.merge(collisions), spec.input, spec.source, listing)
     splits = {split: SplitShards(entry.num_inputs, entry.num_shards) for split, entry in plan.splits.items()}
     num_planned, num_shards = sum(1 for _ in planned), sum(split.num_shards for split in splits.values())
     if num_planned != num_shards:
@@ -200,4 +199,4 @@ def finish(
     if listing.division:
         division = listing.division.with_inputs({split: item.num_inputs for split, item in splits.items()})
         listing = dataclasses.replace(listing, division=division)
-    write_plan(Plan(config, listing, splits, tuple(dead_letters), version))
+    write_plan(spec.run, Plan(spec.texts, spec.run.is_output_new, listing, splits, tuple(dead_letters), version))

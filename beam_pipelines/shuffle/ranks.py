@@ -12,7 +12,9 @@ from typing import Iterator, Mapping
 
 import numpy as np
 
-from beam_pipelines.config.prepare_options import PrepareOptions
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.config.source_config import SourceConfig
+from beam_pipelines.config.stage_spec import StageSpec
 from beam_pipelines.elements.shuffle_keys import BUCKET_BITS, NUM_BUCKETS
 from beam_pipelines.errors import UserError
 
@@ -97,8 +99,22 @@ def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int]
     return ShufflePlan(splits, bounds)
 
 
+@dataclasses.dataclass(frozen=True)
+class ShuffleSpec(StageSpec):
+    """The options that the workers of the shuffle need. See `PrepareOptions`."""
+
+    input: str
+    source: SourceConfig
+    images: ImageConfig
+    seed: int
+    num_shards: int | Mapping[str, int] | None
+    shard_bytes: int | None
+    max_bad_fraction: float
+    texts: Mapping[str, str]
+
+
 def choose_num_shards(
-    options: PrepareOptions, num_examples: Mapping[str, int], num_bytes: Mapping[str, int]
+    given: int | Mapping[str, int] | None, shard_bytes: int | None, num_examples: Mapping[str, int], num_bytes: Mapping[str, int]
 ) -> dict[str, int]:
     """Chooses the number of shards of each split.
 
@@ -106,14 +122,14 @@ def choose_num_shards(
     shard. `--shard_size` limits the size of a shard. By default, a split has up to `PREFERRED_SHARDS` shards with
     `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.
     """
-    if isinstance(options.num_shards, Mapping):
-        return _by_name(options.num_shards, num_examples)
-    if options.num_shards is not None:
-        return share_out(options.num_shards, num_examples)
+    if isinstance(given, Mapping):
+        return _by_name(given, num_examples)
+    if given is not None:
+        return share_out(given, num_examples)
     num_shards = {}
     for split, size in num_bytes.items():
         preferred = min(max(-(-size // PREFERRED_SHARDS), MIN_SHARD_BYTES), MAX_SHARD_BYTES)
-        wanted = -(-size // (options.shard_bytes or preferred))
+        wanted = -(-size // (shard_bytes or preferred))
         num_shards[split] = min(max(wanted, 1), num_examples[split])
     return num_shards
 

@@ -11,14 +11,12 @@ from typing import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.reference_runs import Run, read_references
 from beam_pipelines.elements.references import References
-from beam_pipelines.errors import DataError, UserError
-from beam_pipelines.shuffle.ranks import choose_num_shards
+from beam_pipelines.errors import DataError
+from beam_pipelines.shuffle.ranks import ShuffleSpec, choose_num_shards
 from beam_pipelines.storage.spool import SpoolReader
 
 # One in 50 inputs is sampled, within the limits below. The upper limit is enough to estimate the image sizes of a large
@@ -27,26 +25,26 @@ _ONE_OF = 50
 MIN_SAMPLE, MAX_SAMPLE = 16, 64
 
 # A function that returns, for each input, its encoded size in bytes or its dead letter.
-Measure = Callable[[References, Listing, PrepareJob], Iterable[int | DeadLetter]]
+Measure = Callable[[References, Listing], Iterable[int | DeadLetter]]
 
 # Upper bound of the probability that the early check rejects a dataset within `--max_bad_fraction`.
 _IMPROBABLE = 1e-9
 
 
-def sample_size(listing: Listing, options: PrepareOptions) -> int:
+def sample_size(listing: Listing, spec: ShuffleSpec) -> int:
     """Returns the number of inputs to sample. A small sample is enough if image sizes are known."""
-    wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, options) else 0
+    wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, spec) else 0
     return max(MIN_SAMPLE, min(wanted, MAX_SAMPLE))
 
 
-def _has_sizes(listing: Listing, options: PrepareOptions) -> bool:
-    return listing.has_sizes and options.images.is_kept and options.images.encoding == "file"
+def _has_sizes(listing: Listing, spec: ShuffleSpec) -> bool:
+    return listing.has_sizes and spec.images.is_kept and spec.images.encoding == "file"
 
 
-def smallest_of_run(run: Run, listing: Listing, config: PrepareJob) -> Iterator[bytes]:
+def smallest_of_run(run: Run, listing: Listing, spec: ShuffleSpec) -> Iterator[bytes]:
     """Yields the references in a `Run` that may belong to the sample."""
-    num = sample_size(listing, config)
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
+    num = sample_size(listing, spec)
+    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
         references = read_references(run.smallest(num), spool)
     # Take four times the expected number. Usually, there are many runs, so few references remain.
     below = min(2**64 - 1, 2**66 * num // max(listing.num_inputs, 1))
@@ -63,7 +61,7 @@ def take_sample(parts: Iterable[bytes]) -> References:
 
 
 def check_sample(
-    sample: References, listing: Listing, counts: Mapping[str, np.ndarray], config: PrepareJob, measure: Measure
+    sample: References, listing: Listing, counts: Mapping[str, np.ndarray], spec: ShuffleSpec, measure: Measure
 ) -> dict[str, int]:
     """Reads and checks the sample. Returns the number of shards of each split.
 
@@ -71,7 +69,7 @@ def check_sample(
         sample: The references with the smallest shuffle keys, from `take_sample`.
         listing: The listing of all inputs.
         counts: A mapping from split to the histogram of its keys, from `merge_counts`.
-        config: The configuration of the job.
+        spec: The options and the run.
         measure: A function that reads, checks and encodes inputs. See `shards.measure`.
 
     Raises:
@@ -81,35 +79,34 @@ def check_sample(
     num_inputs = {split: int(of_split.sum()) for split, of_split in counts.items()}
     for split in listing.splits:
         if split not in num_inputs:
-            raise empty_split(split, sum(num_inputs.values()), config, listing.num_groups)
+            raise empty_split(split, sum(num_inputs.values()), listing.num_groups)
     num_inputs = {split: num_inputs[split] for split in listing.splits}
-    references = sample.slice(0, sample_size(listing, config))
-    measured = list(measure(references, listing, config))
+    references = sample.slice(0, sample_size(listing, spec))
+    measured = list(measure(references, listing))
     bad = DeadLetterCount()
     bad.add([item for item in measured if isinstance(item, DeadLetter)])
-    _check_bad_fraction(bad, len(measured), listing, config)
+    _check_bad_fraction(bad, len(measured), listing, spec)
     sizes = [entry for entry in measured if not isinstance(entry, DeadLetter)]
-    known = (listing.num_bytes, listing.num_listed) if _has_sizes(listing, config) else (sum(sizes), max(len(sizes), 1))
+    known = (listing.num_bytes, listing.num_listed) if _has_sizes(listing, spec) else (sum(sizes), max(len(sizes), 1))
     num_bytes = {split: count * known[0] // known[1] for split, count in num_inputs.items()}
-    return choose_num_shards(config, num_inputs, num_bytes)
+    return choose_num_shards(spec.num_shards, spec.shard_bytes, num_inputs, num_bytes)
 
 
-def _check_bad_fraction(bad: DeadLetterCount, num: int, listing: Listing, options: PrepareOptions) -> None:
-    limit = options.max_bad_fraction
+def _check_bad_fraction(bad: DeadLetterCount, num: int, listing: Listing, spec: ShuffleSpec) -> None:
+    limit = spec.max_bad_fraction
     is_all = num == listing.num_listed
     # The sample contains all inputs. The end of the run reports their dead letters together with those of the listing.
     if is_all and bad.num < num:
         return
     if not is_all and _tail(bad.num, num, limit) > _IMPROBABLE:
         return
-    root = listing.image_root(options.source)
     if bad.num == num:
         which = "no input" if is_all else f"none of the first {num} inputs"
-        raise UserError(f"{which} {listing.makes_example}. The dead letters include:{bad.describe(root)}")
+        raise listing.reject_all(bad, which)
     raise DataError(
         f"{bad.num} of the first {num} inputs are dead letters, so the total will exceed --max_bad_fraction={limit:g}. "
         f"Correct the inputs, or pass a --max_bad_fraction well above {bad.num / num:.2g}, the fraction among these "
-        f"inputs (1 allows any number).{bad.describe(root)}"
+        f"inputs (1 allows any number).{bad.describe(listing.image_root)}"
     )
 
 

@@ -1,6 +1,5 @@
 """Adds the labels that `--label_pattern` finds in the keys of any source."""
 
-import dataclasses
 import itertools
 from typing import Iterator, Sequence
 
@@ -75,10 +74,10 @@ def without_name_labels(options: PrepareOptions) -> PrepareOptions:
     labels = tuple(column for column in source.labels or () if column not in named)
     if not labels and not (kind.has_label_columns or kind.has_class_folders) and source.labels != ():
         labels = None
-    source = dataclasses.replace(source, labels=labels, features=tuple(item for item in source.features if item not in named))
+    changes = {"labels": labels, "features": tuple(item for item in source.features if item not in named)}
     if "label_names" not in kind.options:
-        source = dataclasses.replace(source, label_names=(), label_names_of={}, first_label_names={})
-    return dataclasses.replace(options, source=source)
+        changes |= {"label_names": (), "label_names_of": {}, "first_label_names": {}}
+    return options.derive(source=changes)
 
 
 def _columns_of_names(options: PrepareOptions, pattern: KeyPattern) -> tuple[tuple[Column, ...], tuple[Column, ...]]:

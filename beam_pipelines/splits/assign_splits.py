@@ -14,7 +14,6 @@ import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 from apache_beam.typehints.decorators import no_annotations
 
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.binary_column import no_texts
 from beam_pipelines.elements.division import Division
 from beam_pipelines.elements.listed import Listed
@@ -23,7 +22,7 @@ from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_range, 
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
-from beam_pipelines.splits.split_facts import RunFacts, join_facts, read_facts
+from beam_pipelines.splits.split_facts import RunFacts, SplitSpec, join_facts, read_facts
 from beam_pipelines.splits.split_plan import check_names, plan_splits
 from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 
@@ -55,28 +54,28 @@ class AssignSplits(beam.PTransform):
     """Assigns a split to each reference.
 
     Attributes:
-        config: The configuration of the job.
+        spec: The options and the run.
         listed: The result of the listing stage.
     """
 
-    config: PrepareJob
+    spec: SplitSpec
     listed: Listed
 
     @no_annotations  # Beam does not support a tuple of PCollections as an output type.
     def expand(self, runs: beam.PCollection) -> Assigned:
-        config, listing = self.config, AsSingleton(self.listed.listing)
-        facts = runs | "ReadSplitFacts" >> beam.ParDo(ReadSplitFacts(config))
+        spec, listing = self.spec, AsSingleton(self.listed.listing)
+        facts = runs | "ReadSplitFacts" >> beam.ParDo(ReadSplitFacts(spec))
         resolved = (
             runs.pipeline
             | "AfterFacts" >> beam.Impulse()
-            | "ResolveSplits" >> beam.FlatMap(resolve, AsIter(facts), listing, config).with_outputs("division", main="runs")
+            | "ResolveSplits" >> beam.FlatMap(resolve, AsIter(facts), listing, spec).with_outputs("division", main="runs")
         )
         assigned = (
             resolved.runs
             # The key is a string because Beam's integers are signed 64-bit numbers.
             | "KeySplits" >> beam.Map(lambda of_run: (f"{of_run.run.spool:016x}", of_run))
             | "SpreadSplits" >> beam.GroupByKey()
-            | "AssignRuns" >> beam.FlatMap(assign, config.run.spool_directory).with_outputs("counts", main="runs")
+            | "AssignRuns" >> beam.FlatMap(assign, spec.run.spool_directory).with_outputs("counts", main="runs")
         )
         divided = self.listed.listing | "AddDivision" >> beam.Map(add_division, AsSingleton(resolved.division))
         return Assigned(assigned.runs, assigned.counts, divided)
@@ -85,19 +84,19 @@ class AssignSplits(beam.PTransform):
 class ReadSplitFacts(beam.DoFn):
     """Reads the facts that determine the splits of the inputs in each run."""
 
-    def __init__(self, config: PrepareJob) -> None:
-        self._config, self._earlier = config, None
+    def __init__(self, spec: SplitSpec) -> None:
+        self._spec, self._earlier = spec, None
 
     def process(self, run: Run) -> Iterator[RunFacts]:
         stopwatch = Stopwatch("split")
         if self._earlier is None:
-            self._earlier = load_earlier_splits(self._config.splits_from)
-        facts = read_facts(run, self._config, self._earlier)
+            self._earlier = load_earlier_splits(self._spec.splits_from)
+        facts = read_facts(run, self._spec, self._earlier)
         count_in_beam(stopwatch.lap())
         yield facts
 
 
-def resolve(unused: bytes, runs: Iterable[RunFacts], listing: Listing, config: PrepareJob) -> Iterator[Any]:
+def resolve(unused: bytes, runs: Iterable[RunFacts], listing: Listing, spec: SplitSpec) -> Iterator[Any]:
     """Determines the splits of all inputs. Yields the splits of each run, and a summary.
 
     Raises:
@@ -105,12 +104,12 @@ def resolve(unused: bytes, runs: Iterable[RunFacts], listing: Listing, config: P
     """
     stopwatch = Stopwatch("split")
     runs = list(runs)
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
-        plan = plan_splits(join_facts(runs, spool), config, spool)
-    check_names(plan, listing, config)
+    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
+        plan = plan_splits(join_facts(runs, spool), spec, spool)
+    check_names(plan, listing, spec)
     bounds = np.cumsum([0, *(part.run.num_references for part in runs)]).tolist()
     ranges = []
-    with SpoolWriter(config.run.spool_directory) as writer:
+    with SpoolWriter(spec.run.spool_directory) as writer:
         for start, stop in zip(bounds, bounds[1:]):
             ranges.append(SpoolRange(writer.spool, writer.append(plan.splits[start:stop].tobytes()), stop - start))
     for part, spool_range in zip(runs, ranges):

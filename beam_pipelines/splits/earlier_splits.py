@@ -1,14 +1,13 @@
 """Reads the earlier split of each key from a dataset or a table (`--splits_from`)."""
 
 import hashlib
-from typing import Iterator
+from typing import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements.binary_column import BinaryColumn, digests
 from beam_pipelines.errors import UserError, did_you_mean, printable
@@ -21,27 +20,27 @@ _COLUMNS = ("key", "split")
 _FORMATS = (".csv", ".parquet")
 
 
-def check_earlier_splits(options: PrepareOptions) -> None:
+def check_earlier_splits(path: str, shares: Collection[str], divide: Sequence[str]) -> None:
     """Checks the file or dataset of `--splits_from` before any work starts.
 
     Raises:
         UserError: The file or dataset does not exist, or its splits do not match the requested splits.
     """
     names: set[str] = set()
-    for _, splits in read_earlier_splits(options.splits_from, with_keys=False):
+    for _, splits in read_earlier_splits(path, with_keys=False):
         names.update(splits.unique().to_pylist())
-    shown = f"--splits_from={printable(options.splits_from)}"
+    shown = f"--splits_from={printable(path)}"
     for name in names:
         if name is None or not NAME_PATTERN.fullmatch(name):
             raise UserError(
                 f"{shown}: invalid split name {name!r}. Names consist of letters, digits and '_', and start with a "
                 "letter."
             )
-    others = sorted(names.difference(options.shares))
+    others = sorted(names.difference(shares))
     # If `--divide` is given, inputs can have further splits. They are checked later.
-    if others and not options.source.divide:
+    if others and not divide:
         raise UserError(
-            f"{shown}: split {', '.join(others)} has no share in --splits, which names {', '.join(options.shares)}. "
+            f"{shown}: split {', '.join(others)} has no share in --splits, which names {', '.join(shares)}. "
             f"Add a share for each split of the file, such as {others[0]}=…"
         )
 

@@ -14,9 +14,7 @@ import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 from apache_beam.typehints.decorators import no_annotations
 
-from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.dead_letters import DeadLetterCount, sufficient_fraction
+from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.image_hashes import HashedRun
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
@@ -25,13 +23,12 @@ from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.near_duplicates import NearDuplicates
-from beam_pipelines.errors import DataError, UserError
 from beam_pipelines.images.visual_groups import HASH_ROW, Edges, find_edges, group_by_hash, join_edges
 from beam_pipelines.images.near_hashes import SearchPart, search_parts
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import find_earlier_splits
-from beam_pipelines.splits.resolve_near_duplicates import Changes, ResolvedNearDuplicates, apply_changes, key_ranks
+from beam_pipelines.splits.resolve_near_duplicates import Changes, DuplicateSpec, ResolvedNearDuplicates, apply_changes, key_ranks
 from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, find_clustered
 from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 
@@ -72,30 +69,30 @@ class FindNearDuplicates(beam.PTransform):
     """Finds near-duplicates among hashed images and returns the remaining references as `Listed`.
 
     Attributes:
-        config: The configuration of the job.
+        spec: The options and the run.
         listed: The result of the listing stage.
         dead_letters: The dead letters of the hashing stage, in the format of `Listed.dead_letters`.
     """
 
-    config: PrepareJob
+    spec: DuplicateSpec
     listed: Listed
     dead_letters: beam.PCollection
 
     @no_annotations  # Beam does not support a tuple of PCollections as an output type.
     def expand(self, runs: beam.PCollection) -> Listed:
-        config, root = self.config, runs.pipeline
-        visual_hashes = root | "AfterHashing" >> beam.Impulse() | "FindLooks" >> beam.Map(write_hashes, AsIter(runs), config.run.spool_directory)
+        spec, root = self.spec, runs.pipeline
+        visual_hashes = root | "AfterHashing" >> beam.Impulse() | "FindLooks" >> beam.Map(write_hashes, AsIter(runs), spec.run.spool_directory)
         edges = (
             visual_hashes
             | "CutSearch" >> beam.FlatMap(cut_search)  # ((band, part), (SearchPart, WrittenHashes))
             | "SpreadSearch" >> beam.GroupByKey()
-            | "FindAlike" >> beam.Map(search, config)  # WrittenEdges
+            | "FindAlike" >> beam.Map(search, spec)  # WrittenEdges
         )
         resolved = (
             root
             | "AfterTheSearch" >> beam.Impulse()
             | "SettleNearDuplicates"
-            >> beam.FlatMap(resolve_near_duplicates_found, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), config).with_outputs(
+            >> beam.FlatMap(resolve_near_duplicates_found, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), spec).with_outputs(
                 "near_duplicates", "renames", main="runs"
             )
         )
@@ -104,7 +101,7 @@ class FindNearDuplicates(beam.PTransform):
             # The key is a string because Beam's integers are signed 64-bit numbers.
             | "KeyChanges" >> beam.Map(lambda changed: (f"{changed.run.spool:016x}", changed))
             | "SpreadChanges" >> beam.GroupByKey()
-            | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(resolved.renames), config.run.spool_directory).with_outputs("counts", main="runs")
+            | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(resolved.renames), spec.run.spool_directory).with_outputs("counts", main="runs")
         )
         listing = self.listed.listing | "TakeNearDuplicates" >> beam.Map(take_near_duplicates, AsSingleton(resolved.near_duplicates))
         dead_letters = (self.listed.dead_letters, self.dead_letters) | "JoinDeadLetters" >> beam.Flatten()
@@ -134,21 +131,21 @@ def cut_search(visual_hashes: WrittenHashes) -> Iterator[tuple[tuple[int, int], 
         yield (part.band, part.part), (part, visual_hashes)
 
 
-def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHashes]]], config: PrepareJob) -> WrittenEdges:
+def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHashes]]], spec: DuplicateSpec) -> WrittenEdges:
     """Runs a search task and writes the pairs of similar hashes to a temporary file."""
     _, ((part, visual_hashes),) = element
     stopwatch = Stopwatch("near_duplicates")
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
         hashes = np.frombuffer(read_range(visual_hashes.spool_range, spool), np.uint64).reshape(-1, HASH_WORDS)
-    edges = find_edges(hashes, config.max_distance, part)
-    with SpoolWriter(config.run.spool_directory) as writer:
+    edges = find_edges(hashes, spec.max_distance, part)
+    with SpoolWriter(spec.run.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(edges.pairs.tobytes()), edges.pairs.nbytes)
     count_in_beam(stopwatch.lap())
     return WrittenEdges(spool_range, edges.are_all)
 
 
 def resolve_near_duplicates_found(
-    unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob
+    unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, spec: DuplicateSpec
 ) -> Iterator[Any]:
     """Decides whether each near-duplicate is grouped or dropped, and yields the changes to the references of each run.
 
@@ -162,8 +159,8 @@ def resolve_near_duplicates_found(
     dead_letters = DeadLetterCount()
     for run in runs:
         dead_letters.merge(run.dead_letters)
-    _check_dead_letters(dead_letters, listing, config)
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
+    listing.check_dead_letters(listing.dead_letters + dead_letters, spec.max_bad_fraction, ", or pass")
+    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
         rows = _read_rows(runs, spool)
         visual_hashes = group_by_hash(rows)
         joined, are_all = join_edges(Edges(np.frombuffer(read_range(edge.spool_range, spool), np.uint64), edge.are_all) for edge in edges)
@@ -173,32 +170,19 @@ def resolve_near_duplicates_found(
         candidates = References.concatenate(
             [_read_some(run.run, indices[low:high] - start, spool) for run, start, low, high in zip(runs, starts, bounds, bounds[1:])]
         )
-    clusters = cluster_candidates(visual_hashes, joined, config.max_distance, indices, key_ranks(candidates.keys), rows["content"][indices])
-    resolved = ResolvedNearDuplicates(candidates, clusters, config, listing, find_earlier_splits(config.splits_from, candidates.keys))
+    clusters = cluster_candidates(visual_hashes, joined, spec.max_distance, indices, key_ranks(candidates.keys), rows["content"][indices])
+    resolved = ResolvedNearDuplicates(candidates, clusters, spec, listing, find_earlier_splits(spec.splits_from, candidates.keys))
     members = indices[resolved.members]
     for run, start, stop in zip(runs, starts.tolist(), starts[1:].tolist()):
         if start < stop:
             yield ChangedRun(run.run, _changes_of(resolved, members, start, stop))
     yield TaggedOutput("renames", resolved.renames)
     near = np.flatnonzero(np.bincount(joined.ravel(), minlength=1))
-    with SpoolWriter(config.run.spool_directory) as writer:
+    with SpoolWriter(spec.run.spool_directory) as writer:
         data = visual_hashes.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
         of_near = [SpoolRange(writer.spool, writer.append(item), len(item)) for item in data]
     yield TaggedOutput("near_duplicates", (resolved.describe(*of_near, are_all), dead_letters))
     count_in_beam(stopwatch.lap())
-
-
-def _check_dead_letters(rejected: DeadLetterCount, listing: Listing, options: PrepareOptions) -> None:
-    num = listing.dead_letters.num + rejected.num
-    described = rejected.describe(listing.image_root(options.source))
-    if num == listing.num_inputs:
-        raise UserError(f"no input {listing.makes_example}. The dead letters include:{described}")
-    if num > options.max_dead_letters(listing.num_inputs):
-        raise DataError(
-            f"{num} of {listing.num_inputs} inputs are dead letters, more than "
-            f"--max_bad_fraction={options.max_bad_fraction:g} allows. Correct the inputs, or pass "
-            f"--max_bad_fraction={sufficient_fraction(num, listing.num_inputs)} or more.{described}"
-        )
 
 
 def _read_some(run: Run, indices: np.ndarray, spool: SpoolReader) -> References:
@@ -239,7 +223,4 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
 def take_near_duplicates(listing: Listing, results: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
     """Adds the near-duplicates, and the dead letters of images that were rejected during hashing, to the listing."""
     near_duplicates, rejected = results
-    dead_letters = DeadLetterCount()
-    dead_letters.merge(listing.dead_letters)
-    dead_letters.merge(rejected)
-    return dataclasses.replace(listing, dead_letters=dead_letters, near_duplicates=near_duplicates)
+    return dataclasses.replace(listing, dead_letters=listing.dead_letters + rejected, near_duplicates=near_duplicates)

@@ -4,13 +4,14 @@ import contextlib
 import dataclasses
 import itertools
 import json
+from fractions import Fraction
 from json.encoder import encode_basestring
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import pyarrow.compute as pc
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.stage_spec import StageSpec
 from beam_pipelines.elements.label_conflicts import Label, find_conflicts, order_clusters, read_labels, to_plain
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import SpoolRange
@@ -72,13 +73,26 @@ def apply_changes(references: References, changes: Changes, renames: Mapping[byt
     return references
 
 
+@dataclasses.dataclass(frozen=True)
+class DuplicateSpec(StageSpec):
+    """The options that the workers need that find near-duplicates. See `PrepareOptions`."""
+
+    duplicates: str
+    exact_only: bool
+    max_distance: int
+    shares: Mapping[str, Fraction]
+    splits_from: str | None
+    divide: tuple[str, ...]
+    max_bad_fraction: float
+
+
 class ResolvedNearDuplicates:
     """The decisions about near-duplicate images.
 
     Args:
         candidates: The references to images that have a near-duplicate.
         clusters: The clusters of these images.
-        config: The configuration of the job.
+        spec: The options and the run.
         listing: The listing of all inputs.
         earlier: The earlier split of each candidate, or an empty string.
 
@@ -93,8 +107,8 @@ class ResolvedNearDuplicates:
         UserError: Images of one cluster already belong to different splits.
     """
 
-    def __init__(self, candidates: References, clusters: Clusters, config: PrepareJob, listing: Listing, earlier: Sequence[str]) -> None:
-        self._candidates, self._clusters, self._config, self._schema = candidates, clusters, config, listing.schema
+    def __init__(self, candidates: References, clusters: Clusters, spec: DuplicateSpec, listing: Listing, earlier: Sequence[str]) -> None:
+        self._candidates, self._clusters, self._spec, self._schema = candidates, clusters, spec, listing.schema
         self.members, self._numbers = order_clusters(clusters.of_images, key_ranks(candidates.keys))
         self._starts = np.flatnonzero(np.diff(self._numbers, prepend=-1))
         self._keys = list(candidates.keys.take(self.members))
@@ -102,12 +116,12 @@ class ResolvedNearDuplicates:
         self.is_dropped = np.zeros(len(self.members), bool)
         self.groups: list[bytes] = []
         self.renames: Mapping[bytes, bytes] = {}
-        if config.duplicates == "drop":
+        if spec.duplicates == "drop":
             is_new = [not split for split in self._earlier]
             self.is_dropped[:] = True
             # The sort is stable, so ties keep their order.
             self.is_dropped[np.lexsort((is_new, self._numbers))[self._starts]] = False
-        if config.duplicates == "group":
+        if spec.duplicates == "group":
             names, self.renames = self._unite()
             self.groups = [names[number] for number in self._numbers.tolist()]
             self._reject_spanning()
@@ -139,7 +153,7 @@ class ResolvedNearDuplicates:
             theirs = [splits[their % len(splits)] for their in theirs]
             fixed_splits = {split.name for split in theirs if split.is_resolved}
             is_divided = any(split.name and not split.is_resolved for split in theirs)
-            if len(fixed_splits) > 1 or (is_divided and not fixed_splits <= set(self._config.shares)):
+            if len(fixed_splits) > 1 or (is_divided and not fixed_splits <= set(self._spec.shares)):
                 spanning.append(number)
         if spanning:
             raise UserError(self._describe_spanning(spanning, [splits[index] for index in indices[self._numbers == spanning[0]].tolist()]))
@@ -147,7 +161,7 @@ class ResolvedNearDuplicates:
     def _splits(self) -> tuple[list[_Split], np.ndarray]:
         """Returns the splits that occur, and the index of each image's split among them, int64 [num_members]."""
         earlier = sorted({*self._earlier} - {""})
-        of_source = [_Split(name, bool(name) and name not in self._config.source.divide, False) for name in self._candidates.splits]
+        of_source = [_Split(name, bool(name) and name not in self._spec.divide, False) for name in self._candidates.splits]
         indices = self._candidates.rows["split"][self.members].astype(np.int64)
         if earlier:
             positions = {name: index for index, name in enumerate(earlier, len(of_source))}
@@ -162,7 +176,7 @@ class ResolvedNearDuplicates:
                 of_splits.setdefault(split.name, printable(self._keys[index].decode()))
         shown = " and ".join(f"{key!r} in {split}" for split, key in list(of_splits.items())[:2])
         are_earlier = all(split.is_earlier for split in splits if split.name)
-        origin = f" of --splits_from={printable(self._config.splits_from)}" if are_earlier else ""
+        origin = f" of --splits_from={printable(self._spec.splits_from)}" if are_earlier else ""
         return (
             f"--duplicates=group: near-duplicates are in different splits{origin}: {shown} (clusters: {len(spanning):,}). "
             "Pass --duplicates=drop to keep one image of each cluster, or --duplicates=keep to only count them."
@@ -173,17 +187,17 @@ class ResolvedNearDuplicates:
 
         For the arguments, see the attributes of `NearDuplicates`.
         """
-        config, clusters = self._config, self._clusters
+        spec, clusters = self._spec, self._clusters
         members = self._candidates.take(self.members)
-        with contextlib.closing(SpoolReader(config.run.spool_directory)) as reader:
+        with contextlib.closing(SpoolReader(spec.run.spool_directory)) as reader:
             labels = read_labels(self._schema, list(members.labels), list(members.values), reader)
-        with SpoolWriter(config.run.spool_directory) as spool:
+        with SpoolWriter(spec.run.spool_directory) as spool:
             data = b"".join(self._lines(members.groups, labels))
             lines = SpoolRange(spool.spool, spool.append(data), len(data))
         keys = self._candidates.keys
         return NearDuplicates(
-            config.duplicates,
-            None if config.exact_only else config.max_distance,
+            spec.duplicates,
+            None if spec.exact_only else spec.max_distance,
             lines,
             visual_hashes,
             edges,

@@ -5,14 +5,14 @@ One worker keeps these facts in memory. They take 19 bytes for each input, plus 
 
 import contextlib
 import dataclasses
-from typing import Any, NamedTuple, Sequence
+from fractions import Fraction
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.stage_spec import StageSpec
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.first_keys import FirstKeys
 from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_range, read_references
@@ -25,6 +25,16 @@ from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 # `is_known` is set if the split is final. Otherwise, `split` is a split that `--divide` divides, or the empty name.
 _ROW = np.dtype([("hash", "<u8"), ("stratum", "<u4"), ("group", "<u4"), ("split", "<u2"), ("is_known", "?")])
 NO_GROUP = 0xFFFFFFFF
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitSpec(StageSpec):
+    """The options that the workers need that assign splits. See `PrepareOptions`."""
+
+    shares: Mapping[str, Fraction]
+    stratify: tuple[str, ...]
+    splits_from: str | None
+    divide: tuple[str, ...]
 
 
 class RunFacts(NamedTuple):
@@ -65,17 +75,17 @@ class _Known(NamedTuple):
     in_two_splits: FirstKeys
 
 
-def read_facts(run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = ()) -> RunFacts:
+def read_facts(run: Run, spec: SplitSpec, earlier: Sequence[tuple[pa.Array, pa.Array]] = ()) -> RunFacts:
     """Reads the facts about the inputs of a run and writes one row per input to a temporary file.
 
     Args:
         run: The references.
-        config: The configuration of the job.
+        spec: The options and the run.
         earlier: The splits in earlier datasets, from `earlier_splits.load_earlier_splits`.
     """
-    with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
+    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
-    known = _find_known_splits(references, config, earlier)
+    known = _find_known_splits(references, spec, earlier)
     rows = np.zeros(len(references), _ROW)
     rows["split"], rows["is_known"] = known.splits, known.is_known
     strata, rows["stratum"] = codes_of(references.strata)
@@ -85,7 +95,7 @@ def read_facts(run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, p
     rows["group"][is_grouped] = codes = groups.indices.to_numpy()
     rows["hash"][is_grouped] = split_hashes(groups.dictionary.to_pylist())[codes]
     rows["hash"][~is_grouped] = split_hashes(list(references.keys.take(np.flatnonzero(~is_grouped))))
-    with SpoolWriter(config.run.spool_directory) as writer:
+    with SpoolWriter(spec.run.spool_directory) as writer:
         spool_range = SpoolRange(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     return RunFacts(run, spool_range, strata, known.names, groups.dictionary, known.num_kept, known.in_two_splits)
 
@@ -98,11 +108,11 @@ def codes_of(names: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
-def _find_known_splits(references: References, options: PrepareOptions, earlier: Sequence[tuple[pa.Array, pa.Array]]) -> _Known:
+def _find_known_splits(references: References, spec: SplitSpec, earlier: Sequence[tuple[pa.Array, pa.Array]]) -> _Known:
     """Finds the splits in the source and in earlier datasets. Earlier datasets take precedence."""
     names = list(references.splits)
     splits = references.rows["split"].astype(np.int64)
-    is_known = np.array([bool(name) and name not in options.source.divide for name in names] or [False])[splits]
+    is_known = np.array([bool(name) and name not in spec.divide for name in names] or [False])[splits]
     is_kept, in_two_splits = np.zeros(len(references), bool), FirstKeys()
     keys = digest_keys(references.keys.to_arrow()) if earlier else None
     for earlier_keys, earlier_splits in earlier:

@@ -14,15 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipelines.config.prepare_options import MAX_SPLITS, PrepareOptions
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import MAX_SPLITS
 from beam_pipelines.elements.division import Division, Excess, largest_groups
-from beam_pipelines.elements.listing import Listing, empty_split, spanning_groups
+from beam_pipelines.elements.listing import SPLIT_ADVICE, Listing, empty_split, spanning_groups
 from beam_pipelines.elements.split_hashes import hash_bounds, split_hashes
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.splits.apportion import apportion
 from beam_pipelines.splits.group_assignment import Needs, WaitingGroup, assign_groups
-from beam_pipelines.splits.split_facts import NO_GROUP, SplitFacts, count_rows
+from beam_pipelines.splits.split_facts import NO_GROUP, SplitFacts, SplitSpec, count_rows
 from beam_pipelines.storage.spool import SpoolReader
 
 
@@ -43,46 +42,46 @@ class SplitPlan:
     splits: np.ndarray
 
 
-def plan_splits(facts: SplitFacts, config: PrepareJob, spool: SpoolReader) -> SplitPlan:
+def plan_splits(facts: SplitFacts, spec: SplitSpec, spool: SpoolReader) -> SplitPlan:
     """Determines the split of each input.
 
     Args:
         facts: The facts about all inputs.
-        config: The configuration of the job.
+        spec: The options and the run.
         spool: Reads the keys of inputs whose hashes are equal.
 
     Raises:
         UserError: The inputs cannot be divided as requested.
     """
-    _check_earlier(facts, config)
-    planner = _Planner(facts, config)
-    return planner.plan_strata(spool) if config.stratify else planner.plan_hashes()
+    _check_earlier(facts, spec)
+    planner = _Planner(facts, spec)
+    return planner.plan_strata(spool) if spec.stratify else planner.plan_hashes()
 
 
-def check_names(plan: SplitPlan, listing: Listing, options: PrepareOptions) -> None:
+def check_names(plan: SplitPlan, listing: Listing, spec: SplitSpec) -> None:
     """Raises `UserError` if an earlier dataset contains a split that this run does not have."""
     if others := sorted(set(plan.names[plan.num_shares :]).difference(listing.splits)):
         raise UserError(
-            f"{_shown(options)} has inputs in {', '.join(others)}, but the splits are {', '.join(listing.splits)}. Add "
+            f"{_shown(spec)} has inputs in {', '.join(others)}, but the splits are {', '.join(listing.splits)}. Add "
             "a share for "
             "each of its splits to --splits."
         )
 
 
-def _shown(options: PrepareOptions) -> str:
-    return f"--splits_from={printable(options.splits_from or '')}"
+def _shown(spec: SplitSpec) -> str:
+    return f"--splits_from={printable(spec.splits_from or '')}"
 
 
-def _check_earlier(facts: SplitFacts, options: PrepareOptions) -> None:
+def _check_earlier(facts: SplitFacts, spec: SplitSpec) -> None:
     unclear = facts.in_two_splits
     if unclear.num:
         raise UserError(
-            f"{_shown(options)}: conflicting splits for {unclear.num:,} inputs: {unclear.describe()}. Name one split "
+            f"{_shown(spec)}: conflicting splits for {unclear.num:,} inputs: {unclear.describe()}. Name one split "
             "for each input."
         )
-    if options.splits_from and not facts.num_kept:
+    if spec.splits_from and not facts.num_kept:
         raise UserError(
-            f"{_shown(options)} has none of the keys of the inputs. Give a dataset that was prepared from some of these "
+            f"{_shown(spec)} has none of the keys of the inputs. Give a dataset that was prepared from some of these "
             "inputs."
         )
 
@@ -96,9 +95,9 @@ class _Planner:
             have that split. The rest of the group follows.
     """
 
-    def __init__(self, facts: SplitFacts, config: PrepareJob) -> None:
-        self._facts, self._config = facts, config
-        self._shares = config.shares
+    def __init__(self, facts: SplitFacts, spec: SplitSpec) -> None:
+        self._facts, self._spec = facts, spec
+        self._shares = spec.shares
         self._scale = math.lcm(*(share.denominator for share in self._shares.values()))
         known_names = [facts.splits[index] for index in np.unique(facts.split[facts.is_known]).tolist()]
         self.names = (*self._shares, *(name for name in known_names if name not in self._shares))
@@ -198,7 +197,7 @@ class _Planner:
                 spanning.setdefault(group, {names[followers[group]]}).add(facts.splits[split_number])
         if spanning:
             first = min(spanning)
-            raise spanning_groups(self._config, len(spanning), facts.groups[first].as_py().decode(), spanning[first])
+            raise spanning_groups(len(spanning), facts.groups[first].as_py().decode(), spanning[first])
         return followers
 
     def _placed(self) -> Iterator[tuple[int, int, int]]:
@@ -237,14 +236,12 @@ class _Planner:
         for split, num in zip(shares, reached):
             if not num and num_groups:
                 largest = max(np.add.reduceat(self._open[:, 2], np.unique(self._open[:, 0], return_index=True)[1]).tolist())
-                folds = self._config.folds
-                advice = f"Choose fewer folds than --folds={folds}" if folds else "Give it a larger share"
                 raise UserError(
                     f"split {split!r} would be empty: no group fits into its share. Inputs: {sum(reached):,}, groups: "
-                    f"{num_groups:,}, inputs of the largest group: {largest:,}. {advice}, or use smaller groups."
+                    f"{num_groups:,}, inputs of the largest group: {largest:,}. {SPLIT_ADVICE} Or use smaller groups."
                 )
             if not num:
-                raise empty_split(split, sum(reached), self._config)
+                raise empty_split(split, sum(reached))
         units = self._singles + np.bincount(self._open[:, 1], minlength=len(facts.strata))
         for stratum, _, num in self._placed():
             units[stratum] += num
@@ -256,7 +253,7 @@ class _Planner:
             first_small, num_first_small = facts.strata[first].decode(), int(units[first])
             lacking = [split for split, part, need in zip(shares, parts, needs.of_strata[first]) if need == int(totals[first]) * part]
         return Division(
-            by=self._config.stratify,
+            by=self._spec.stratify,
             shares=shares,
             num_inputs=dict(zip(shares, reached)),
             num_kept=facts.num_kept,

@@ -4,16 +4,14 @@ import dataclasses
 import hashlib
 import math
 import os
-import uuid
 from collections import Counter
 from typing import NamedTuple
 
-from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.config.transform_config import TransformConfig
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.publish.check_paths import check_output, is_new
+from beam_pipelines.publish.check_paths import check_output
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.tfrecord.example_encoder import value_chunk
 from beam_pipelines.transform.analysis_directory import image_sides, open_for_analysis
@@ -36,7 +34,7 @@ class TransformJob:
         targets: The names of the features that a model predicts.
         transform_digest: The digest of the transform graph. If it changes, the run fails.
         example_bytes: The approximate memory of a decoded and transformed example, in bytes.
-        run: The run.
+        output: The directory of the new dataset.
         name: The name of the new dataset.
     """
 
@@ -46,7 +44,7 @@ class TransformJob:
     targets: tuple[str, ...]
     transform_digest: str
     example_bytes: int
-    run: RunPaths
+    output: str
     name: str
 
     @property
@@ -97,7 +95,7 @@ def make_job(config: TransformConfig) -> TransformJob:
         targets=info.targets,
         transform_digest=digest,
         example_bytes=_example_bytes(config.directory, manifest, info.schema),
-        run=RunPaths(os.path.realpath(config.output), uuid.uuid4().hex, uuid.uuid4().hex, "transform", is_new(config.output)),
+        output=os.path.realpath(config.output),
         name=config.name,
     )
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any, Mapping, Sequence
 
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.errors import RunError, printable
 from beam_pipelines.parallel import interrupts
@@ -14,7 +15,9 @@ from beam_pipelines.transform.transform_job import TransformedShard, TransformJo
 from tf_input.dataset_format import DEAD_LETTERS, IMAGE, MANIFEST, OBJECTS, STATISTICS, Manifest
 
 
-def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: Sequence[TransformedShard]) -> str:
+def publish_transformed(
+    job: TransformJob, run: RunPaths, run_info: Mapping[str, Any], shards: Sequence[TransformedShard]
+) -> str:
     """Writes the metadata of a dataset after all its shards are complete, and publishes the dataset.
 
     Raises:
@@ -30,7 +33,7 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
     }
     manifest = make_manifest(job, by_split)
     statistics = transformed_statistics(manifest, by_split, job.manifest, read_object(job.directory, job.manifest, STATISTICS))
-    publish_files(job.run, manifest, metadata_files(manifest, statistics, run_info), {DEAD_LETTERS: ()})
+    publish_files(run, manifest, metadata_files(manifest, statistics, run_info), {DEAD_LETTERS: ()})
     return job.name
 
 

@@ -13,6 +13,7 @@ import google_crc32c
 import numpy as np
 import tensorflow as tf
 
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.quality import LabelSequence, one_label
 from beam_pipelines.errors import DataError, RunError, StorageError, printable
@@ -58,7 +59,7 @@ class _Transformed(NamedTuple):
     sequences: dict[str, list[int]]
 
 
-def transform_shard(job: TransformJob, split: str, shard_index: int) -> TransformedShard:
+def transform_shard(job: TransformJob, run: RunPaths, split: str, shard_index: int) -> TransformedShard:
     """Reads a shard and writes its transformed records in the same order.
 
     Raises:
@@ -73,7 +74,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
     labels: dict[str, list[np.ndarray]] = collections.defaultdict(list)
     sequences: dict[str, list[int]] = collections.defaultdict(list)
     try:
-        with files_at(job.run.output).create(make_parent_folders(job.run.working_directory, shard)) as file:
+        with files_at(run.output).create(make_parent_folders(run.working_directory, shard)) as file:
             writer = RecordWriter(file)
             for batch in read_ahead(transform, batches):
                 interrupts.check()
@@ -81,12 +82,12 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
                 for name, values in batch.labels.items():
                     labels[name].append(values)
                     sequences[name] += batch.sequences[name]
-                count(job.run.progress_directory, written=len(batch.examples))
+                count(run.progress_directory, written=len(batch.examples))
             writer.flush()
     except OSError as error:
         raise StorageError(f"{shard} could not be written: {error.strerror or error}") from error
     encoded = encode_index(rows, writer.fingerprint)
-    write_file(make_parent_folders(job.run.working_directory, index), encoded)
+    write_file(make_parent_folders(run.working_directory, index), encoded)
     info = ShardInfo(
         shard, len(rows), writer.num_bytes, writer.crc32c, index, len(encoded), google_crc32c.value(encoded),
         first_crc32c=writer.fingerprint[0], last_crc32c=writer.fingerprint[1],

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.dead_letters import (
     NUM_SHOWN,
     NUM_THUMBNAILS,
     DeadLetter,
     DeadLetterCount,
+    max_dead_letters,
     sufficient_fraction,
     to_json_lines,
 )
@@ -39,8 +39,7 @@ def test_first_dead_letters_do_not_depend_on_the_distribution(letters, parts):
 
 @pytest.mark.parametrize("num, num_inputs", [(3, 200), (29, 100), (7, 100), (1, 3), (11, 10**9), (10**9 - 1, 10**9), (5, 5)])
 def test_sufficient_fraction_is_small_and_allows_the_dead_letters(num, num_inputs):
-    config = PrepareOptions("in", "out", "made", max_bad_fraction=float(sufficient_fraction(num, num_inputs)))
-    assert num <= config.max_dead_letters(num_inputs) <= 1.1 * num
+    assert num <= max_dead_letters(float(sufficient_fraction(num, num_inputs)), num_inputs) <= 1.1 * num
 
 
 def test_thumbnails_are_only_in_the_internal_lines():

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.config.run_paths import RunPaths
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
@@ -32,7 +31,7 @@ from tf_input.dataset_format import Feature, ShardInfo
 
 LETTERS = DeadLetterCount(7, [DeadLetter("a/é\n.jpg", "check", "bad_image", "0 bytes"), DeadLetter("b\udcff", "read", "unreadable", "…")])
 
-CONFIG = PrepareJob(
+CONFIG = PrepareOptions(
     input="/in/é",
     output="s3://bucket/out",
     name="flowers",
@@ -47,7 +46,6 @@ CONFIG = PrepareJob(
     max_bad_fraction=0.1,
     label_pattern="(?P<age>[0-9]+)_",
     ignore=("*.txt", "._*"),
-    run=RunPaths("s3://bucket/out", "1a2b", "3c4d", "prepare", True, "/tmp/progress", 3, True),
     descriptions={"label": "which animal it is"},
     about={"license": "cc-by-4.0"},
     has_report=False,
@@ -123,11 +121,11 @@ WRITTEN = WrittenShard(
     STATISTICS,
 )
 
-PLAN = Plan(CONFIG, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(1, 1)}, (SpoolRange(2**63 + 1, 0, 9),), "1")
+PLAN = Plan(CONFIG.texts, True, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(1, 1)}, (SpoolRange(2**63 + 1, 0, 9),), "1")
 
 VALUES = {
     "configuration with all options": CONFIG,
-    "configuration with default options": PrepareJob("in", "out", "made"),
+    "configuration with default options": PrepareOptions("in", "out", "made"),
     "listing": LISTING,
     "listing with splits of the source": dataclasses.replace(LISTING, fractions=None),
     "listing divided into splits": dataclasses.replace(
@@ -140,7 +138,7 @@ VALUES = {
             Conflicts(2, {"label": 1, "tags": 1}, (Conflict("label", (("a", "é"), ("b", ""))), Conflict("tags", (("a", ("x", "y")), ("b", ()))))),
         ),
     ),
-    "folds": PrepareJob("in", "out", "made", folds=5, group_pattern="^[^/]+"),
+    "folds": PrepareOptions("in", "out", "made", folds=5, group_pattern="^[^/]+"),
     "shard": WRITTEN,
     "plan": PLAN,
     "empty range": Range(),
@@ -218,16 +216,16 @@ def test_other_types_are_rejected(value):
         plain_json.dumps(CONFIG)[:-1],
         plain_json.dumps(LISTING),
         b'{"": "os.system", "fields": {"command": "true"}}',
-        b'{"": "PrepareJob", "fields": {"input": "in"}}',
-        b'{"": "PrepareJob", "fields": {"input": "in", "output": "out", "name": "made", "unknown": 1}}',
-        b'{"": "PrepareJob", "fields": []}',
+        b'{"": "PrepareOptions", "fields": {"input": "in"}}',
+        b'{"": "PrepareOptions", "fields": {"input": "in", "output": "out", "name": "made", "unknown": 1}}',
+        b'{"": "PrepareOptions", "fields": []}',
         b'{"": "eval", "items": ["1"]}',
         b'{"": ["a"], "items": []}',
     ],
 )
 def test_invalid_data_is_a_value_error(data):
     with pytest.raises(ValueError):
-        plain_json.loads(data, PrepareJob)
+        plain_json.loads(data, PrepareOptions)
 
 
 def test_json_is_readable_by_other_programs():

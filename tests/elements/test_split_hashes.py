@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.elements.split_hashes import SplitByGroup, hash_bounds
-from made_references import make_config, make_references
+from made_references import make_run, make_references
 
 NINE_TO_ONE = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
 KEYS = [f"class {index % 10}/{index}.jpg".encode() for index in range(20_000)]
@@ -22,8 +22,8 @@ KEYS = [f"class {index % 10}/{index}.jpg".encode() for index in range(20_000)]
 
 def listed_splits(directory: pathlib.Path, keys: list[str], seed: int = 0, groups: dict[str, str] = {}) -> dict[str, str]:
     """Returns a mapping from each key to the split that the listing stage assigns."""
-    config = make_config(directory, seed=seed)
-    references = make_references([InputRecord(key, key, "c", None, group=groups.get(key, "")) for key in keys], config)
+    made = make_run(directory, seed=seed)
+    references = make_references([InputRecord(key, key, "c", None, group=groups.get(key, "")) for key in keys], made)
     names = [references.splits[location] for location in references.rows["split"]]
     return dict(zip((key.decode() for key in references.keys), names, strict=True))
 
@@ -64,7 +64,7 @@ def test_groups_stay_in_one_split_and_hash_like_keys(tmp_path):
 def test_split_of_the_source_is_kept(tmp_path):
     names = ("test", "train", "a fold")
     images = [InputRecord(f"{index}", f"{index}", "c", names[index % 3]) for index in range(30)]
-    references = make_references(images, make_config(tmp_path))
+    references = make_references(images, make_run(tmp_path))
     assert [references.splits[location] for location in references.rows["split"]] == [image.split for image in images]
 
 

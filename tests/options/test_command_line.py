@@ -410,7 +410,7 @@ INTERRUPTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("number, is_written, replaces", INTERRUPTS)
 def test_interrupt_reports_whether_the_output_is_complete(folder, number, is_written, replaces):
-    stop_at = "beam_pipelines.publish.summary:describe_dataset" if is_written else "beam_pipelines.launch:resolve_source"
+    stop_at = "beam_pipelines.publish.summary:describe_dataset" if is_written else "beam_pipelines.launch:resolve_options"
     given = ["prepare", "--input", "flowers", "--source=image_folder", "--output", "out"]
     if replaces:
         assert main([*given, "--seed=5"]) == 0

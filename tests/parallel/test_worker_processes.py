@@ -280,7 +280,7 @@ def test_submit_to_a_closed_pool_fails(start):
 def test_child_does_not_import_beam_and_tensorflow(start, tmp_path):
     run, pool = PlannedInput(tmp_path, {"cat/1.jpg": jpeg(1), "cat/bad.jpg": b"<html>"}), start(1)
     context, shard = share(run.context), run.shards[0]
-    measured = ask(pool, measure_batch, context, (pathlib.Path(run.config.run.plan_directory) / str(shard.address)).read_bytes())
+    measured = ask(pool, measure_batch, context, (pathlib.Path(run.made.run.plan_directory) / str(shard.address)).read_bytes())
     assert sorted(map(type, measured), key=str) == [DeadLetter, int]
     part = ask(pool, write_part, context, shard, ShardPart())
     assert (len(part.index), [letter.path for letter in part.dead_letters]) == (1, ["cat/bad.jpg"])

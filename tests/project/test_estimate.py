@@ -7,13 +7,13 @@ import pathlib
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.estimate import Estimate, describe_estimate, make_estimate
 from beam_pipelines.sources.registry import find_kind
 from made_images import write_class_folders, write_files
-from made_references import make_config, make_references, plan_without_beam
+from made_references import make_run, make_references, plan_without_beam
 from tf_input import dataset_format
 
 MILLION = {"train": 1_000_000}
@@ -41,7 +41,7 @@ def estimate(**fields: object) -> Estimate:
 @pytest.mark.slow
 def test_estimate_has_the_counts_and_shards_of_the_run(folder):
     for options in ({}, {"num_shards": 9}, {"shard_bytes": 3000}):
-        actual = make_estimate(PrepareJob("flowers", "out", "flowers", source=SourceConfig(kind=find_kind("image_folder")), **options))
+        actual = make_estimate(PrepareOptions("flowers", "out", "flowers", source=SourceConfig(kind=find_kind("image_folder")), **options))
         flags = [f"--num_shards={options['num_shards']}"] if "num_shards" in options else []
         flags += ["--shard_size=3000"] if "shard_bytes" in options else []
         assert main(["prepare", "--input=flowers", "--output=out", "--overwrite", "--name=flowers", *flags]) == 0
@@ -92,7 +92,7 @@ def test_memory_for_annotations_covers_the_files_read_at_once(tmp_path, monkeypa
     data = json.dumps(some).encode()
     write_files(tmp_path, {f"annotations/instances_{split}2017.json": data for split in ("train", "val", "test")})
     for has_masks, num_bytes in ((False, len(data) // 2), (True, len(data))):
-        job = PrepareJob(str(tmp_path), "out", "made", source=SourceConfig(kind=find_kind("coco"), has_masks=has_masks))
+        job = PrepareOptions(str(tmp_path), "out", "made", source=SourceConfig(kind=find_kind("coco"), has_masks=has_masks))
         for limit, num_read in ((5 * len(data), 3), (len(data) // 4, 1)):
             monkeypatch.setattr("beam_pipelines.estimate.MAX_TASK_BYTES", limit)
             actual = make_estimate(job)
@@ -105,7 +105,7 @@ def test_plan_is_much_smaller_than_the_output():
 
 def test_plan_size_is_close_to_the_size_on_disk(tmp_path):
     """Compares the estimated size of a shuffle plan with the actual size for 20,000 inputs."""
-    config = make_config(tmp_path, splits={"train": 1})
+    config = make_run(tmp_path, splits={"train": 1})
     paths = [f"class{index // 2000:02d}/ILSVRC_{index:010d}.jpg" for index in range(20_000)]
     batches = [make_references([InputRecord(path, path, path[:7], None) for path in paths], config)]
     plan_without_beam(batches, {"train": 4}, config)

@@ -10,7 +10,6 @@ from google.protobuf import json_format
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
 from beam_pipelines.publish.written_dataset import read_run
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
@@ -58,6 +57,5 @@ def test_run_json_records_how_the_dataset_was_made(tmp_path):
     assert run["options"] == expected
     recorded = read_run((tmp_path / "out" / "run.json").read_bytes())
     options = PrepareOptions(str(tmp_path / "in"), str(tmp_path / "out"), "out", seed=5, splits={"train": Fraction(1)}, source=SourceConfig(kind=find_kind("image_folder")))
-    assert recorded.config == PrepareJob.of(options, recorded.config.run)
-    assert recorded.config.run.output == options.output and recorded.config.run.is_output_new and recorded.config.run.id == run["run_id"]
+    assert recorded.options == options and len(run["run_id"]) == 32
     assert (recorded.python, recorded.versions) == (run["python"], run["versions"])

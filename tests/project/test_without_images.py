@@ -19,7 +19,7 @@ import tensorflow as tf
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.sources.formats.text_lines import TextLines
@@ -327,14 +327,14 @@ def test_class_of_a_text_file_is_its_name_without_extension(tmp_path):
     names = {"poems.de.txt": "poems.de", "poems.en.TXT": "poems.en", "v1.0.txt.gz": "v1.0", "v1.1.list": "v1.1", "news.de": "news.de"}
     files = {name: gzip.compress(b"x\n") if name.endswith(".gz") else b"x\n" for name in names}
     config = SourceConfig(kind=find_kind("text_lines"), labels=(Column("label", ("file",), "class"),))
-    source = TextLines(PrepareJob(f"{write_files(tmp_path, files)}/*", "out", "made", source=config))
+    source = TextLines(PrepareOptions(f"{write_files(tmp_path, files)}/*", "out", "made", source=config))
     assert {name: line.label for name in source.parts() for line in source.list(name)} == names
 
 
 def test_invalid_text_lines_are_dead_letters(tmp_path):
     path = write_files(tmp_path, {"notes.txt": b"caf\xe9\n7\nx\n"}) / "notes.txt"
     config = SourceConfig(kind=find_kind("text_lines"), features=(Column("text", ("text",), "integer"),))
-    source = TextLines(PrepareJob(str(path), "out", "made", source=config))
+    source = TextLines(PrepareOptions(str(path), "out", "made", source=config))
     first, valid, last = source.list("notes.txt")
     assert (first.path, first.stage, first.reason) == ("notes.txt:1", "list", "not_utf8") and "UTF-8" in first.message
     assert valid.values == {"text": 7} and (last.path, last.reason) == ("notes.txt:3", "bad_value")

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.statistics import ImageStatistics
@@ -17,12 +17,12 @@ from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.publish.run_info import hide_secrets
 from beam_pipelines.publish import metadata
 from beam_pipelines.publish.accounting import check_sums
+from beam_pipelines.publish.metadata import PublishSpec
 from beam_pipelines.publish.write_metadata import write_metadata
 from beam_pipelines.shards.shard_files import finish_shard
 from listings import make_listing
 from made_images import png
 from made_plan import PlannedInput
-from made_references import make_config
 from tf_input.dataset_format import Feature, Manifest, ShardInfo
 
 
@@ -62,19 +62,19 @@ def test_dataset_info_has_only_known_keys_and_text_shard_lengths(manifest):
 def test_missing_shards_or_plan_prevent_manifest(tmp_path):
     planned = PlannedInput(tmp_path, {"ant/0.png": png(0), "ant/1.png": png(1)}, num_shards=2)
 
-    def write(config: PrepareJob, addresses: Sequence[ShardAddress]) -> None:
-        write_metadata(b"", addresses, config, {}, lambda *unused: {})
+    def write(spec: PublishSpec, addresses: Sequence[ShardAddress]) -> None:
+        write_metadata(b"", addresses, spec, {}, lambda *unused: {})
 
-    addresses = [shard.address for shard in planned.shards]
+    addresses, of_plan = [shard.address for shard in planned.shards], planned.made.spec(PublishSpec)
     finish_shard(planned.context, planned.shards[0], planned.write_parts())
     missing = addresses[1]
-    for expected, config, written in (
-        ("1 of 2 shards", planned.config, addresses[:1]),
-        (f"shard {missing} is missing", planned.config, addresses),
-        ("the plan of the run is missing", dataclasses.replace(planned.config, run=dataclasses.replace(planned.config.run, id="another")), addresses),
+    for expected, spec, written in (
+        ("1 of 2 shards", of_plan, addresses[:1]),
+        (f"shard {missing} is missing", of_plan, addresses),
+        ("the plan of the run is missing", dataclasses.replace(of_plan, run=RunPaths(of_plan.run.output, "another")), addresses),
     ):
         with pytest.raises(RunError, match=re.escape(expected)):
-            write(config, written)
+            write(spec, written)
     assert not (tmp_path / "out").exists() and not list(tmp_path.rglob("manifest.json"))
 
 
@@ -82,7 +82,7 @@ def test_rejects_dataset_if_every_input_is_a_dead_letter(tmp_path):
     images = ImageStatistics()
     images.dead_letters.add([DeadLetter("ant/0.png", "check", "bad_image", "no image")])
     with pytest.raises(UserError, match="^no input .*:\n  - ant/0.png: no image \\(check\\)"):
-        check_sums(images, make_listing("ant", num_inputs=1), make_config(tmp_path))
+        check_sums(images, images.dead_letters, make_listing("ant", num_inputs=1), 0.01)
 
 
 def test_manifest_is_equal_after_json_round_trip(manifest):

@@ -18,7 +18,7 @@ from test_prepare_objects import objects, open_store, write_objects
 from analysed import analysed_images
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.option import find_differences, texts
+from beam_pipelines.config.option import find_differences
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements import plain_json
@@ -377,14 +377,14 @@ def test_resume_rejects_changed_options_by_name(source, killed_run, tmp_path, ca
 def test_differences_between_runs_are_reported_by_option():
     config = PrepareOptions("in", "out", "made", seed=5, images=ImageConfig(format="jpeg", quality=90))
     other = PrepareOptions("in", "elsewhere", "made", max_bad_fraction=0.5, has_report=False, source=SourceConfig(labels=(), has_masks=True))
-    assert find_differences(PrepareOptions, texts(config), texts(config)) == []
+    assert find_differences(PrepareOptions, config.texts, config.texts) == []
     expected = [
         "--seed is not given, but the earlier run has --seed=5",
         "--label=none, but the earlier run has no --label",
         "--masks=yes, but the earlier run has no --masks",
         "--image_format is not given, but the earlier run has --image_format=jpeg:90",
     ]
-    assert find_differences(PrepareOptions, texts(config), texts(other)) == expected
+    assert find_differences(PrepareOptions, config.texts, other.texts) == expected
 
 
 def test_resume_rejects_plan_that_is_corrupt_or_from_another_version(source, interrupted, capsys):

@@ -16,7 +16,6 @@ import beam_pipelines.runners.engine
 from beam_pipelines import launch
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import EngineError, StillRunningError, UserError
 from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.runners.engine import Job, output_digest
@@ -151,14 +150,14 @@ def test_worker_processes_are_used_for_files_and_stores(monkeypatch):
     monkeypatch.setattr(launch, "is_new", lambda path: True)  # The real function would access the stores.
     engine = choose_engine(parse_pipeline_options([]))
     for source, output in (("in", "out"), ("s3://a/in", "out"), ("in", "s3://a/out")):
-        run = launch.make_run(PrepareOptions(source, output, "made"), engine)
+        run = launch.make_paths(PrepareOptions(source, output, "made"), engine)
         assert run.num_processes, (source, output)
         assert run.lists_in_threads == source.startswith("s3"), (source, output)
 
 
 def test_run_info_has_options_without_secrets():
     options = parse_pipeline_options(["--s3_access_key_id=AKIA", "--s3_secret_access_key=hush", "--s3_region_name=eu"])
-    reported = str(make_run_info(PrepareJob("in", "out", "made"), options, "1a2b"))
+    reported = str(make_run_info(PrepareOptions("in", "out", "made"), options, "1a2b"))
     assert "s3_region_name" in reported and "AKIA" not in reported and "hush" not in reported
 
 

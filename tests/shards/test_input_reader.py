@@ -22,14 +22,14 @@ from beam_pipelines.images.images import StoredImage, check_image
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.shards import input_reader
 from beam_pipelines.shards.input_reader import InputReader, ReadImage, ImageDigests
-from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.shards.write_context import WriteContext, WriteSpec
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.local_files import LocalFiles
 from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 from listings import make_listing, make_schema
 from made_images import encode, jpeg, noise, png, write_files
 from made_plan import PlannedInput
-from made_references import make_config
+from made_references import make_run
 from tf_input.dataset_format import Feature
 
 GOOD = {
@@ -48,12 +48,12 @@ class Inputs:
 
     def __init__(self, directory: pathlib.Path, files: dict[str, bytes], check: str = "strict", **fields: Any) -> None:
         self.root = write_files(directory / "in", files)
-        config = make_config(directory, check=check)
+        made = make_run(directory, check=check)
         labels = sorted({path.split("/")[0] for path in files})
         schema = fields.pop("schema", make_schema(*labels, has_sizes=check != "none"))
         listing = make_listing(*labels, **{"root": str(self.root), "num_inputs": len(files), "schema": schema, **fields})
-        self.context = WriteContext(config, listing)
-        self.spool = SpoolReader(config.run.spool_directory)
+        self.context = WriteContext(made.spec(WriteSpec), listing)
+        self.spool = SpoolReader(made.run.spool_directory)
         self.files = LocalFiles()
         self.reader = InputReader(self.context, self.files, self.spool)
 
@@ -88,7 +88,7 @@ def test_input_with_another_key_is_read_by_its_path(tmp_path):
 
 def test_parts_of_files_and_of_the_spool_are_read(tmp_path):
     inputs = Inputs(tmp_path, {"cat/packed": b"?" * 77 + jpeg(1) + jpeg(2)})
-    with SpoolWriter(inputs.context.config.run.spool_directory) as spool:
+    with SpoolWriter(inputs.context.spec.run.spool_directory) as spool:
         offset = spool.append(b"??") + 2
         spool.append(jpeg(3))
     assert inputs.read("cat/packed", key="cat/packed:1", offset=77, num_bytes=len(jpeg(1))).data == jpeg(1)
@@ -103,7 +103,7 @@ def test_raw_pixels_become_an_image_or_stay_raw_pixels(tmp_path):
     assert (actual.image.height, actual.image.width) == (5, 7) and check_image(actual.data, "strict").format == "png"
     stored = (Feature("image", "pixels", (5, 7, 3)), Feature("key", "text"))
     exact = Inputs(tmp_path, {}, schema=stored)
-    exact.context = WriteContext(make_config(tmp_path, images=ImageConfig(encoding="raw")), exact.context.listing)
+    exact.context = WriteContext(make_run(tmp_path, images=ImageConfig(encoding="raw")).spec(WriteSpec), exact.context.listing)
     exact.reader = InputReader(exact.context, exact.files, exact.spool)
     assert exact.read("cat/data.bin", offset=4, num_bytes=pixels.nbytes, raw=RawImage(5, 7, 3)).data == pixels.tobytes()
     other = exact.read("cat/data.bin", offset=4, num_bytes=4 * 7 * 3, raw=RawImage(4, 7, 3))
@@ -201,7 +201,7 @@ def test_disk_error_fails_the_run(valid_inputs, monkeypatch, code):
 
 def test_spool_error_fails_the_run(tmp_path):
     inputs = Inputs(tmp_path, {})
-    with SpoolWriter(inputs.context.config.run.spool_directory) as spool:
+    with SpoolWriter(inputs.context.spec.run.spool_directory) as spool:
         spool.append(jpeg(1))
     where = {"spool": spool.spool, "offset": 0}
     with pytest.raises(RunError, match=f"cat/x.tar.gz: the spool .*{len(jpeg(1))} of "):
@@ -316,7 +316,7 @@ def test_sample_of_pixels_depends_on_seed_and_key(tmp_path):
     for case, seed, num_shards in (("one", 7, 1), ("five", 7, 5), ("another seed", 8, 1)):
         run = PlannedInput(tmp_path / case, files, seed=seed, num_shards=num_shards)
         # The dataset is 20 times larger than the sample, so that about 10 of the 200 images are in the sample.
-        run.context = WriteContext(run.config, dataclasses.replace(run.context.listing, num_inputs=20 * NUM_PIXEL_SAMPLES))
+        run.context = WriteContext(run.made.spec(WriteSpec), dataclasses.replace(run.context.listing, num_inputs=20 * NUM_PIXEL_SAMPLES))
         sums[case] = PixelSums()
         for shard in run.shards:
             sums[case].merge(run.write(shard=shard).statistics.splits[0].pixels)
@@ -332,7 +332,7 @@ def test_sample_of_pixels_depends_on_seed_and_key(tmp_path):
 def test_sample_of_pixels_has_a_limited_size(tmp_path):
     def is_sampled(num_inputs: int) -> np.ndarray:
         orders = np.sort(shuffle_orders(0, [f"{index}".encode() for index in range(num_inputs)]))
-        return WriteContext(make_config(tmp_path), make_listing("c", num_inputs=num_inputs)).is_sampled(orders)
+        return WriteContext(make_run(tmp_path).spec(WriteSpec), make_listing("c", num_inputs=num_inputs)).is_sampled(orders)
 
     assert is_sampled(0).all() and is_sampled(1).all() and is_sampled(NUM_PIXEL_SAMPLES).all()
     sampled_per_shard = is_sampled(50_000).reshape(4, -1).sum(axis=1)

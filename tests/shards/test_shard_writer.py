@@ -27,7 +27,7 @@ from beam_pipelines.tfrecord.example_encoder import ExampleEncoder
 from beam_pipelines.tfrecord.record_writer import RecordWriter, masked
 from made_images import encode, jpeg, noise, png
 from made_plan import PlannedInput
-from made_references import make_config
+from made_references import make_run
 from tf_input.dataset_format import decode_index
 
 SHARD = "made-train.tfrecord-00000-of-00001"
@@ -41,10 +41,10 @@ LABELS = ("a", "b", "c")
 
 def random_inputs(directory: pathlib.Path, **options: Any) -> tuple[PlannedInput, dict[str, tuple[bytes, str]]]:
     """Returns planned inputs of several kinds, and the expected bytes and class of each example key."""
-    source, config = random.Random(0), make_config(directory)
+    source, made = random.Random(0), make_run(directory)
     contents = {f"key of é {index}": (source.randbytes(size), LABELS[index % 3]) for index, size in enumerate(SIZES)}
     files, images, packed = {}, [], b"?"
-    with SpoolWriter(config.run.spool_directory) as spool:
+    with SpoolWriter(made.run.spool_directory) as spool:
         for index, (key, (data, label)) in enumerate(contents.items()):
             path, kind = f"cat/é {index}.jpg", index % 3
             if kind == 0:
@@ -187,7 +187,7 @@ def test_shard_info_matches_the_files(tmp_path):
     assert written.info.num_examples == len(labels) == written.statistics.num_examples
     assert [letter.path for letter in written.statistics.dead_letters.first] == REJECTED
     assert set(run.files()) == {SHARD, INDEX, CATALOG}
-    assert read_done(run.config.run, written.address) == written
+    assert read_done(run.made.run, written.address) == written
 
 
 def test_masked_checksums_follow_the_format():
@@ -204,12 +204,12 @@ def test_masked_checksums_follow_the_format():
 def test_joined_parts_have_the_same_bytes_as_a_single_part(tmp_path, check):
     alone = PlannedInput(tmp_path / "alone", MIXED, check=check)
     expected = alone.write()
-    letters = pathlib.Path(dead_letters_path(alone.config.run, expected.address)).read_bytes()
+    letters = pathlib.Path(dead_letters_path(alone.made.run, expected.address)).read_bytes()
     for num_parts in (2, 3, 7, len(MIXED)):
         parts = PlannedInput(tmp_path / f"{num_parts}", MIXED, check=check)
         assert parts.write(num_parts) == expected, num_parts
         assert parts.files() == alone.files(), num_parts
-        assert pathlib.Path(dead_letters_path(parts.config.run, expected.address)).read_bytes() == letters, num_parts
+        assert pathlib.Path(dead_letters_path(parts.made.run, expected.address)).read_bytes() == letters, num_parts
 
 
 def test_several_shards_have_consecutive_parts_of_the_order(tmp_path):
@@ -300,7 +300,7 @@ def test_shard_is_finished_only_while_all_its_files_are_unchanged(tmp_path, corr
         corrupt(run.out / name)
         assert finished(run.context, shard) is None, name
         assert (run.write(), run.files()) == (written, before), name
-    done = pathlib.Path(run.config.run.done_directory) / f"{shard.address}.json"
+    done = pathlib.Path(run.made.run.done_directory) / f"{shard.address}.json"
     for data in (b"", done.read_bytes()[:-1], b"{}", b"[]"):
         done.write_bytes(data)
         assert finished(run.context, shard) is None, data[:10]
@@ -311,7 +311,7 @@ def test_shard_is_finished_only_while_all_its_files_are_unchanged(tmp_path, corr
 
 def test_corrupt_plan_fails_the_run(tmp_path):
     run = PlannedInput(tmp_path, MIXED)
-    path = pathlib.Path(run.config.run.plan_directory) / "train-00000-of-00001"
+    path = pathlib.Path(run.made.run.plan_directory) / "train-00000-of-00001"
     planned = path.read_bytes()
     cases = [
         ("corrupt", planned[:-9] + bytes([planned[-9] ^ 4]) + planned[-8:], "the plan of shard train-00000-of-00001 is corrupt: "),

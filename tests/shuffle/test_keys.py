@@ -22,19 +22,19 @@ from engines import two_workers
 from listings import make_listing
 from made_images import jpeg, write_class_folders, write_files
 from made_records import example, write_records
-from made_references import make_config, make_references, plan_without_beam
+from made_references import make_run, make_references, plan_without_beam
 
 INPUTS = st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("xyz"), st.sampled_from(["test", "train"])), min_size=1, max_size=40)
 
 
 def find(inputs: list[InputRecord], size: int, directory: pathlib.Path, block_references: int = 7, seed: int = 0) -> keys.Collisions:
     """Returns the key collisions that GlobalShuffle finds if each sorted run has `size` inputs."""
-    config = make_config(directory, seed=seed)
-    batches = [make_references(inputs[start : start + size], config) for start in range(0, len(inputs), size)]
+    made = make_run(directory, seed=seed)
+    batches = [make_references(inputs[start : start + size], made) for start in range(0, len(inputs), size)]
     splits = sorted({image.split for image in inputs} - {None}) or ["train", "validation"]
     named = {split: 1 for batch in batches for location, split in enumerate(batch.splits) if (batch.rows["split"] == location).any()}
     assert set(named) <= set(splits)
-    return plan_without_beam(batches, named, config, block_references=block_references)[1]
+    return plan_without_beam(batches, named, made, block_references=block_references)[1]
 
 
 @pytest.mark.slow
@@ -59,10 +59,10 @@ def test_all_repeated_keys_are_found_in_any_listing_order(
 
 def error_message(inputs: list[InputRecord], directory: pathlib.Path, **source: str | None) -> str:
     collisions = find(inputs, 7, directory)
-    config = make_config(directory, source=SourceConfig(**{"kind": find_kind("table"), **source}))
+    made = make_run(directory, source=SourceConfig(**{"kind": find_kind("table"), **source}))
     fractions = None if inputs[0].split else {"train": 1}
     with pytest.raises(UserError) as caught:
-        keys.reject_collisions(collisions, config, make_listing(source=config.source.kind.name, fractions=fractions))
+        keys.reject_collisions(collisions, "in", made.options.source, make_listing(source=made.options.source.kind.name, fractions=fractions))
     return str(caught.value)
 
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import shuffle_keys
 from beam_pipelines.elements.plan_files import read_planned_shard
 from beam_pipelines.elements.references import ROW, References, BinaryColumn
@@ -21,8 +20,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.shuffle import ranks
 from beam_pipelines.shuffle.collisions import sort_by_shuffle_key
 from beam_pipelines.shuffle.ranks import MAX_SHARD_BYTES, MIN_SHARD_BYTES, PREFERRED_SHARDS, SplitRanks, plan_shuffle
-from made_references import make_config as make_run_config
-from made_references import plan_without_beam
+from made_references import make_run, plan_without_beam
 
 SEEDS = st.integers(0, 2**64 - 1)
 # Without surrogates, which UTF-8 cannot encode, and without NUL, which file names cannot contain.
@@ -184,13 +182,13 @@ def test_routing_by_blocks_gives_the_exact_global_order(
     random.shuffle(keys)
     num_shards = min(shards, num_keys)
     batches = [batch for batch in split_at(make_references(keys, seed, shift), bounds) if len(batch)]
-    config = make_run_config(tmp_path_factory.mktemp("run"), seed=seed)
+    made = make_run(tmp_path_factory.mktemp("run"), seed=seed)
     with (
         mock.patch("beam_pipelines.elements.references.CHUNK_REFERENCES", 7),
         mock.patch("beam_pipelines.elements.reference_runs.CHUNK_REFERENCES", 7),
     ):
-        planned, _, _ = plan_without_beam(batches, {"train": num_shards}, config, block_references=block_references)
-        written = [read_planned_shard(config.run, shard) for shard in planned]
+        planned, _, _ = plan_without_beam(batches, {"train": num_shards}, made, block_references=block_references)
+        written = [read_planned_shard(made.run, shard) for shard in planned]
     assert [key for shard in written for key in shard.keys] == expected_order(seed, keys)
     assert {len(shard) for shard in written} <= {num_keys // num_shards, -(-num_keys // num_shards)}
     assert [shard.address.shard_index for shard in planned] == list(range(num_shards))
@@ -202,9 +200,9 @@ def test_many_batches_and_shards_give_the_exact_global_order(tmp_path):
     # Most buckets have at most one key, there are more shards than blocks, and shards end inside a block.
     keys = [f"{index}.jpg".encode() for index in range(20_000)]
     batches = split_at(make_references(keys, seed=3), range(1_111, 20_000, 1_111))
-    config = make_run_config(tmp_path, seed=3)
-    planned, _, plan = plan_without_beam(batches, {"train": 777}, config, block_references=400)
-    written = [read_planned_shard(config.run, shard) for shard in planned]
+    made = make_run(tmp_path, seed=3)
+    planned, _, plan = plan_without_beam(batches, {"train": 777}, made, block_references=400)
+    written = [read_planned_shard(made.run, shard) for shard in planned]
     assert len(plan.block_bounds) - 1 == 50
     assert [key for shard in written for key in shard.keys] == expected_order(3, keys)
     assert {len(shard) for shard in written} == {25, 26}
@@ -242,10 +240,6 @@ def test_distribution_of_shards_to_splits():
         assert ranks.share_out(num_shards, num_examples) == expected, case
 
 
-def make_config(**options: object) -> PrepareJob:
-    return PrepareJob(input="in", output="out", name="flowers", **options)
-
-
 def test_invalid_number_of_shards_is_rejected():
     by_name: Mapping[str, int] = {"train": 2, "validation": 11}
     cases = [
@@ -259,22 +253,21 @@ def test_invalid_number_of_shards_is_rejected():
     for case, num_shards, parts in cases:
         with pytest.raises(UserError) as caught:
             ranks.choose_num_shards(
-                make_config(num_shards=num_shards), {"train": 20, "validation": 10}, {"train": 9, "validation": 9}
+                num_shards, None, {"train": 20, "validation": 10}, {"train": 9, "validation": 9}
             )
         for part in parts:
             assert part in str(caught.value), case
 
 
 def test_shards_by_name_are_in_the_order_of_the_splits():
-    config = make_config(num_shards={"validation": 10, "train": 20})
-    chosen = ranks.choose_num_shards(config, {"train": 20, "validation": 10}, {"train": 1, "validation": 1})
+    chosen = ranks.choose_num_shards({"validation": 10, "train": 20}, None, {"train": 20, "validation": 10}, {"train": 1, "validation": 1})
     assert list(chosen.items()) == [("train", 20), ("validation", 10)]
 
 
 @given(SPLIT_SIZES, st.integers(1, 10**12), st.one_of(st.none(), st.integers(1, 10**10)))
 def test_shards_by_size_stay_within_their_bounds(num_examples, num_bytes, shard_bytes):
     sizes = {split: num_bytes for split in num_examples}
-    chosen = ranks.choose_num_shards(make_config(shard_bytes=shard_bytes), num_examples, sizes)
+    chosen = ranks.choose_num_shards(None, shard_bytes, num_examples, sizes)
     assert list(chosen) == list(num_examples)
     for split, num_shards in chosen.items():
         assert 1 <= num_shards <= num_examples[split]
@@ -295,8 +288,7 @@ def test_small_datasets_have_few_shards():
         ("only empty images", 0, None, 1),
     ]
     for case, num_bytes, shard_bytes, expected in cases:
-        config = make_config(shard_bytes=shard_bytes)
-        assert ranks.choose_num_shards(config, {"train": 10**6}, {"train": num_bytes}) == {"train": expected}, case
+        assert ranks.choose_num_shards(None, shard_bytes, {"train": 10**6}, {"train": num_bytes}) == {"train": expected}, case
 
 
 # Uniformity. The seeds are fixed, so that the tests are deterministic. Random seeds would fail once in a thousand runs.

@@ -1,6 +1,7 @@
 """Tests the sample of inputs that is read first to choose the number of shards and to detect invalid inputs early."""
 
 import dataclasses
+import functools
 import pathlib
 import random
 
@@ -11,7 +12,6 @@ from scipy import stats
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import write_run
@@ -20,19 +20,21 @@ from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.runners import local
 from beam_pipelines.shards.measure import measure_inputs
+from beam_pipelines.shards.write_context import WriteSpec
+from beam_pipelines.shuffle.ranks import ShuffleSpec
 from beam_pipelines.shuffle import sample
 from beam_pipelines.shuffle.sample import MAX_SAMPLE, MIN_SAMPLE, check_sample, sample_size, smallest_of_run, take_sample
 from listings import make_listing
 from made_images import encode, jpeg, noise, write_class_folders, write_files
-from made_references import count_keys, list_input, make_config, make_references
+from made_references import MadeRun, count_keys, list_input, make_run, make_references
 from tf_input.dataset_format import read_manifest
 
 
-def take_from_runs(batches: list[References], listing: Listing, config: PrepareJob) -> References:
+def take_from_runs(batches: list[References], listing: Listing, made: MadeRun) -> References:
     """Writes each batch to a sorted file and returns the sample of inputs that is selected from these files."""
-    parts = [part for batch in batches for part in smallest_of_run(write_run([batch], config.run.spool_directory), listing, config)]
+    parts = [part for batch in batches for part in smallest_of_run(write_run([batch], made.run.spool_directory), listing, made.spec(ShuffleSpec))]
     random.Random(len(parts)).shuffle(parts)
-    return take_sample(parts).slice(0, sample_size(listing, config))
+    return take_sample(parts).slice(0, sample_size(listing, made.spec(ShuffleSpec)))
 
 
 @pytest.mark.slow
@@ -42,20 +44,20 @@ def test_sample_has_the_inputs_with_the_smallest_keys(tmp_path_factory, num, see
     keys = [f"c/{index}.jpg" for index in range(num)]
     expected = sorted(keys, key=lambda key: shuffle_key(seed, key.encode()))
     random.shuffle(keys)
-    config = make_config(tmp_path_factory.mktemp("run"), seed=seed)
+    made = make_run(tmp_path_factory.mktemp("run"), seed=seed)
     images = [InputRecord(key, key, "c", None) for key in keys]
-    batches = [make_references(images[start : start + size], config) for start in range(0, num, size)]
+    batches = [make_references(images[start : start + size], made) for start in range(0, num, size)]
     listing = make_listing("c", num_inputs=num)
-    actual = [key.decode() for key in take_from_runs(batches, listing, config).keys]
+    actual = [key.decode() for key in take_from_runs(batches, listing, made).keys]
     assert actual == expected[: max(MIN_SAMPLE, min(num // 50, MAX_SAMPLE))]
 
 
 def test_run_passes_on_few_references(tmp_path):
-    config = make_config(tmp_path)
+    made = make_run(tmp_path)
     images = [InputRecord(f"{index}", f"{index}", "c", None) for index in range(5000)]
-    run = write_run([make_references(images, config)], config.run.spool_directory)
+    run = write_run([make_references(images, made)], made.run.spool_directory)
     for num_inputs, at_most in ((5000, MAX_SAMPLE), (5_000_000, 8), (10**9, 4)):
-        (packed,) = smallest_of_run(run, make_listing("c", num_inputs=num_inputs), config)
+        (packed,) = smallest_of_run(run, make_listing("c", num_inputs=num_inputs), made.spec(ShuffleSpec))
         assert len(References.unpack(packed)) <= at_most, num_inputs
 
 
@@ -72,7 +74,7 @@ def test_run_passes_on_few_references(tmp_path):
 )
 def test_sample_is_as_small_as_possible(tmp_path, num_inputs, num_bytes, options, expected):
     listing = make_listing("c", num_inputs=num_inputs, num_bytes=num_bytes)
-    assert sample_size(listing, make_config(tmp_path, **options)) == expected
+    assert sample_size(listing, make_run(tmp_path, **options).spec(ShuffleSpec)) == expected
 
 
 # Results of the sample
@@ -83,12 +85,13 @@ class ListedInput:
 
     def __init__(self, directory: pathlib.Path, files: dict[str, bytes], **options: object) -> None:
         root = write_files(directory / "in", files)
-        self.config = make_config(directory, input=str(root), **{"splits": {"train": 1}, **options})
-        self.batches, _, self.listing = list_input(self.config)
+        self.made = make_run(directory, input=str(root), **{"splits": {"train": 1}, **options})
+        self.batches, _, self.listing = list_input(self.made)
 
     def check(self) -> dict[str, int]:
-        sampled = take_from_runs(self.batches, self.listing, self.config)
-        return check_sample(sampled, self.listing, count_keys(self.batches), self.config, measure_inputs)
+        sampled = take_from_runs(self.batches, self.listing, self.made)
+        measure = functools.partial(measure_inputs, spec=self.made.spec(WriteSpec))
+        return check_sample(sampled, self.listing, count_keys(self.batches), self.made.spec(ShuffleSpec), measure)
 
 
 def class_folder(num: int, num_bad: int) -> dict[str, bytes]:

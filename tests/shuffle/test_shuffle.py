@@ -10,21 +10,19 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listed import Listed
-from beam_pipelines.elements.plan import Plan
 from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
 from beam_pipelines.elements.quality import LabelSequence, expected_run_length
 from beam_pipelines.elements.reference_runs import write_run
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.errors import RunError, UserError, find_user_facing
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
-from beam_pipelines.shards.measure import measure_inputs
 from beam_pipelines.shuffle import global_shuffle as shuffle
 from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
+from beam_pipelines.shuffle.ranks import ShuffleSpec
 from listings import make_listing
-from made_references import counts_of_parts, make_config, make_references, plan_without_beam
+from made_references import MadeRun, counts_of_parts, make_run, make_references, plan_without_beam
 
 NUM_LABELS = 10
 KEYS = [f"{label}/{index:04d}" for label in range(NUM_LABELS) for index in range(300)]  # class by class
@@ -59,13 +57,13 @@ class _Collect(beam.DoFn):
         _Collect.elements.append(element)
 
 
-def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int], config: PrepareJob) -> Plan:
-    """Returns the shuffle plan that the local runner creates for batches of inputs and given numbers of shards."""
-    references = [make_references(batch, config) for batch in batches]
-    runs = [write_run([batch], config.run.spool_directory) for batch in references]
+def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int], made: MadeRun) -> dict[tuple[str, int], list[str]]:
+    """Runs the shuffle on the local runner. Returns the keys of each planned shard, by split and index."""
+    references = [make_references(batch, made) for batch in batches]
+    runs = [write_run([batch], made.run.spool_directory) for batch in references]
     is_given = batches[0][0].split is not None
     listing = make_listing(
-        splits=tuple(num_shards), fractions=None if is_given else config.splits, num_inputs=sum(map(len, batches)), num_bytes=100
+        splits=tuple(num_shards), fractions=None if is_given else made.options.splits, num_inputs=sum(map(len, batches)), num_bytes=100
     )
 
     def make_output(root: beam.Pipeline) -> beam.PCollection:
@@ -75,21 +73,13 @@ def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int],
             root | "Listing" >> beam.Create([listing]),
             root | "DeadLetters" >> beam.Create([]),
         )
-        return listed.runs | GlobalShuffle(config, listed, measure_inputs)
+        return listed.runs | GlobalShuffle(made.spec(ShuffleSpec), listed, lambda references, listing: [])
 
-    with mock.patch.object(shuffle, "check_sample", lambda sample, listing, counts, config, measure: num_shards):
+    with mock.patch.object(shuffle, "check_sample", lambda sample, listing, counts, spec, measure: num_shards):
         planned = run(make_output)
-    plan = read_plan(config.run)
+    plan = read_plan(made.run)
     assert sorted(planned) == sorted((str(shard.address), shard) for shard in plan.shards())
-    return plan
-
-
-def keys_of(plan: Plan) -> dict[tuple[str, int], list[str]]:
-    """Returns a mapping from the split and the index of each planned shard to the keys of its examples."""
-    return {
-        (shard.address.split, shard.address.shard_index): [key.decode() for key in read_planned_shard(plan.config.run, shard).keys]
-        for shard in plan.shards()
-    }
+    return {shard.address[:2]: [key.decode() for key in read_planned_shard(made.run, shard).keys] for shard in plan.shards()}
 
 
 def expected_order(keys: Iterable[str], seed: int = 0) -> list[str]:
@@ -98,7 +88,7 @@ def expected_order(keys: Iterable[str], seed: int = 0) -> list[str]:
 
 def test_references_are_in_exact_rank_order_in_equal_shards(tmp_path):
     batches = [images(KEYS[start : start + 100]) for start in range(0, len(KEYS), 100)]
-    shards = keys_of(global_shuffle(batches, {"train": 7}, make_config(tmp_path, splits=ALL_IN_ONE)))
+    shards = global_shuffle(batches, {"train": 7}, make_run(tmp_path, splits=ALL_IN_ONE))
     assert list(shards) == [("train", index) for index in range(7)]
     assert sum(shards.values(), []) == expected_order(KEYS)
     assert {len(keys) for keys in shards.values()} <= {428, 429}
@@ -106,37 +96,37 @@ def test_references_are_in_exact_rank_order_in_equal_shards(tmp_path):
 
 @pytest.mark.slow
 def test_listing_order_and_batch_size_do_not_change_the_plan(tmp_path, monkeypatch):
-    config = make_config(tmp_path / "first", splits=ALL_IN_ONE)
-    expected = keys_of(global_shuffle([images(KEYS)], {"train": 5}, config))
+    made = make_run(tmp_path / "first", splits=ALL_IN_ONE)
+    expected = global_shuffle([images(KEYS)], {"train": 5}, made)
     shuffled = random.Random(1).sample(KEYS, len(KEYS))
     for block_references in (1 << 19, 100):
         monkeypatch.setattr("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", block_references)
-        config = make_config(tmp_path / f"{block_references}", splits=ALL_IN_ONE)
+        made = make_run(tmp_path / f"{block_references}", splits=ALL_IN_ONE)
         batches = [images(shuffled[start : start + 33]) for start in range(0, len(KEYS), 33)]
-        assert keys_of(global_shuffle(batches, {"train": 5}, config)) == expected, block_references
+        assert global_shuffle(batches, {"train": 5}, made) == expected, block_references
 
 
 def test_splits_are_ranked_separately(tmp_path):
     evens, odds = KEYS[::2], KEYS[1::2]
     batches = [images(evens, "train"), images(odds, "test")]
-    shards = keys_of(global_shuffle(batches, {"train": 3, "test": 2}, make_config(tmp_path)))
+    shards = global_shuffle(batches, {"train": 3, "test": 2}, make_run(tmp_path))
     for split, expected in (("train", evens), ("test", odds)):
         assert sum((keys for (item, _), keys in shards.items() if item == split), []) == expected_order(expected), split
 
 
 def test_single_example_and_many_shards_per_block(tmp_path, monkeypatch):
-    alone = global_shuffle([images(["0/0"])], {"train": 1}, make_config(tmp_path / "alone", splits=ALL_IN_ONE))
-    assert keys_of(alone) == {("train", 0): ["0/0"]}
+    alone = global_shuffle([images(["0/0"])], {"train": 1}, make_run(tmp_path / "alone", splits=ALL_IN_ONE))
+    assert alone == {("train", 0): ["0/0"]}
     monkeypatch.setattr("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", 1000)
-    config = make_config(tmp_path / "many", splits=ALL_IN_ONE)
-    shards = keys_of(global_shuffle([images(KEYS[:500]), images(KEYS[500:])], {"train": 100}, config))
+    made = make_run(tmp_path / "many", splits=ALL_IN_ONE)
+    shards = global_shuffle([images(KEYS[:500]), images(KEYS[500:])], {"train": 100}, made)
     assert sum(shards.values(), []) == expected_order(KEYS)
 
 
 def test_another_seed_changes_the_order_but_not_the_splits(tmp_path):
     actual = {}
     for seed in (0, 7):
-        shards = keys_of(global_shuffle([images(KEYS)], {"train": 1, "validation": 1}, make_config(tmp_path / f"{seed}", seed=seed)))
+        shards = global_shuffle([images(KEYS)], {"train": 1, "validation": 1}, make_run(tmp_path / f"{seed}", seed=seed))
         actual[seed] = shards
         assert all(keys == expected_order(keys, seed) for keys in shards.values()), seed
     assert {location: set(keys) for location, keys in actual[0].items()} == {slot: set(keys) for slot, keys in actual[7].items()}
@@ -144,13 +134,13 @@ def test_another_seed_changes_the_order_but_not_the_splits(tmp_path):
 
 
 def test_repeated_keys_fail_the_run_without_a_plan(tmp_path):
-    config = make_config(tmp_path, splits=ALL_IN_ONE)
+    made = make_run(tmp_path, splits=ALL_IN_ONE)
     with pytest.raises(Exception) as caught:
-        global_shuffle([images(KEYS[:9]), images(KEYS[5:11])], {"train": 2}, config)
+        global_shuffle([images(KEYS[:9]), images(KEYS[5:11])], {"train": 2}, made)
     error = find_user_facing(caught.value)
     assert isinstance(error, UserError) and "once: 4." in str(error)
     assert all(repr(key) in str(error) for key in KEYS[5:9])
-    assert read_plan(config.run) is None
+    assert read_plan(made.run) is None
 
 
 # Lost and repeated elements
@@ -166,43 +156,43 @@ SHARD_MEDDLERS = {
 }
 
 
-def shuffle_with(config: PrepareJob, **meddlers: Callable) -> list:
+def shuffle_with(made: MadeRun, **meddlers: Callable) -> list:
     sizes = (11, 30, 57)  # batches have different numbers of references in each block
     edges = [0, *itertools.accumulate(sizes)]
     keys = random.Random(0).sample(KEYS, edges[-1])
-    batches = [make_references(images(keys[begin:end]), config) for begin, end in itertools.pairwise(edges)]
-    return plan_without_beam(batches, {"train": 4}, config, block_references=30, **meddlers)[0]
+    batches = [make_references(images(keys[begin:end]), made) for begin, end in itertools.pairwise(edges)]
+    return plan_without_beam(batches, {"train": 4}, made, block_references=30, **meddlers)[0]
 
 
 @pytest.mark.parametrize("meddle", BLOCK_MEDDLERS.values(), ids=BLOCK_MEDDLERS)
 def test_lost_or_repeated_chunks_of_a_block_fail_the_run(tmp_path, meddle):
-    config = make_config(tmp_path, splits=ALL_IN_ONE)
-    assert len(shuffle_with(config)) == 4
+    made = make_run(tmp_path, splits=ALL_IN_ONE)
+    assert len(shuffle_with(made)) == 4
     for meddled in range(4):
         with pytest.raises(RunError, match="references with ranks .* lost or repeated"):
-            shuffle_with(config, change_block=lambda block, chunks: meddle(chunks) if block == meddled else chunks)
+            shuffle_with(made, change_block=lambda block, chunks: meddle(chunks) if block == meddled else chunks)
             pytest.fail(f"block {meddled}")
 
 
 @pytest.mark.parametrize("meddle", SHARD_MEDDLERS.values(), ids=SHARD_MEDDLERS)
 def test_lost_or_repeated_parts_of_a_shard_fail_the_run(tmp_path, meddle):
-    config = make_config(tmp_path, splits=ALL_IN_ONE)
+    made = make_run(tmp_path, splits=ALL_IN_ONE)
     for meddled in range(4):
         with pytest.raises(RunError, match="references arrived.* lost or repeated"):
-            shuffle_with(config, change_shard=lambda address, chunks: meddle(chunks) if address[1] == meddled else chunks)
+            shuffle_with(made, change_shard=lambda address, chunks: meddle(chunks) if address[1] == meddled else chunks)
             pytest.fail(f"shard {meddled}")
 
 
 def test_lost_blocks_or_shards_fail_the_run(tmp_path):
-    config = make_config(tmp_path, splits=ALL_IN_ONE)
-    lost = make_references(images(KEYS[:100]), config)
+    made = make_run(tmp_path, splits=ALL_IN_ONE)
+    lost = make_references(images(KEYS[:100]), made)
     with pytest.raises(RunError, match="lost or repeated"):
-        plan_without_beam([lost], {"train": 4}, config, lambda block, chunks: [] if block == 1 else chunks, block_references=40)
-    planned, collisions, plan = plan_without_beam([lost], {"train": 4}, config)
+        plan_without_beam([lost], {"train": 4}, made, lambda block, chunks: [] if block == 1 else chunks, block_references=40)
+    planned, collisions, plan = plan_without_beam([lost], {"train": 4}, made)
     for arrived in (planned[:3], [*planned, planned[0]]):
         with pytest.raises(RunError, match=f"{len(arrived)} of 4 shards .* lost or repeated"):
-            shuffle.finish(b"", arrived, [collisions], [], plan, make_listing(), config, "1")
-    assert read_plan(config.run) is None
+            shuffle.finish(b"", arrived, [collisions], [], plan, make_listing(), made.spec(ShuffleSpec), "1")
+    assert read_plan(made.run) is None
 
 
 def mean_run_length(keys: list[str]) -> float:
@@ -219,8 +209,8 @@ def is_shuffled(keys: list[str]) -> bool:
 
 
 def test_global_shuffle_breaks_runs_of_equal_labels(tmp_path):
-    plan = global_shuffle([images(KEYS)], {"train": 4}, make_config(tmp_path, splits=ALL_IN_ONE))
-    assert is_shuffled(sum(keys_of(plan).values(), []))
+    shards = global_shuffle([images(KEYS)], {"train": 4}, make_run(tmp_path, splits=ALL_IN_ONE))
+    assert is_shuffled(sum(shards.values(), []))
 
 
 def beam_reshuffle(root: beam.Pipeline) -> beam.PCollection:

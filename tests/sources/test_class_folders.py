@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.formats.image_folder.class_folders import label_of, read_class_folders
@@ -132,7 +132,7 @@ MASK = encode(np.kron(np.eye(2, dtype=np.uint8) * 255, np.ones((8, 8), np.uint8)
 )
 def test_class_folder_with_masks_of_another_folder_is_rejected(tmp_path, first, second, is_rejected):
     write_files(tmp_path, {name.format(number): data for number in range(5) for name, data in (first, second)})
-    source = ImageFolder(PrepareJob(str(tmp_path), "out", "made", source=SourceConfig(kind=find_kind("image_folder"))))
+    source = ImageFolder(PrepareOptions(str(tmp_path), "out", "made", source=SourceConfig(kind=find_kind("image_folder"))))
     if is_rejected:
         with pytest.raises(UserError, match="--source=masks"):
             source.choose_class_folders()
@@ -193,7 +193,7 @@ def test_rejects_layouts_that_contradict_the_options(tmp_path, capsys, paths, op
 )
 def test_warns_about_folders_that_may_not_be_classes(tmp_path, paths, words):
     write_files(tmp_path / "in", dict.fromkeys(paths, b"x"))
-    config = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig(kind=find_kind("image_folder")))
+    config = PrepareOptions(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig(kind=find_kind("image_folder")))
     source = ImageFolder(config)
     _, actual = list_parts(source, source.parts())
     warnings = make_listing(config, source, actual).warnings
@@ -203,7 +203,7 @@ def test_warns_about_folders_that_may_not_be_classes(tmp_path, paths, words):
 
 def test_nested_folders_found_during_the_listing_are_rejected(tmp_path):
     write_files(tmp_path / "in", {f"{label}/s1/{index}.jpg": b"x" for label in ("cat", "dog") for index in range(2)})
-    config = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig(kind=find_kind("image_folder")))
+    config = PrepareOptions(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig(kind=find_kind("image_folder")))
     source = ImageFolder(config)
     _, actual = list_parts(source, source.parts())
     with pytest.raises(UserError, match="--class_folder_depth=1 .*--class_folder_depth=all"):

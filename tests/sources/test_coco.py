@@ -22,7 +22,7 @@ import tf_input
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.annotations import Objects, Regions
@@ -189,7 +189,7 @@ def test_unused_parent_category_is_not_a_class(categories, used, expected, tmp_p
         name = ("train", "valid")[position]
         content = instances(annotations=[annotation(category_id=item) for item in category_ids], categories=categories)
         write_json(tmp_path / f"annotations/instances_{name}.json", content)
-    config = PrepareJob(os.fspath(tmp_path), "out", "made", source=SourceConfig(kind=find_kind("coco")))
+    config = PrepareOptions(os.fspath(tmp_path), "out", "made", source=SourceConfig(kind=find_kind("coco")))
     actual = ListedFacts()
     for part in open_source(config).parts():
         listed, source = ListedFacts(), open_source(config)

@@ -7,7 +7,7 @@ from test_array_record import write_array_record
 from test_tfrecord import JPEG, detection_example, example, write
 from test_webdataset import make_tar
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.files.patterns import MAX_NAMES, expand_braces
@@ -79,7 +79,7 @@ def test_object_store_is_listed_like_a_local_folder(server, tmp_path, kind, exte
     root = upload_files(server, files)
 
     def list_input(location: object, suffix: str) -> list:
-        config = PrepareJob(f"{location}{suffix}", "out", "made", source=SourceConfig(kind=find_kind(kind)))
+        config = PrepareOptions(f"{location}{suffix}", "out", "made", source=SourceConfig(kind=find_kind(kind)))
         opened = source(config)
         parts = opened.parts()
         return [*parts, *(item for part in parts for item in opened.list(part))]

@@ -11,7 +11,7 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
@@ -234,7 +234,7 @@ def test_single_dataset_rejects_split_folders(tmp_path, description):
 
 def test_readme_is_not_read_as_a_list(tmp_path):
     files = {"train.txt": b"1.jpg cat\n", "val.txt": b"2.jpg cat\n", "README.txt": b"About cats\n", "1.jpg": b"1", "2.jpg": b"2"}
-    source = open_source(PrepareJob(str(write_files(tmp_path, files)), "out", "made", source=SourceConfig(kind=find_kind("text"))))
+    source = open_source(PrepareOptions(str(write_files(tmp_path, files)), "out", "made", source=SourceConfig(kind=find_kind("text"))))
     actual = [image for part in source.parts() for image in source.list(part)]
     assert sorted((image.path, image.split) for image in actual) == [("1.jpg", "train"), ("2.jpg", "validation")]
 

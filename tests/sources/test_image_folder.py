@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import beam_pipelines
 import forked_python
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -38,7 +38,7 @@ class Listing:
     """The listing of all parts of a folder."""
 
     def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
-        self.source = ImageFolder(PrepareJob(input=os.fspath(root), output="out", name="flowers", **options))
+        self.source = ImageFolder(PrepareOptions(input=os.fspath(root), output="out", name="flowers", **options))
         actual, facts = list_parts(self.source, self.source.parts())
         facts.problems.unexpected_files.reject(self.source.root)
         self.images = sorted(image for image in actual if isinstance(image, InputRecord))
@@ -510,7 +510,7 @@ def make_tree(root: pathlib.Path, paths: Iterable[tuple[list[str], str | None]])
 
 
 def list_in_order(order: Callable[[list[str]], Any], root: pathlib.Path, options: dict[str, Any]) -> Any:
-    source = ImageFolder(PrepareJob(input=str(root), output="out", name="made", **options))
+    source = ImageFolder(PrepareOptions(input=str(root), output="out", name="made", **options))
     parts = source.parts()
     order(parts)
     inputs, actual = list_parts(source, parts)
@@ -548,7 +548,7 @@ def test_class_folders_are_distributed_over_parts(tmp_path):
         ("no folders", ["1.jpg", "2.jpg"], NO_LABELS, 1),
     ]
     for case, paths, options, num_parts in cases:
-        source = ImageFolder(PrepareJob(str(make_folder(tmp_path / case, paths)), "out", "made", **options))
+        source = ImageFolder(PrepareOptions(str(make_folder(tmp_path / case, paths)), "out", "made", **options))
         parts = source.parts()
         assert len(parts) == num_parts and all(list_parts(source, [part])[0] for part in parts), case
         assert sorted(image.path for image in list_parts(source, parts)[0]) == sorted(paths), case

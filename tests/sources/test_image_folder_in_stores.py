@@ -7,7 +7,7 @@ from typing import Iterator
 import pytest
 from test_list_images import list_on_runner, read_dead_letters, read_runs
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import StorageError, UserError
@@ -20,7 +20,7 @@ from beam_pipelines.sources.listing.part_listing import list_side_by_side
 from beam_pipelines.storage.object_stores import object_listing
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from made_images import write_files
-from made_references import list_parts, make_config
+from made_references import list_parts, make_run
 from object_stores import StoreServer, connected_to, shared_server, upload_files
 
 
@@ -30,8 +30,8 @@ def server() -> Iterator[StoreServer]:
         yield server
 
 
-def make_job(root: object, **options: object) -> PrepareJob:
-    return PrepareJob(str(root), "out", "made", **options)
+def make_job(root: object, **options: object) -> PrepareOptions:
+    return PrepareOptions(str(root), "out", "made", **options)
 
 
 def list_folder(root: str, options: dict) -> object:
@@ -151,7 +151,7 @@ def test_parts_are_listed_in_parallel_with_the_same_requests(server, tmp_path, m
 
         monkeypatch.setattr(store, "_page", page)
         monkeypatch.setattr(file_listing, "MAX_PARTS", 4)  # the first part has no start name
-        job = make_config(tmp_path / f"{in_threads}", input=root, lists_in_threads=in_threads)
+        job = make_run(tmp_path / f"{in_threads}", input=root, lists_in_threads=in_threads)
         list_source = list_on_runner(job, server.flags)
         (listing,) = list_source["listing"]
         keys = sorted(key for run in read_runs(list_source, job) for key in run.keys)
@@ -162,12 +162,12 @@ def test_parts_are_listed_in_parallel_with_the_same_requests(server, tmp_path, m
 
 def test_error_in_one_part_stops_the_others(server, tmp_path, monkeypatch):
     names = [f"c{label}/{index}.jpg" for label in range(4) for index in range(4)]
-    job = make_config(tmp_path, input=upload_files(server, dict.fromkeys(names, b"x")), lists_in_threads=True)
-    store, has_begun = type(open_object_store(job.input)), threading.Event()
+    job = make_run(tmp_path, input=upload_files(server, dict.fromkeys(names, b"x")), lists_in_threads=True)
+    store, has_begun = type(open_object_store(job.options.input)), threading.Event()
     monkeypatch.setattr(object_listing, "PAGE_OBJECTS", 4)
-    parts = ImageFolder(job).parts()
+    parts = ImageFolder(job.options).parts()
     assert len(parts) > 1
-    objects = [(f"{job.input.partition('://')[2].partition('/')[2]}/c0/{index}.jpg", 1) for index in range(1000)]
+    objects = [(f"{job.options.input.partition('://')[2].partition('/')[2]}/c0/{index}.jpg", 1) for index in range(1000)]
 
     def page(self, bucket, prefix, delimiter, token, first):
         if not first:  # this part never ends

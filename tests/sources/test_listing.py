@@ -7,7 +7,7 @@ from typing import Any, Iterator
 import pytest
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -51,7 +51,7 @@ class MadeSource(Source):
 
 
 def list_source(made: MadeSource, **options: Any) -> Listing:
-    config = PrepareJob("in", "out", "made", **{"source": SourceConfig(kind=find_kind("table")), **options})
+    config = PrepareOptions("in", "out", "made", **{"source": SourceConfig(kind=find_kind("table")), **options})
     parts = []
     for part in made.parts():
         result = ListedFacts()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.columns.forms import feature_of, parse_column
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
@@ -62,7 +62,7 @@ def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
 def store_table(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
     """Returns the schema of a table, and the serialized example of each row."""
     source = SourceConfig(kind=find_kind("table"), has_images=False, labels=(), features=tuple(parse_column("--feature", text, "text") for text in FEATURES))
-    job = PrepareJob(str(path), "out", "made", source=source)
+    job = PrepareOptions(str(path), "out", "made", source=source)
     table, actual = Table(job), ListedFacts()
     listed = list(itertools.chain.from_iterable(list_part(table, path.name, actual)))
     assert all(isinstance(entry, InputRecord) for entry in listed)

@@ -13,7 +13,7 @@ import listed
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
@@ -241,9 +241,9 @@ def test_rejects_a_mask_folder_that_is_a_link(tmp_path):
 
 
 def test_features_and_targets_follow_the_options(tmp_path):
-    source = Masks(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("masks"))))
+    source = Masks(PrepareOptions("in", "out", "made", source=SourceConfig(kind=find_kind("masks"))))
     assert (source.features, source.targets, source.label_names()) == ((Feature("mask", "mask"),), ("mask",), {})
-    source = Masks(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("masks"), labels=())))
+    source = Masks(PrepareOptions("in", "out", "made", source=SourceConfig(kind=find_kind("masks"), labels=())))
     assert (source.features, source.targets) == ((), ())
     root = make_folder(tmp_path, ["images/a.jpg", "masks/a.png"])
     assert Listing(root, source={"labels": ()}).images["images/a.jpg"].values is None
@@ -261,7 +261,7 @@ def test_features_and_targets_follow_the_options(tmp_path):
 )
 def test_rejects_options_of_other_sources(options, message):
     with pytest.raises(UserError, match=message):
-        Masks(PrepareJob("in", "out", "made", source=SourceConfig(kind=find_kind("masks"), **options)))
+        Masks(PrepareOptions("in", "out", "made", source=SourceConfig(kind=find_kind("masks"), **options)))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.publish.summary import format_size
@@ -198,7 +198,7 @@ def test_local_sizes_exclude_folders_and_missing_files(tmp_path):
 def test_each_listed_image_has_its_size(proxied, kind):
     server, _ = proxied
     bucket = server.make_bucket()
-    config = PrepareJob(put_source(bucket, kind, 12), "out", "made", source=SourceConfig(kind=find_kind(kind)))
+    config = PrepareOptions(put_source(bucket, kind, 12), "out", "made", source=SourceConfig(kind=find_kind(kind)))
     source = open_source(config)
     listed = [image for part in source.parts() for image in add_sizes(source.list(part), source.root)]
     assert len(listed) == 12

@@ -16,7 +16,7 @@ import made_images
 import made_records
 from beam_pipelines.__main__ import main
 from beam_pipelines.columns.forms import parse_column, parse_labels
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
@@ -49,7 +49,7 @@ def open_source(path: Any, labels: list[str] | None = None, spool: str | None = 
         options["features"] = tuple(parse_column("--feature", text, "text") for text in options["features"])
     labels = None if labels is None else parse_labels(labels)
     source = SourceConfig(kind=find_kind("tfrecord"), labels=labels, **options)
-    return TfRecord(PrepareJob(input=str(path), output="out", name="made", source=source, **top), spool_directory=spool)
+    return TfRecord(PrepareOptions(input=str(path), output="out", name="made", source=source, **top), spool_directory=spool)
 
 
 def list_all(source: TfRecord) -> list[InputRecord | DeadLetter]:

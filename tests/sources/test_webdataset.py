@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import made_images
 from beam_pipelines.columns.forms import parse_column, parse_labels
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
@@ -57,7 +57,7 @@ def open_source(path: Any, labels: list[str] | None = None, spool: str | None = 
         options["features"] = tuple(parse_column("--feature", text, "text") for text in options["features"])
     labels = None if labels is None else parse_labels(labels)
     source = SourceConfig(kind=find_kind("webdataset"), labels=labels, **options)
-    return WebDataset(PrepareJob(input=str(path), output="out", name="made", source=source, **top), spool_directory=spool)
+    return WebDataset(PrepareOptions(input=str(path), output="out", name="made", source=source, **top), spool_directory=spool)
 
 
 def list_all(source: WebDataset) -> list[InputRecord | DeadLetter]:

@@ -50,7 +50,7 @@ CASES = {
     "group column without a table": ("classes", ["--group=patient"], "--group_pattern"),
     "unknown column": ("rows.csv", ["--group=pateint"], "'pateint' (--group)"),
     "rows without a group": ("rows.csv", ["--group=patient"], "rows.csv:2: column 'patient' is empty"),
-    "folds without an example": ("classes", ["--folds=40"], "--folds=40"),
+    "folds without an example": ("classes", ["--folds=40"], "fewer --folds"),
     "invalid pattern": ("classes", ["--group_pattern=("], "--group_pattern=(: missing ), unterminated subpattern"),
     "keys without a group": ("classes", ["--group_pattern=ant"], "12 of 24 keys: 'bee/000.jpg', 'bee/001.jpg', 'bee/002.jpg' and 9 more"),
     "unknown feature": ("rows.csv", ["--feature=city", "--stratify=ctiy"], "did you mean 'city'? Choose one of label, city, or add --feature ctiy"),

@@ -26,9 +26,10 @@ from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.splits import split_facts
 from beam_pipelines.splits.assign_splits import ReadSplitFacts, assign, resolve as resolve_splits
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
+from beam_pipelines.splits.split_facts import SplitSpec
 from beam_pipelines.storage.spool import SpoolReader
 from made_records import write_dataset
-from made_references import make_config, make_references
+from made_references import make_run, make_references
 from tf_input.dataset_format import Feature
 
 LABEL = [Feature("label", "class_label")]
@@ -51,17 +52,17 @@ def resolve(
 ) -> tuple[dict[str, str], Division]:
     """Returns the split of each example key, and the summary of the splits."""
     with folder() as own:
-        config = make_config(directory or own, **{"splits": SHARES, **options})
+        made = make_run(directory or own, **{"splits": SHARES, **options})
         batches = [images[number::num_runs] for number in range(num_runs) if images[number::num_runs]]
-        runs = [write_run([make_references(batch, config, features)], config.run.spool_directory) for batch in batches]
-        read = ReadSplitFacts(config)
+        runs = [write_run([make_references(batch, made, features)], made.run.spool_directory) for batch in batches]
+        read = ReadSplitFacts(made.spec(SplitSpec))
         facts = [next(read.process(run)) for run in runs]
-        listing = types.SimpleNamespace(splits=(*config.shares, *(item.split for item in images)))
-        *resolved, division = resolve_splits(b"", facts[::-1], listing, config)
+        listing = types.SimpleNamespace(splits=(*made.options.shares, *(item.split for item in images)))
+        *resolved, division = resolve_splits(b"", facts[::-1], listing, made.spec(SplitSpec))
         actual = {}
         for of_run in resolved:
-            written, _ = assign(("", [of_run]), config.run.spool_directory)
-            with contextlib.closing(SpoolReader(config.run.spool_directory)) as spool:
+            written, _ = assign(("", [of_run]), made.run.spool_directory)
+            with contextlib.closing(SpoolReader(made.run.spool_directory)) as spool:
                 references = read_references(written.smallest(written.num_references), spool)
             actual |= {key.decode(): references.splits[split] for key, split in zip(references.keys, references.rows["split"].tolist())}
             assert not references.strata.blob, "strata are not needed after this stage"
@@ -139,10 +140,10 @@ def test_earlier_splits_are_read_once_for_all_runs(tmp_path):
     images = [image(number, "a") for number in range(40)]
     table = tmp_path / "old.csv"
     table.write_text("key,split\n" + "".join(f"{item.key},{'test' if number % 2 else 'train'}\n" for number, item in enumerate(images)))
-    config = make_config(tmp_path, splits=SHARES, splits_from=str(table))
-    stage = ReadSplitFacts(config)
+    made = make_run(tmp_path, splits=SHARES, splits_from=str(table))
+    stage = ReadSplitFacts(made.spec(SplitSpec))
     for start in range(2):
-        run = write_run([make_references(images[start::2], config, LABEL)], config.run.spool_directory)
+        run = write_run([make_references(images[start::2], made, LABEL)], made.run.spool_directory)
         assert [facts.num_kept for facts in stage.process(run)] == [20]
         table.unlink(missing_ok=True)
 

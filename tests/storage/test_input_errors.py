@@ -11,13 +11,14 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import RunError, StorageError, UserError
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.shards.input_reader import InputReader
-from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.shards.write_context import WriteContext, WriteSpec
 from beam_pipelines.storage.files import files_at, write_file, write_chunks
 from beam_pipelines.storage.input_errors import describe_fact, kind_of, listing_error, size_on_disk
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
@@ -32,8 +33,8 @@ def read(root: str, path: str, **options) -> object:
     """Reads one input below `root` and returns the image or the dead letter."""
     schema = (Feature("image", "image"),)
     listing = make_listing(root=root, schema=schema, targets=(), listed_labels={}, num_inputs=1)
-    context = WriteContext(PrepareJob(root, f"{root}/out", "made"), listing)
-    with contextlib.closing(SpoolReader(context.config.run.spool_directory)) as spool:
+    context = WriteContext(WriteSpec.of(PrepareOptions(root, f"{root}/out", "made"), RunPaths(f"{root}/out")), listing)
+    with contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool:
         return InputReader(context, files_at(root), spool).read(InputRecord(path, path, "", None, **options), False)
 
 

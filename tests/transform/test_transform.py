@@ -19,6 +19,7 @@ import tensorflow_datasets as tfds
 import tf_input
 from analysed import SIZE, analysed_images
 from beam_pipelines.__main__ import main
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.config.transform_config import TransformConfig
 from beam_pipelines.errors import RunError, StorageError
 from beam_pipelines.parallel import interrupts
@@ -431,16 +432,16 @@ def test_corrupt_transform_fails_the_run_and_leaves_no_files(copied, tmp_path, c
 
 
 def test_replaced_input_or_failed_write_publishes_nothing(copied, tmp_path):
-    job = make_job(TransformConfig(str(copied), str(tmp_path / "out"), "made"))
+    job, run = make_job(TransformConfig(str(copied), str(tmp_path / "out"), "made")), RunPaths(str(tmp_path / "out"))
     manifest = (copied / "manifest.json").read_text()
     (copied / "manifest.json").write_text(manifest.replace("made", "other"))
     with pytest.raises(RunError, match="copied was replaced "):
-        publish_transformed(job, {}, [])
+        publish_transformed(job, run, {}, [])
     (copied / "manifest.json").write_text(manifest)
     with pytest.raises(RunError, match="copied was replaced "):
-        transform_shard(dataclasses.replace(job, transform_digest="another digest"), "train", 0)
+        transform_shard(dataclasses.replace(job, transform_digest="another digest"), run, "train", 0)
     with pytest.raises(StorageError, match="made-train.tfrecord-00000-of-00003 .*: No such file"):
-        transform_shard(job, "train", 0)
+        transform_shard(job, run, "train", 0)
     assert os.listdir(tmp_path) == ["copied"]
 
 

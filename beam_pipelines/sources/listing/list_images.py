@@ -9,7 +9,8 @@ import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.typehints.decorators import no_annotations
 
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.prepare_options import PrepareOptions
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.parallel import progress
@@ -29,21 +30,22 @@ from beam_pipelines.storage.versions import noting_versions
 class ListImages(beam.PTransform):
     """A Beam transform that lists the inputs of a source, and returns `Listed`."""
 
-    config: PrepareJob
+    options: PrepareOptions
+    run: RunPaths
 
     @no_annotations  # Beam supports no tuple of PCollections as an output type
     def expand(self, begin: beam.pvalue.PBegin) -> Listed:
         listed = (
             begin
             | "Start" >> beam.Impulse()
-            | "ListParts" >> beam.FlatMap(list_parts, self.config)
+            | "ListParts" >> beam.FlatMap(list_parts, self.options, self.run)
             | "SpreadParts" >> beam.GroupByKey()  # like a Reshuffle, with half the steps
-            | "List" >> beam.ParDo(_List(self.config)).with_outputs("runs", "counts", "facts", "dead_letters")
+            | "List" >> beam.ParDo(_List(self.options, self.run)).with_outputs("runs", "counts", "facts", "dead_letters")
         )
         listing = (
             begin
             | "AfterListing" >> beam.Impulse()
-            | "MakeListing" >> beam.Map(join_listings, beam.pvalue.AsIter(listed.facts), self.config)
+            | "MakeListing" >> beam.Map(join_listings, beam.pvalue.AsIter(listed.facts), self.options, self.run)
         )
         return Listed(runs=listed.runs, counts=listed.counts, listing=listing, dead_letters=listed.dead_letters)
 
@@ -60,26 +62,26 @@ class PartFacts(NamedTuple):
     versions: Mapping[str, str]
 
 
-def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
+def list_parts(unused: Any, options: PrepareOptions, run: RunPaths) -> list[tuple[str, PartFacts]]:
     """Returns the parts of the source as keyed elements, so that Beam can distribute them over workers."""
-    if not is_remote(config.run.scratch_directory):  # The directories are missing if a finished job is retried.
-        make_marked(config.run.scratch_directory)
-        make_folder(config.run.directory)
+    if not is_remote(run.scratch_directory):  # The directories are missing if a finished job is retried.
+        make_marked(run.scratch_directory)
+        make_folder(run.directory)
     versions: dict[str, str] = {}
     with noting_versions(versions):
-        source = open_source(config)
+        source = open_source(options)
         parts = source.parts()
     return [(part, PartFacts(source.memory_bytes(part), {} if number else versions)) for number, part in enumerate(parts)]
 
 
-def join_listings(unused: bytes, parts: Iterable[ListedFacts], config: PrepareJob) -> Listing:
+def join_listings(unused: bytes, parts: Iterable[ListedFacts], options: PrepareOptions, run: RunPaths) -> Listing:
     """Merges the facts about all parts into a single `Listing`."""
     listed = ListedFacts()
     for part in parts:
         listed.merge(part)
     with noting_versions(listed.versions):  # the schema must match the files that were listed
-        listing = make_listing(config, open_source(config), listed)
-    progress.count(config.run.progress_directory, listing_done=1)
+        listing = make_listing(options, open_source(options), listed)
+    progress.count(run.progress_directory, listing_done=1)
     return listing
 
 
@@ -94,9 +96,9 @@ class _List(ParallelMap):
     """Lists parts. Yields sorted files of references and of dead letters. At the end of a bundle, yields key counts and
     facts about all its parts."""
 
-    def __init__(self, config: PrepareJob) -> None:
-        super().__init__(config.run.num_processes, config.run.id)
-        self._options = config
+    def __init__(self, options: PrepareOptions, run: RunPaths) -> None:
+        super().__init__(run.num_processes, run.id)
+        self._options, self._run = options, run
 
     def setup(self) -> None:
         super().setup()
@@ -104,18 +106,18 @@ class _List(ParallelMap):
 
     def start_bundle(self) -> None:
         super().start_bundle()
-        self._context = PartContext(self._options)
+        self._context = PartContext(self._options, self._run)
         self._shared = share(self._context)
-        self._listed = ListedRuns(self._options.run.spool_directory)
+        self._listed = ListedRuns(self._run.spool_directory)
         self._aside: list[str] = []
 
     def process(self, element: tuple[str, Iterable[PartFacts]]) -> Iterator[Any]:
         part, (facts, *_) = element
         self._listed.facts.versions.merge(facts.versions)
-        if self._options.run.lists_in_threads and self._options.source.kind.has_class_folders:
+        if self._run.lists_in_threads and self._options.source.kind.has_class_folders:
             self._aside.append(part)
             return iter(())
-        if self._options.run.num_processes:
+        if self._run.num_processes:
             return self.run(list_shared_part, self._shared, part, memory_bytes=facts.memory_bytes)
         # `shared` would keep too few contexts for all threads of a worker.
         return self.take(list_entire_part(self._context, part))
@@ -126,7 +128,7 @@ class _List(ParallelMap):
 
     def finish(self) -> Iterator[TaggedOutput]:
         if self._aside:
-            for result in list_side_by_side(self._options, self._aside):
+            for result in list_side_by_side(self._options, self._run, self._aside):
                 yield from self.take(result)
         self._listed.write_rest()
         yield from self._give_runs()

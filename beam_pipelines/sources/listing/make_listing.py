@@ -2,7 +2,7 @@
 
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import OBJECT_LABEL
-from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, sufficient_fraction
+from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, max_dead_letters, sufficient_fraction
 from beam_pipelines.elements.division import Division, largest_groups
 from beam_pipelines.elements.listing import Listing, spanning_groups
 from beam_pipelines.elements.split_hashes import SplitByGroup
@@ -47,10 +47,11 @@ def make_listing(options: PrepareOptions, source: Source, facts: ListedFacts) ->
     splits = name_splits(options, facts)
     num_spanning, group, in_splits = facts.splits.groups.spanning()
     if num_spanning:
-        raise spanning_groups(options, num_spanning, group.decode(), in_splits)
+        raise spanning_groups(num_spanning, group.decode(), in_splits)
     return Listing(
         source=options.source.kind.name,
         root=source.root,
+        image_root=source.root if options.source.kind.has_image_root else "",
         schema=make_schema(options, source, facts),
         targets=source.targets,
         listed_labels={
@@ -100,7 +101,7 @@ def _check_column(options: PrepareOptions, facts: ListedFacts, reason: str) -> N
     if reason == BAD_LABEL:
         default = "use --default COLUMN=VALUE for empty cells, " if options.source.kind.has_key_column else ""
         advice = f"Correct them, {default}or {advice}{sufficient_fraction(facts.problems.dead_letters.num, facts.num_inputs)}"
-    if missing.num > options.max_dead_letters(facts.num_inputs):
+    if missing.num > max_dead_letters(options.max_bad_fraction, facts.num_inputs):
         example = missing.first[0]
         rows = "rows" if options.source.kind.has_columns else "inputs"
         raise UserError(

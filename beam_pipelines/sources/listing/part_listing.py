@@ -9,7 +9,7 @@ from typing import Iterator, Sequence
 import numpy as np
 
 from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listed_values import ValueWriter, value_writer
@@ -113,12 +113,13 @@ def _with_named_errors(listed: Iterator[_Listed], path: str) -> Iterator[_Listed
 class PartContext:
     """The state that all parts of a bundle share."""
 
-    config: PrepareJob
+    options: PrepareOptions
+    run: RunPaths
 
     @functools.cached_property
     def source(self) -> Source:
         """The source, which is opened only once per process to save time."""
-        return open_source(self.config, spool_directory=self.config.run.spool_directory)
+        return open_source(self.options, spool_directory=self.run.spool_directory)
 
 
 def list_shared_part(context: bytes, part: str) -> ListedRuns:
@@ -126,12 +127,12 @@ def list_shared_part(context: bytes, part: str) -> ListedRuns:
     return list_entire_part(shared(context), part)
 
 
-def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
+def list_side_by_side(options: PrepareOptions, run: RunPaths, parts: Sequence[str]) -> Iterator[ListedRuns]:
     """Lists parts of the source in parallel threads and yields each result as soon as it is available. If one part
     fails, the listing of all other parts stops."""
     is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
     try:  # one source per thread, because a source lists one part at a time
-        for done in as_completed([pool.submit(list_entire_part, PartContext(config), part, is_over) for part in parts]):
+        for done in as_completed([pool.submit(list_entire_part, PartContext(options, run), part, is_over) for part in parts]):
             yield done.result()
     finally:
         is_over.set()
@@ -141,14 +142,14 @@ def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[List
 def list_entire_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
     """Lists one part of the source, until the event `is_over` is set, and writes sorted files of references. The
     returned value contains the remaining references, which are too few to fill a file."""
-    config, stopwatch = context.config, progress.Stopwatch("list")
-    num_shares = _NUM_THREADS if is_over else min(max(config.run.num_processes, 1), _MAX_SHARES)
-    listed = ListedRuns(config.run.spool_directory, 1 / num_shares)
-    with noting_versions(listed.facts.versions), value_writer(config.run.spool_directory) as values:
+    options, run, stopwatch = context.options, context.run, progress.Stopwatch("list")
+    num_shares = _NUM_THREADS if is_over else min(max(run.num_processes, 1), _MAX_SHARES)
+    listed = ListedRuns(run.spool_directory, 1 / num_shares)
+    with noting_versions(listed.facts.versions), value_writer(run.spool_directory) as values:
         source = context.source  # opened here, so that the versions of its files are noted
-        maker = ReferenceMaker(config, source.features)
+        maker = ReferenceMaker(options, source.features)
         # For class folders, the name of a part is not a path.
-        path = f"{source.root}/{'' if config.source.kind.has_class_folders else part}"
+        path = f"{source.root}/{'' if options.source.kind.has_class_folders else part}"
         for item in _with_named_errors(list_part(source, part, listed.facts), path):
             if is_over and is_over.is_set():
                 break
@@ -157,7 +158,7 @@ def list_entire_part(context: PartContext, part: str, is_over: threading.Event |
                 listed.add(item)
             else:
                 references = maker.make(item, values, listed.facts)
-                progress.count(config.run.progress_directory, stopwatch.lap(), listed=len(references))
+                progress.count(run.progress_directory, stopwatch.lap(), listed=len(references))
                 listed.add(references)
     listed.write()
     return listed

@@ -1,6 +1,5 @@
 """Source `arrays`: images, labels and other values in one array file, or in a folder of array files."""
 
-import dataclasses
 import os
 from typing import Sequence
 
@@ -91,8 +90,8 @@ class Arrays(ArraySource):
         """Returns the name of the first array to keep if examples have no images, or None if there is no such array."""
         source = self._options.source
         if not source.features and (values := find_features(arrays)):
-            source = dataclasses.replace(source, features=(values,))
-            self._options = dataclasses.replace(self._options, source=source)
+            self._options = self._options.derive(source={"features": (values,)})
+            source = self._options.source
             self.has_images = False
             self.detected = f"--feature={printable(values.name)}:{values.kind} (no array has images)"
         if self.has_images is False and not source.features:
