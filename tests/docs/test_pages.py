@@ -115,8 +115,8 @@ def test_commands_options_and_names_in_a_page_exist(page):
 def test_design_page_names_existing_functions_and_all_modules():
     """The design page names only functions that exist, and its tables have a row for each module and package."""
     design = (ROOT / "docs/background/design.md").read_text()
-    for package in ("beam_pipelines", "tf_input"):
-        section = design.partition(f"Functions of `{package}` for these steps:")[2].partition("\n#")[0]
+    for package, title in (("beam_pipelines", "Data flow of one image"), ("tf_input", "Data flow of one batch")):
+        section = design.partition(f"## {title}\n")[2].partition("\n#")[0]
         functions = re.findall(r"^- `([\w.]+)`: ", section, re.M)
         assert len(functions) > 10 and all(callable(pkgutil.resolve_name(f"{package}.{name}")) for name in functions)
         table = design.partition(f"| `{package}/` | |\n")[2].partition("\n\n")[0]
