@@ -11,7 +11,7 @@ class Extras(NamedTuple):
     """The encoded features of an example, except its image and label, and statistics about the feature values.
 
     Attributes:
-        entries: The encoded features, from `tfrecord.example_encoder.encode_extras`.
+        entries: The entry of each encoded feature, from `tfrecord.example_encoder.encode_extras`.
         labels: A mapping from class feature to the labels of the example.
         values: A mapping from each other feature in the catalog to its number, or to its UTF-8 string.
         images: A mapping from the name of each additional image to its properties.
@@ -22,7 +22,7 @@ class Extras(NamedTuple):
             neither rotated nor resized.
     """
 
-    entries: bytes
+    entries: Sequence[bytes]
     labels: dict[str, list[int]]
     values: Mapping[str, Any]
     images: Mapping[str, StoredImage]

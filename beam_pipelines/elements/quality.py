@@ -7,6 +7,7 @@ set of classes (see `one_label`).
 
 import dataclasses
 import hashlib
+import itertools
 from collections import Counter
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -92,53 +93,44 @@ def expected_run_length(label_counts: Iterable[int]) -> float:
 
 
 class ShuffleQualities:
-    """Computes the shuffle quality of each class feature in a split. Shards must be added in order."""
+    """Computes the shuffle quality of each class feature in a split. Shards can be added in any order.
+
+    To save memory, label counts are summed immediately, because a shard can contain a million classes.
+    """
 
     def __init__(self) -> None:
-        self._features: dict[str, _Joined] = {}
+        self._sequences: dict[str, dict[int, LabelSequence]] = {}
+        self._counts: dict[str, Counter[int]] = {}
 
-    def add(self, labels: Mapping[str, LabelSequence]) -> None:
-        """Adds the labels of the next shard, for each class feature."""
+    def add(self, shard: int, labels: Mapping[str, LabelSequence]) -> None:
+        """Adds the labels of a shard for each class feature. `shard` is a number that increases with the shards."""
         for name, sequence in labels.items():
-            self._features.setdefault(name, _Joined()).add(sequence)
+            self._counts.setdefault(name, Counter()).update(dict(sequence.counts))
+            self._sequences.setdefault(name, {})[shard] = dataclasses.replace(sequence, counts=())
 
     def to_json(self) -> dict[str, Any] | None:
         """Returns the shuffle quality of each class feature, by name, as in `statistics.json`. Returns None if there are
         no class features."""
-        return {name: self._features[name].to_json() for name in sorted(self._features)} or None
+        return {name: self._quality(name) for name in sorted(self._sequences)} or None
 
-
-class _Joined:
-    """The combined summary of consecutive label sequences."""
-
-    def __init__(self) -> None:
-        self._num_labels = self._num_runs = self._num_windows = self._num_in_windows = 0
-        self._last: int | None = None
-        self._counts: Counter[int] = Counter()
-
-    def add(self, sequence: LabelSequence) -> None:
-        if not sequence.num_labels:
-            return
-        self._num_labels += sequence.num_labels
-        self._num_runs += sequence.num_runs - (sequence.first == self._last)
-        self._num_windows += sequence.num_windows
-        self._num_in_windows += sequence.num_in_windows
-        self._last = sequence.last
-        self._counts.update(dict(sequence.counts))
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the shuffle quality in the format of `statistics.json`.
+    def _quality(self, name: str) -> dict[str, Any]:
+        """Returns the shuffle quality of a class feature in the format of `statistics.json`.
 
             mean_run_length             in the actual order
             expected_mean_run_length    in a uniformly random permutation
             sorted_mean_run_length      in records that are sorted by class; see `is_inconclusive`
             mean_labels_in_128          distinct labels in 128 consecutive records; None if all shards are smaller
         """
+        sequences = [sequence for _, sequence in sorted(self._sequences[name].items()) if sequence.num_labels]
+        num_joined = sum(one.last == other.first for one, other in itertools.pairwise(sequences))
+        num_labels = sum(sequence.num_labels for sequence in sequences)
+        num_windows = sum(sequence.num_windows for sequence in sequences)
+        num_in_windows = sum(sequence.num_in_windows for sequence in sequences)
         return {
-            "mean_run_length": self._num_labels / self._num_runs,
-            "expected_mean_run_length": expected_run_length(self._counts.values()),
-            "sorted_mean_run_length": self._num_labels / len(self._counts),
-            f"mean_labels_in_{WINDOW}": self._num_in_windows / self._num_windows if self._num_windows else None,
+            "mean_run_length": num_labels / (sum(sequence.num_runs for sequence in sequences) - num_joined),
+            "expected_mean_run_length": expected_run_length(self._counts[name].values()),
+            "sorted_mean_run_length": num_labels / len(self._counts[name]),
+            f"mean_labels_in_{WINDOW}": num_in_windows / num_windows if num_windows else None,
         }
 
 

@@ -88,7 +88,7 @@ def write_metadata(
     with_dead_letters = []
     for shard in _read_all(spec.run, shards):
         infos[shard.address.split].append(shard.info)
-        qualities[shard.address.split].add(shard.labels)
+        qualities[shard.address.split].add(shard.address.shard_index, shard.labels)
         images.merge(shard.statistics)
         if shard.statistics.dead_letters.num:
             with_dead_letters.append(shard.address)

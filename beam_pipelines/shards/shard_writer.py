@@ -126,7 +126,7 @@ class _Part:
             num_bytes, height, width = stored.num_bytes, stored.height, stored.width
             if has_images:
                 values = {"height": height, "key": key, "label": label, "width": width}
-                before, after = encode_around(num_bytes, values, extras.entries if extras else b"")
+                before, after = encode_around(num_bytes, values, extras.entries if extras else ())
             offset = writer.write(before, data, after) if has_images else writer.write(data)
             self._kept.append(position)
             self._rows.append(

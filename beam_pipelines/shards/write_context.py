@@ -82,7 +82,7 @@ class WriteContext:
     def encode(self, example: InputRecord, extras: Extras | None) -> bytes:
         """Serializes an example without an image."""
         values = {"key": example.key.encode(), LABEL: self.labels[example.label.encode()]}
-        return self.encoder.encode_all(values, extras.entries if extras else b"")
+        return self.encoder.encode_all(values, extras.entries if extras else ())
 
     def is_sampled(self, orders: np.ndarray) -> np.ndarray:
         """Returns which images, given by shuffle key, contribute to the pixel statistics, bool [num_images]."""

@@ -6,7 +6,7 @@ examples have equal bytes.
 """
 
 import functools
-from typing import Callable, Iterator, Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class ExampleEncoder:
             return lambda name, entry: entry  # The value is already encoded.
         return _bytes_entry if feature.storage == "bytes" else _int64_entry
 
-    def encode_around(self, num_image_bytes: int, values: Mapping[str, Value], extras: bytes = b"") -> tuple[bytes, bytes]:
+    def encode_around(self, num_image_bytes: int, values: Mapping[str, Value], extras: Sequence[bytes] = ()) -> tuple[bytes, bytes]:
         """Returns the bytes of a serialized example before and after the image bytes, so that the image is not copied.
 
         Args:
@@ -95,16 +95,13 @@ class ExampleEncoder:
         total = len(before) + image_entry_bytes + len(after)
         return b"".join((_example_header(total), before, image_header)), after
 
-    def encode_all(self, values: Mapping[str, Value], extras: bytes = b"") -> bytes:
+    def encode_all(self, values: Mapping[str, Value], extras: Sequence[bytes] = ()) -> bytes:
         """Serializes an example of a schema without an image. For the arguments, see `encode_around`."""
         values = self._with_extras(values, extras)
         return _delimited(_LENGTH_DELIMITED_1, b"".join([encode(name, values[name]) for name, encode in self._before]))
 
-    def _with_extras(self, values: Mapping[str, Value], extras: bytes) -> Mapping[str, Value]:
-        if not self._extras:
-            return values
-        entries = zip(self._extras, split_entries(extras), strict=True)
-        return {**values, **{feature.name: entry for feature, entry in entries}}
+    def _with_extras(self, values: Mapping[str, Value], extras: Sequence[bytes]) -> Mapping[str, Value]:
+        return {**values, **{feature.name: entry for feature, entry in zip(self._extras, extras, strict=True)}} if self._extras else values
 
     def encode(self, image: bytes, values: Mapping[str, Value]) -> bytes:
         """Serializes an example of a schema with an image."""
@@ -137,37 +134,15 @@ def value_chunk(schema: Sequence[Feature], name: str) -> int:
     return num_of_example + num_of_entry * position + 1  # Skip the feature's own header.
 
 
-def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> bytes:
-    """Serializes several features and returns their concatenated entries.
+def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> list[bytes]:
+    """Serializes several features and returns the entry of each feature.
 
     Args:
         features: The features, from `extra_features`.
         values: The values by name. A scalar is an int, a float or bytes. A tensor is bytes. Other features with a shape
             are flat sequences in row-major order.
     """
-    return b"".join([chunk for feature in features for chunk in _encode_entry(feature, values[feature.name])])
-
-
-def split_entries(entries: bytes) -> Iterator[bytes]:
-    """Yields each of several concatenated entries."""
-    position = 0
-    while position < len(entries):
-        start = position
-        length, position = _read_varint(entries, start + 1)
-        position += length
-        yield entries[start:position]
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Decodes a varint. Returns the integer, and the position after the varint."""
-    value, shift = 0, 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, position
+    return [b"".join(_encode_entry(feature, values[feature.name])) for feature in features]
 
 
 def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[bytes, bytes]:

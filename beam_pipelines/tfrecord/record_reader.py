@@ -22,7 +22,7 @@ import google_crc32c
 import numpy as np
 
 from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.tfrecord.record_writer import frame_header, masked, unmasked
+from beam_pipelines.tfrecord.record_writer import frame_header, masked
 
 HEADER_BYTES = 12
 FRAME_BYTES = 16  # The size of the header and of the checksum after the data.
@@ -45,10 +45,6 @@ class Record(NamedTuple):
     data: bytes
     header: bytes
     footer: bytes
-
-    def data_crc32c(self) -> int:
-        """Returns the stored CRC-32C of the data."""
-        return unmasked(_CRC.unpack(self.footer)[0])
 
 
 class BadRecord(NamedTuple):

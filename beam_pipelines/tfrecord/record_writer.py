@@ -85,9 +85,3 @@ def frame_header(num_bytes: int) -> bytes:
 def masked(crc: int) -> int:
     """Applies TFRecord's CRC mask. Without the mask, the CRC of data that contains CRCs can be a weak checksum."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def unmasked(crc: int) -> int:
-    """Removes the mask of a CRC."""
-    crc = (crc - 0xA282EAD8) & 0xFFFFFFFF
-    return (crc >> 17 | crc << 15) & 0xFFFFFFFF

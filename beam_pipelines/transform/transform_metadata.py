@@ -97,7 +97,7 @@ def _split_statistics(
     facts |= label_statistics(counts, manifest.schema)
     facts["pixels"] = stored.get("pixels")
     qualities = ShuffleQualities()
-    for shard in shards:
-        qualities.add(shard.labels)
+    for index, shard in enumerate(shards):
+        qualities.add(index, shard.labels)
     facts["shuffle"] = qualities.to_json()
     return facts

@@ -78,7 +78,7 @@ def _catalog_columns(
     yield "record", records.indices
     yield "shard", [info.name] * len(records.indices)
     yield "num_bytes", (row[2] for row in records.rows)
-    yield "crc32c", records.image_crcs()
+    yield "crc32c", records.image_crcs
     for side in stored_sides(schema):
         yield side, (example[side][0] or None for example in records.examples)  # 0 for images that were not checked.
     for column, feature in catalog_features(schema).items():

@@ -9,9 +9,9 @@ import numpy as np
 
 from beam_pipelines.publish.metadata import derived_files
 from beam_pipelines.publish.written_dataset import open_dataset
-from beam_pipelines.storage.files import files_at, open_file
+from beam_pipelines.storage.files import files_at
 from beam_pipelines.verify.check_lines import check_dead_letters, check_near_duplicates
-from beam_pipelines.verify.corruption import MAX_PROBLEMS, Corruption, is_unrelated_error
+from beam_pipelines.verify.corruption import MAX_PROBLEMS, CorruptFileError, Corruption, open_corruptible, read_corruptible, reading
 from tf_input.dataset_format import (
     DEAD_LETTER_THUMBNAILS,
     DEAD_LETTERS,
@@ -55,16 +55,13 @@ def check_sizes(directory: str, manifest: Manifest) -> Iterator[Corruption]:
         for name, num_bytes, _ in info.files():
             path, can_repair = f"{directory}/{name}", bool(info.catalog)
             try:
-                if not files_at(path).exists(path):
-                    yield Corruption(name, "the file is missing", can_repair=can_repair)
-                elif (size := files_at(path).size(path)) != num_bytes:
-                    yield Corruption(name, f"{size} bytes instead of {num_bytes}", can_repair=can_repair)
-                elif other := _find_other(path, name, info):
-                    yield Corruption(name, other, can_repair=can_repair)
-            except OSError as error:
-                if is_unrelated_error(error, path):
-                    raise
-                yield Corruption(name, f"the file cannot be read: {error.strerror or error}", can_repair=can_repair)
+                with reading(path, name, can_repair):
+                    size = files_at(path).size(path)
+                    problem = _find_other(path, name, info) if size == num_bytes else f"{size} bytes instead of {num_bytes}"
+                if problem:
+                    yield Corruption(name, problem, can_repair=can_repair)
+            except CorruptFileError as error:
+                yield error.corruption
 
 
 def _find_other(path: str, name: str, info: ShardInfo) -> str:
@@ -90,11 +87,11 @@ def check_metadata(directory: str, manifest: Manifest) -> Iterator[Corruption]:
     """Checks that metadata files match their checksums, the manifest and each other."""
     changed = {corruption.file: corruption for corruption in _check_sums(directory, manifest)}
     yield from changed.values()
-    run = _read_object(directory, RUN)
-    if isinstance(run, Corruption):
-        yield run
-    elif not has_own_checksum(run):
-        yield Corruption(RUN, _EDITED)
+    try:
+        if not has_own_checksum(_read_object(directory, RUN)):
+            yield Corruption(RUN, _EDITED)
+    except CorruptFileError as error:
+        yield error.corruption
     yield from (corruption for corruption in _check_contents(directory, manifest) if corruption.file not in changed or corruption.offset >= 0)
 
 
@@ -106,34 +103,35 @@ def _check_sums(directory: str, manifest: Manifest) -> Iterator[Corruption]:
     for name in manifest.files:
         path = f"{directory}/{name}"
         try:
-            with open_file(path) as file:
+            with open_corruptible(path, name) as file:
                 manifest.check_sum(name, sum_of(file))
-        except OSError as error:
-            yield _unreadable(path, name, error)
+        except CorruptFileError as error:
+            yield error.corruption
         except ValueError as error:
             yield Corruption(name, str(error).removeprefix(f"{name} ").partition(". ")[0])
 
 
 def read_statistics(directory: str) -> dict[str, Any] | None:
     """Returns the contents of `statistics.json`, or None if the file is missing or invalid."""
-    statistics = _read_object(directory, STATISTICS)
-    return None if isinstance(statistics, Corruption) else statistics
+    try:
+        return _read_object(directory, STATISTICS)
+    except CorruptFileError:
+        return None
 
 
 def _check_contents(directory: str, manifest: Manifest) -> Iterator[Corruption]:
     """Yields an error for each metadata file that contradicts the manifest or another metadata file."""
     yield from _check_inputs(manifest)
-    statistics = _read_object(directory, STATISTICS)
-    if isinstance(statistics, Corruption):
-        yield statistics
-    else:
-        try:
-            problems = [*_check_counts(statistics, manifest), *_check_derived(directory, manifest, statistics)]
-        except (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError) as error:
-            problems = [Corruption(STATISTICS, f"fields are missing or invalid ({type(error).__name__}: {error})")]
-        yield from problems
+    statistics: dict[str, Any] = {}
+    try:
+        statistics = _read_object(directory, STATISTICS)
+        yield from [*_check_counts(statistics, manifest), *_check_derived(directory, manifest, statistics)]
+    except CorruptFileError as error:
+        yield error.corruption
+    except (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError) as error:
+        yield Corruption(STATISTICS, f"fields are missing or invalid ({type(error).__name__}: {error})")
     yield from _check_dead_letters(directory, manifest)
-    if isinstance(statistics, dict) and "duplicates" in statistics:
+    if "duplicates" in statistics:
         yield from _check_near_duplicates(directory, manifest, statistics)
 
 
@@ -158,72 +156,53 @@ def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Corruption]:
     """Checks the metadata files for other programs. Yields an error for each file that contradicts the manifest."""
     for name, text in derived_files(manifest, statistics).items():
-        data = _read(directory, name)
-        if isinstance(data, Corruption):
-            yield data
-        elif data != text.encode():
-            yield Corruption(name, f"the contents do not match {MANIFEST}")
+        try:
+            if read_corruptible(f"{directory}/{name}", name) != text.encode():
+                yield Corruption(name, f"the contents do not match {MANIFEST}")
+        except CorruptFileError as error:
+            yield error.corruption
 
 
 def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Corruption]:
-    thumbnails: bytes | Corruption = b""
-    # The file exists only if dead letters have thumbnails.
-    if files_at(directory).exists(f"{directory}/{DEAD_LETTER_THUMBNAILS}"):
-        thumbnails = _read(directory, DEAD_LETTER_THUMBNAILS)
-    if isinstance(thumbnails, Corruption):
-        yield thumbnails
-        thumbnails = b""
+    thumbnails, path = b"", f"{directory}/{DEAD_LETTER_THUMBNAILS}"
+    try:
+        if files_at(path).exists(path):  # The file exists only if dead letters have thumbnails.
+            thumbnails = read_corruptible(path, DEAD_LETTER_THUMBNAILS)
+    except CorruptFileError as error:
+        yield error.corruption
     yield from _check_lines(directory, DEAD_LETTERS, lambda file: check_dead_letters(file, thumbnails, manifest.num_dead_letters))
 
 
 def _check_near_duplicates(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Corruption]:
-    leaks = _read_object(directory, LEAKS)
-    if isinstance(leaks, Corruption):
-        yield leaks
-    elif leaks.get("detected") != statistics["duplicates"]:
-        yield Corruption(LEAKS, f"the duplicates do not match {STATISTICS}")
-    elif not has_own_checksum(leaks):
-        yield Corruption(LEAKS, _EDITED)
+    try:
+        leaks = _read_object(directory, LEAKS)
+        if leaks.get("detected") != statistics["duplicates"]:
+            yield Corruption(LEAKS, f"the duplicates do not match {STATISTICS}")
+        elif not has_own_checksum(leaks):
+            yield Corruption(LEAKS, _EDITED)
+    except CorruptFileError as error:
+        yield error.corruption
     yield from _check_lines(directory, NEAR_DUPLICATES, lambda file: check_near_duplicates(file, manifest.num_dropped))
 
 
 def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator[Corruption]]) -> Iterator[Corruption]:
     """Checks a JSON lines file without loading it into memory."""
-    path = f"{directory}/{name}"
     try:
-        with open_file(path) as file:
+        with open_corruptible(f"{directory}/{name}", name) as file:
             yield from itertools.islice(check(file), MAX_PROBLEMS)
-    except OSError as error:
-        yield _unreadable(path, name, error)
+    except CorruptFileError as error:
+        yield error.corruption
 
 
-def _read_object(directory: str, name: str) -> dict[str, Any] | Corruption:
-    """Returns the fields of a JSON file, or an error if the file is invalid."""
-    data = _read(directory, name)
-    if isinstance(data, Corruption):
-        return data
+def _read_object(directory: str, name: str) -> dict[str, Any]:
+    """Returns the fields of a JSON file. Raises `CorruptFileError` if the file is invalid."""
     try:
-        fields = json.loads(data)
+        fields = json.loads(read_corruptible(f"{directory}/{name}", name))
     except (ValueError, RecursionError) as error:  # Includes UTF-8 errors.
-        return Corruption(name, f"not valid JSON: {error}")
-    return fields if isinstance(fields, dict) else Corruption(name, f"a JSON {type(fields).__name__} instead of an object")
-
-
-def _read(directory: str, name: str) -> bytes | Corruption:
-    path = f"{directory}/{name}"
-    try:
-        return files_at(path).read(path)
-    except OSError as error:
-        return _unreadable(path, name, error)
-
-
-def _unreadable(path: str, name: str, error: OSError) -> Corruption:
-    """Returns an error for an unreadable file. Raises `error` if it has another cause, such as a network failure."""
-    if isinstance(error, FileNotFoundError):
-        return Corruption(name, "the file is missing")
-    if is_unrelated_error(error, path):
-        raise error
-    return Corruption(name, f"the file cannot be read: {error.strerror or error}")
+        raise CorruptFileError(Corruption(name, f"not valid JSON: {error}")) from None
+    if not isinstance(fields, dict):
+        raise CorruptFileError(Corruption(name, f"a JSON {type(fields).__name__} instead of an object"))
+    return fields
 
 
 class Hashes(NamedTuple):

@@ -1,6 +1,5 @@
 """Checks a shard, its index and its catalog. Also hashes keys and groups, to compare them with other shards."""
 
-import array
 import dataclasses
 import hashlib
 import itertools
@@ -13,13 +12,11 @@ from beam_pipelines.elements.binary_column import digests
 from beam_pipelines.errors import StorageError, printable
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
-from beam_pipelines.storage.files import files_at, open_file
 from beam_pipelines.tfrecord.index_row import IndexRows
-from beam_pipelines.tfrecord.joined_crcs import joined_crc
 from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
 from beam_pipelines.verify.check_catalog import FORMATS, check_catalog, check_formats, groups_of, keys_of, open_catalog, stored_sides
 from beam_pipelines.verify.check_example import ExampleCheck
-from beam_pipelines.verify.corruption import MAX_PROBLEMS, Corruption, is_unrelated_error
+from beam_pipelines.verify.corruption import MAX_PROBLEMS, CorruptFileError, Corruption, open_corruptible, read_corruptible
 from beam_pipelines.verify.recount import RecordCounter, ShardCounts
 from beam_pipelines.verify.valid_records import ValidRecords
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Manifest, ShardInfo, catalog_features, decode_index
@@ -116,15 +113,10 @@ def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> C
 
 def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Corruption]]:
     """Reads an index or catalog file. Returns its bytes (None if it cannot be read) and a list of errors."""
-    path = f"{context.directory}/{name}"
     try:
-        data = files_at(path).read(path)
-    except FileNotFoundError:
-        return None, [Corruption(name, "the file is missing", can_repair=True)]
-    except OSError as error:
-        if is_unrelated_error(error, path):
-            raise
-        return None, [Corruption(name, f"the file cannot be read: {error.strerror or error}", can_repair=True)]
+        data = read_corruptible(f"{context.directory}/{name}", name, can_repair=True)
+    except CorruptFileError as error:
+        return None, [error.corruption]
     if len(data) != num_bytes:
         return data, [Corruption(name, f"{len(data)} bytes instead of {num_bytes}", can_repair=True)]
     if google_crc32c.value(data) != crc32c:
@@ -145,37 +137,30 @@ class _Records:
 
     def problems(self) -> Iterator[Corruption]:
         """Reads all records, yields an error for each corrupt record, and collects the valid records."""
-        info, index, is_complete = self._info, 0, True
-        parts = array.array("q")  # The CRC-32C and size of consecutive byte ranges.
+        info, index, is_complete, num_bytes, crc = self._info, 0, True, 0, 0
         try:
-            with open_file(self._path) as file:
+            with open_corruptible(self._path, info.name, bool(info.catalog)) as file:
                 for record in read_records(file):
                     if isinstance(record, BadRecord):
                         yield self._corruption(record.message, index, record.offset)
                         is_complete = False
                     else:
                         yield from self._check_record(record, index)
-                        parts.extend((google_crc32c.value(record.header), len(record.header), record.data_crc32c(), len(record.data)))
-                        parts.extend((google_crc32c.value(record.footer), len(record.footer)))
+                        for part in (record.header, record.data, record.footer):
+                            crc, num_bytes = google_crc32c.extend(crc, part), num_bytes + len(part)
                     index += 1
                     if index % _COUNTED_RECORDS == 0:
                         self._count(_COUNTED_RECORDS)
-        except FileNotFoundError:
-            yield self._corruption("the file is missing")
-            return
         except NoRecordsError as error:
             yield self._corruption(str(error))
             return
-        except OSError as error:
-            if is_unrelated_error(error, self._path):
-                raise
-            yield self._corruption(f"the file cannot be read: {error.strerror or error}")
+        except CorruptFileError as error:
+            yield error.corruption
             return
         self._count(index % _COUNTED_RECORDS)
         if index != info.num_examples:
             yield self._corruption(f"{index} records instead of {info.num_examples}")
-        crcs, sizes = np.frombuffer(parts, np.int64).reshape(-1, 2).T
-        if is_complete and (num_bytes := int(sizes.sum()), joined_crc(crcs, sizes)) != (info.num_bytes, info.crc32c):
+        if is_complete and (num_bytes, crc) != (info.num_bytes, info.crc32c):
             yield self._corruption(
                 f"the size or checksum does not match the manifest ({num_bytes} bytes instead of {info.num_bytes}), but all records are valid"
             )

@@ -1,10 +1,11 @@
 """Defines an error in a file of a dataset."""
 
+import contextlib
 import errno
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, Iterator, NamedTuple
 
 from beam_pipelines.errors import printable
-from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.files import files_at, is_remote, open_file
 
 # The maximum number of reported errors per file. A shard without its first bytes can cause a million errors.
 MAX_PROBLEMS = 100
@@ -55,6 +56,46 @@ class Corruption(NamedTuple):
         return {**fields, "file": printable(self.file), "reason": printable(self.reason)}
 
 
-def is_unrelated_error(error: OSError, path: str) -> bool:
-    """Returns whether a read error has a cause other than the file itself, such as an unavailable object store."""
-    return is_remote(path) or error.errno in _STORAGE_ERRORS
+class CorruptFileError(Exception):
+    """Raised if a file is missing, cannot be read, or has invalid contents.
+
+    Attributes:
+        corruption: The error.
+    """
+
+    def __init__(self, corruption: Corruption) -> None:
+        super().__init__(corruption.reason)
+        self.corruption = corruption
+
+
+@contextlib.contextmanager
+def reading(path: str, name: str, can_repair: bool = False) -> Iterator[None]:
+    """Context manager that converts read errors of a file to `CorruptFileError`. Errors with a cause other than the file
+    itself, such as an unavailable object store, stay unchanged.
+
+    Args:
+        path: The path of the file.
+        name: The path of the file within the dataset.
+        can_repair: Whether `recordmill repair` can rebuild the file.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise CorruptFileError(Corruption(name, "the file is missing", can_repair=can_repair)) from None
+    except OSError as error:
+        if is_remote(path) or error.errno in _STORAGE_ERRORS:
+            raise
+        raise CorruptFileError(Corruption(name, f"the file cannot be read: {error.strerror or error}", can_repair=can_repair)) from None
+
+
+def read_corruptible(path: str, name: str, can_repair: bool = False) -> bytes:
+    """Reads a file. See `reading`."""
+    with reading(path, name, can_repair):
+        return files_at(path).read(path)
+
+
+@contextlib.contextmanager
+def open_corruptible(path: str, name: str, can_repair: bool = False) -> Iterator[BinaryIO]:
+    """Context manager that opens a file. See `reading`."""
+    with reading(path, name, can_repair), open_file(path) as file:
+        yield file

@@ -1,7 +1,7 @@
 """Recomputes the statistics of a dataset from its records and catalogs, with the code of `prepare`."""
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -136,13 +136,13 @@ def count_all(manifest: Manifest, shards: Iterable[tuple[int, str, ShardCounts]]
     images, precision, has_catalogs = ImageStatistics(), EXACT, True
     for position in range(len(manifest.splits)):
         images.splits[position] = SplitStatistics()
-    qualities = _Qualities()
+    qualities = {split: ShuffleQualities() for split in manifest.splits}
     for shard_number, split, counts in shards:
         images.merge(counts.statistics)
-        qualities.add(shard_number, split, counts.labels)
+        qualities[split].add(shard_number, counts.labels)
         precision = max(precision, counts.precision)
         has_catalogs &= counts.has_catalog
-    facts = recorded_statistics(images, manifest.schema, manifest.splits, qualities.by_split(manifest.splits))
+    facts = recorded_statistics(images, manifest.schema, manifest.splits, qualities)
     _drop_unknown(facts, manifest, decodes, has_catalogs)
     return {"precision": precision, "statistics": facts}
 
@@ -166,31 +166,3 @@ def _drop_unknown(facts: dict[str, Any], manifest: Manifest, decodes: bool, has_
         for split in facts["splits"].values():
             for name in ("image_bytes", "pixels", "tensors"):
                 split.pop(name, None)
-
-
-class _Qualities:
-    """Computes the shuffle quality of each split from shards in any order.
-
-    To save memory, label counts are summed immediately, because a shard can contain a million classes.
-    """
-
-    def __init__(self) -> None:
-        self._shards: dict[str, dict[int, dict[str, LabelSequence]]] = defaultdict(dict)
-        self._counts: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
-
-    def add(self, shard_number: int, split: str, labels: Mapping[str, LabelSequence]) -> None:
-        for name, sequence in labels.items():
-            self._counts[split, name].update(dict(sequence.counts))
-        self._shards[split][shard_number] = {
-            name: dataclasses.replace(sequence, counts=()) for name, sequence in labels.items()
-        }
-
-    def by_split(self, splits: Iterable[str]) -> dict[str, ShuffleQualities]:
-        qualities = {split: ShuffleQualities() for split in splits}
-        for split, shards in self._shards.items():
-            for _, labels in sorted(shards.items()):
-                for name, sequence in labels.items():  # The first shard with labels gets the counts of all shards.
-                    counts = self._counts.pop((split, name), {}) if sequence.num_labels else {}
-                    labels[name] = dataclasses.replace(sequence, counts=tuple(counts.items()))
-                qualities[split].add(labels)
-        return qualities

@@ -25,8 +25,8 @@ def num_runs(labels: list[int]) -> int:
 def quality(shards: list[list[int]]) -> dict[str, float | None]:
     """Returns the shuffle quality of a label feature. Each list in `shards` contains the labels of one shard."""
     qualities = ShuffleQualities()
-    for shard in shards:
-        qualities.add({"label": LabelSequence.of(np.array(shard))})
+    for index, shard in reversed(list(enumerate(shards))):
+        qualities.add(index, {"label": LabelSequence.of(np.array(shard))})
     return qualities.to_json()["label"]
 
 

@@ -84,7 +84,7 @@ def test_sorted_and_buffer_shuffled_records_are_detected(tmp_path: pathlib.Path,
         (split,) = actual["splits"].values()
         assert (split["records"], split["shards"], split["labels"]) == (NUM, NUM_SHARDS, "image/class/label")
         qualities = ShuffleQualities()
-        qualities.add({"label": LabelSequence.of(labels)})
+        qualities.add(0, {"label": LabelSequence.of(labels)})
         stated = qualities.to_json()["label"]
         run = split["measures"]["mean_run_length"]
         assert run["actual"] == pytest.approx(stated["mean_run_length"]) and run["chance"] == pytest.approx(

@@ -32,9 +32,10 @@ def encode_values(root: pathlib.Path, schema: list[Feature], values: dict, geome
 
 def parse(extras: Extras) -> dict[str, Any]:
     """Returns the parsed features of an example that contains only the given encoded features."""
-    size = len(extras.entries)
+    entries = b"".join(extras.entries)
+    size = len(entries)
     varint = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
-    example = tf.train.Example.FromString(b"\x0a" + varint + extras.entries)
+    example = tf.train.Example.FromString(b"\x0a" + varint + entries)
     return {
         name: list(getattr(feature, feature.WhichOneof("kind")).value)
         for name, feature in example.features.feature.items()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.tfrecord.example_encoder import ExampleEncoder, encode_extras, encode_chunks, extra_features, split_entries, varint
+from beam_pipelines.tfrecord.example_encoder import ExampleEncoder, encode_extras, encode_chunks, extra_features, varint
 from listings import make_schema
 from tf_input.dataset_format import Feature
 
@@ -125,19 +125,6 @@ def test_schemas_of_prepare_can_be_encoded():
         encoded = ExampleEncoder(schema).encode(b"pixels", make_values())
         expected = ["height", "image", "key", "label", "width"] if check == "strict" else ["image", "key", "label"]
         assert list(feature_names(encoded)) == expected, check
-
-
-@given(st.lists(st.lists(INT64, max_size=200), min_size=1, max_size=3))
-def test_split_entries_separates_joined_entries(lists):
-    import tensorflow as tf
-
-    features = [Feature(f"head {index}", "class_label", (None,)) for index in range(len(lists))]
-    features.append(Feature("one", "class_label", ()))
-    values = {feature.name: labels for feature, labels in zip(features, [*lists, 300])}
-    entries = [tf.train.Features.FromString(entry).feature for entry in split_entries(encode_extras(features, values))]
-    assert [{name: list(item.int64_list.value) for name, item in entry.items()} for entry in entries] == [
-        {feature.name: labels} for feature, labels in zip(features, [*lists, [300]])
-    ]
 
 
 def test_varint_matches_protocol_buffers():
