@@ -122,7 +122,7 @@ _PYTHON = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
 _GRAIN = {"grain": "grain", "array_record": "array-record", **_PYTHON}
 _EXACT = read_ours("photo_set", **_VIEWS, shuffle="exact")
 _BUFFER = read_ours("photo_set", **_VIEWS, shuffle="window")
-_CHOICES = {"where": "num_bytes % 2 == 0", "subset": 0.1, "balance": "oversample"}
+_CHOICES = {"select": "num_bytes % 2 == 0", "balance": "oversample"}
 
 RACES = {
     "photos": Race(PHOTOS, _READ_PHOTOS, _BY_HAND, ("tf_input", "hand-written tf.data"), 0.9),

@@ -110,7 +110,7 @@ def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: ker
 
 def check_mix(flowers: tf_input.PreparedDataset) -> None:
     """Checks that training on the same mixture from `tf_input.mix` and from `tf_input.Sequence` gives equal weights."""
-    parts = {kind: (flowers, "train", share, {"where": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 2))}
+    parts = {kind: (flowers, "train", share, {"select": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 2))}
     options, trained = {"augment": True, **OPTIONS}, []
     for data in (tf_input.mix(parts, stop=6, **options), tf_input.Sequence(tf_input.Mixture(parts, stop=6), workers=1, **options)):
         model = make_model(flowers)

@@ -57,7 +57,7 @@ def read(directory: str, order: str, host: tuple[int, int] | None) -> tf.data.Da
     dataset, options = tf_input.open(directory), {"batch_size": BATCH_SIZE, "image_size": SIZE, "augment": True, "shuffle": order, "seed": 0}
     if host is None:
         return dataset.batches("train", **options)
-    parts = {kind: (dataset, "train", share, {"where": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 2))}
+    parts = {kind: (dataset, "train", share, {"select": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 2))}
     return tf_input.mix(parts, stop=8, hosts=host, read_buffer=48_000, **options)
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these import
     from tf_input.loaders.torch_batches import TorchBatches
     from tf_input.mixture import Mixture, mix
     from tf_input.read_config import Augmentation, ReadConfig
+    from tf_input.selection.choices import Fold
     from tf_input.serving.serving import ServingConfig, export_serving
     from tf_input.training.checkpoint import Checkpoint
     from tf_input.training.resume import BackupAndRestore
@@ -56,6 +57,7 @@ __all__ = [
     "Augmentation",
     "Checkpoint",
     "BackupAndRestore",
+    "Fold",
     "Mixture",
     "PreparedDataset",
     "ReadConfig",
@@ -75,6 +77,7 @@ _HOMES = {
     "Augmentation": "read_config",
     "Checkpoint": "training.checkpoint",
     "BackupAndRestore": "training.resume",
+    "Fold": "selection.choices",
     "Mixture": "mixture",
     "PreparedDataset": "dataset",
     "ReadConfig": "read_config",

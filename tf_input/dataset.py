@@ -21,7 +21,7 @@ from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, Feature, Manifest, default_channels, training_split
 from tf_input.decoding import class_weights
 from tf_input.example_values import read_example
-from tf_input.folds import Fold, choose_fold, plain_fold
+from tf_input.folds import choose_fold
 from tf_input.forks import check_fork
 from tf_input.loaders import loader
 from tf_input.mapped_batches import MappedBatches, note_function
@@ -29,6 +29,7 @@ from tf_input.options import suggest_option, named_options
 from tf_input.random_access import ExampleReader, Examples
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
+from tf_input.selection.choices import Fold, parse_split, plain_fold
 from tf_input.serialized_example import SerializedExample
 from tf_input.split_reader import SplitReader
 from tf_input.storage.cache import CachedFiles
@@ -158,7 +159,7 @@ class PreparedDataset(Mapping[str, Examples]):
         Raises:
             ValueError: The split does not exist.
         """
-        return self.split_reader(split).num_examples
+        return len(self.split_reader(split).indices)
 
     def __getitem__(self, split: str) -> Examples:
         """Returns the examples of a split, for access by index or key.
@@ -171,14 +172,15 @@ class PreparedDataset(Mapping[str, Examples]):
             OSError: A shard can't be read.
             ValueError: A shard is corrupt.
         """
-        if split not in self:
-            raise KeyError(self._unknown(split))
-        if split not in self._examples:  # a loop over `flowers["train"][17]` opens the shards once
-            of_split = self.split_reader(split)
+        if not isinstance(split, str) or split not in self._examples:  # a loop over `flowers["train"][17]` opens the shards once
+            try:
+                of_split = self._split_reader(split)
+            except KeyError:
+                raise KeyError(self._unknown(split)) from None
             records = of_split.open_records(ReadConfig(1))
             origin = _reopen_reader, (split, pickle.dumps(self))
             reader = ExampleReader(f"{self.manifest.name}, {split}", records, self._decode_record, of_split.catalog.find, of_split.catalog.has_key, origin)
-            self._examples[split] = Examples(reader, range(records.num_examples))
+            self._examples[split] = Examples(reader, range(records.num_examples)[of_split.indices.start : of_split.indices.stop])
         return self._examples[split]
 
     @overload
@@ -207,7 +209,8 @@ class PreparedDataset(Mapping[str, Examples]):
         """
         if split is None:
             return super().keys()
-        return self.split_reader(split).catalog.example_keys()
+        of_split = self.split_reader(split)
+        return of_split.catalog.example_keys()[of_split.indices.start : of_split.indices.stop]
 
     @functools.cached_property
     def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:
@@ -375,7 +378,7 @@ class PreparedDataset(Mapping[str, Examples]):
         if config.has_functions and not self.manifest.is_verbatim:  # whose records are not compared with a model's inputs
             name = "map_batch" if config.map_batch is not None else "map_example"
             note_function(name, getattr(config, name), data)
-        chosen = f" ({num_examples:,} examples, chosen from {self.num_examples(split):,})" if config.selects else ""
+        chosen = f" ({num_examples:,} examples, chosen from {of_split.num_examples:,})" if of_split.selects(config) else ""
         return as_batches(data, f"{self.manifest.name}, {split}{chosen}", config.batch_size, config.hosts)
 
     @named_options(ReadConfig)
@@ -603,15 +606,22 @@ class PreparedDataset(Mapping[str, Examples]):
         return of_split.example_spec(of_split.resolve(make_config(config, options)))
 
     def split_reader(self, split: str) -> SplitReader:
-        """Returns the reader of a split.
+        """Returns the reader of a split, or of a slice such as "train[:10%]".
 
         Raises:
             ValueError: The split does not exist.
         """
-        if split not in self:
-            raise ValueError(self._unknown(split))
+        try:
+            return self._split_reader(split)
+        except KeyError:
+            raise ValueError(self._unknown(split)) from None
+
+    def _split_reader(self, split: str) -> SplitReader:
+        if not isinstance(split, str):
+            raise KeyError(split)
         if split not in self._readers:
-            self._readers.setdefault(split, SplitReader(self.files, split))  # another thread may have added it
+            name, indices = parse_split(split, self.manifest.splits, self.manifest.num_examples)
+            self._readers.setdefault(split, SplitReader(self.files, split, name, indices))  # another thread may have added it
         return self._readers[split]
 
     def _unknown(self, split: object) -> str:
@@ -624,7 +634,7 @@ def open(
     *,
     cache_directory: str | os.PathLike[str] | None = None,
     cache_bytes: int | None = None,
-    fold: tuple[int, int] | None = None,
+    fold: Fold | tuple[int, int] | None = None,
 ) -> PreparedDataset:
     """Opens a dataset that `recordmill prepare` wrote.
 
@@ -633,7 +643,7 @@ def open(
         tf_input.open("out/flowers")
         tf_input.open("gs://bucket/flowers")
         tf_input.open("s3://bucket/flowers", cache_directory="/local/ssd", cache_bytes=200 * 10**9)
-        tf_input.open("out/scans", fold=(5, 0))
+        tf_input.open("out/scans", fold=tf_input.Fold(5, 0))
         ```
 
     Args:

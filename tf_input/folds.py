@@ -6,23 +6,9 @@ from collections import Counter
 from typing import Any, Mapping
 
 from tf_input.dataset_format import Manifest
-from tf_input.read_config import is_among_several
+from tf_input.selection.choices import Fold
 
 TRAIN, VALIDATION = "train", "validation"
-
-Fold = tuple[int, int]
-
-
-def plain_fold(fold: Any) -> Fold:
-    """Returns (number of folds, index of the validation fold) as Python integers.
-
-    Raises:
-        ValueError: The value is not a valid pair (number of folds, index of the validation fold).
-    """
-    if not is_among_several(fold):
-        raise ValueError(f"fold={fold!r} is invalid. Pass (number of folds, index), such as (5, 0) to (5, 4).")
-    return int(fold[0]), int(fold[1])
-
 
 def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
     """Returns the manifest with the splits `train` and `validation` instead of the folds.

@@ -127,7 +127,7 @@ class Mixture:
 
     Args:
         parts: The components by name. A component is a tuple (dataset or directory, split, proportion), optionally
-            followed by a dictionary of options, such as {"where": "width >= 64"}. Proportions are relative: 0.7 and 0.3
+            followed by a dictionary of options, such as {"select": "width >= 64"}. Proportions are relative: 0.7 and 0.3
             are equivalent to 7 and 3. If the proportions are the numbers of examples and `stop` is "all", an epoch
             contains each example of all components exactly once.
         stop: The length of an epoch. "first": until the first component has been read once. "all": until every
@@ -184,8 +184,7 @@ class Mixture:
             config: The reading options. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`. `read_buffer` and `memory_budget`, in bytes,
                 are divided equally among the components. `class_weight` refers to the classes of the mixture, and
-                "balanced" uses the class frequencies in the mixture. The options that select examples (`where`, `fold`,
-                `subset`, `take`, `balance`) apply to each component.
+                "balanced" uses the class frequencies in the mixture. `select` and `balance` apply to each component.
 
         Returns:
             The return value of `PreparedDataset.batches`, with a further attribute `class_names`. The order of the
@@ -478,10 +477,8 @@ def _to_component(name: Any, given: Any) -> _Component:
         dataset = open_dataset(dataset)
     if not isinstance(dataset, PreparedDataset):
         raise ValueError(f"{name}: {dataset!r} has no index, which a mixture needs. Pass a prepared dataset.")
-    if split not in dataset:
-        raise ValueError(
-            f"{name}: split={split!r} does not exist. Choose one of {', '.join(dataset)}{suggest_option(split, dataset)}"
-        )
+    with _naming(name):
+        dataset.split_reader(split)
     if not isinstance(share, Real) or isinstance(share, bool) or not 0 < share < float("inf"):
         raise ValueError(f"{name}: share={share!r} is invalid. Pass a number above 0.")
     component_options = options[0] if options else {}
@@ -516,7 +513,7 @@ def _have_equal_options(decoders: Sequence[ExampleDecoder]) -> bool:
     """Returns whether all components have the same features and options. Comparing their output specs is slower."""
     asked = [
         (
-            dataclasses.replace(decoder.config, where=None),
+            dataclasses.replace(decoder.config, select=None),
             {name: dataclasses.replace(feature, label_names=(), description="") for name, feature in decoder.features.items()},
             (decoder.targets, decoder.image_size, decoder.others, decoder.stored_channels),
         )

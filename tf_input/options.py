@@ -65,7 +65,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("buffer_size", "shuffle_buffer"), "read_buffer"),
     **dict.fromkeys(("cache", "in_memory"), "memory_budget"),
     **dict.fromkeys(("sample_weight", "sample_weights"), "use_weights"),
-    **dict.fromkeys(("validation_split", "cross_validation"), "fold"),
+    **dict.fromkeys(("validation_split", "cross_validation", "where", "filter", "fold", "subset", "indices"), "select"),
     **dict.fromkeys(("rotation_range", "horizontal_flip", "random_flip", "augmentation", "transforms"), "augment"),
     **dict.fromkeys(("num_shards", "shard", "rank", "world_size"), "hosts"),
 }

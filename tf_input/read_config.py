@@ -4,10 +4,11 @@ not require TensorFlow."""
 import dataclasses
 import math
 from numbers import Integral, Real
-from typing import Any, Callable, Collection, Hashable, Literal, Mapping, Sequence, get_args
+from typing import Any, Callable, Hashable, Literal, Mapping, Sequence, get_args
 
 from tf_input.dataset_format import IMAGE, is_training_split
 from tf_input.options import named_options
+from tf_input.selection.choices import Choice, is_among_several, plain_choices
 
 Fit = Literal["crop", "stretch", "pad", "unscaled"]
 Ragged = Literal["pad", "mask", "ragged"]
@@ -18,7 +19,6 @@ Balancing = Literal["oversample", "undersample"]
 FITS: tuple[Fit, ...] = get_args(Fit)
 RAGGED: tuple[Ragged, ...] = get_args(Ragged)
 ORDERS: tuple[ShuffleOrder, ...] = get_args(ShuffleOrder)
-SELECTING = ("where", "fold", "subset", "take", "balance")  # in the order in which they apply
 _JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> upper bound
 
 
@@ -132,23 +132,19 @@ class ReadConfig:
         keys: Whether elements are pairs `(batch, keys)`. Keys are string [batch], and "" for padding examples. Use keys
             in custom loops, such as `for (images, labels), keys in ...`. `fit` requires batches without keys. Default:
             False.
-        where: The condition that examples must meet. A string is a Python-like expression over columns of the catalog,
-            such as "label in ('cat', 'dog') and width >= 64" or "age > 30". Columns are classes, image sizes, and
-            numbers and strings with one value. A callable gets a mapping from column names to NumPy arrays, and returns
-            bool [num_examples]. Columns are loaded on access. Missing values are None, or NaN in numeric columns. For
-            `objects/label`, write `'cat' in objects.label`. Default: None, all examples.
-        fold: The cross-validation folds to read: a pair (number of folds, indices of the folds to read), applied after
-            `where`. (5, (0,)) reads one fifth of the examples, and (5, (1, 2, 3, 4)) reads all other examples. The fold
-            of an example depends on a hash of its group, so that all examples of a group are in the same fold. Without
-            groups, the key is hashed. For a dataset that was prepared with `--folds`, use `open(..., fold=(5, 0))`
-            instead, which validates with fold 0. Default: None.
-        subset: The approximate fraction of examples to read, applied after `fold`, above 0 and at most 1. Examples are
-            chosen by a hash of the key. The choice does not depend on the seed. A larger subset contains all examples
-            of a smaller subset. Default: None, all examples.
-        take: The number of examples to read, applied after `subset`. Each epoch contains the same examples, for example
-            to overfit a single batch. The examples are a random sample, because the dataset was shuffled when it was
-            written. Default: None, all examples.
-        balance: Class balancing by resampling, applied after `take`. Balancing requires exactly one target with one
+        select: The examples to read. Default: None, all examples. To read a part of a split, pass a slice such as
+            "train[:10%]" or "train[100:200]" as the name of the split: the examples are a random sample, because the
+            dataset was shuffled when it was written. One of:
+
+            - A condition: a Python-like expression over columns of the catalog, such as "label in ('cat', 'dog') and
+              width >= 64". Columns are classes, image sizes, and numbers and strings with one value. Missing values are
+              None, or NaN in numeric columns. For `objects/label`, write "'cat' in objects.label".
+            - A function from a mapping of column names to NumPy arrays to bool [num_examples]. Columns are loaded on
+              access.
+            - A part of a cross-validation, `Fold(5, 0).train` or `Fold(5, 0).validation`; see `Fold`.
+            - The indices of examples in the split, in any order.
+            - A sequence of these. Examples must meet all of them.
+        balance: Class balancing by resampling, applied after `select`. Balancing requires exactly one target with one
             class label. "oversample": each class occurs as often as the largest class. "undersample": each class occurs
             as often as the smallest class, and different epochs use different examples. A mapping {class name:
             fraction} sets the proportions of the classes without changing the length of an epoch. Classes that the
@@ -221,10 +217,7 @@ class ReadConfig:
     class_weight: str | Mapping[Any, Any] | None = None
     one_hot: bool | str | Sequence[str] = False
     keys: bool = False
-    where: str | Callable[[Mapping[str, Any]], Any] | None = None
-    fold: tuple[int, Collection[int]] | None = None
-    subset: float | None = None
-    take: int | None = None
+    select: Choice | Sequence[Choice] | None = None
     balance: Balancing | Mapping[str, float] | None = None
     on_error: OnError = "raise"
     hosts: tuple[int, int] | None = None
@@ -313,14 +306,7 @@ class ReadConfig:
 
     def _check_selection(self) -> None:
         """Raises ValueError if an option for the selection of examples is invalid."""
-        is_where = isinstance(self.where, str) and self.where.strip() != "" or callable(self.where)
-        expected = "a condition such as \"label == 'cat'\", a function of columns, or None"
-        _require(self.where is None or is_where, "where", self.where, expected)
-        expected = "(number of folds, indices to read): (5, (0,)) reads fold 0, and (5, (1, 2, 3, 4)) the other folds"
-        _require(self.fold is None or _folds(self.fold) is not None, "fold", self.fold, expected)
-        is_share = _is_number(self.subset) and 0 < self.subset <= 1
-        _require(self.subset is None or is_share, "subset", self.subset, "a fraction above 0 and up to 1, or None")
-        _require(self.take is None or _is_count(self.take), "take", self.take, "a positive integer, or None")
+        plain_choices(self.select)
         is_balance = self.balance is None or _is_one_of(self.balance, *get_args(Balancing)) or _is_shares(self.balance)
         expected = "'oversample', 'undersample', a dictionary from class names to shares that sum to 1, or None"
         _require(is_balance, "balance", self.balance, expected)
@@ -347,19 +333,17 @@ class ReadConfig:
             "image_size": _plain_size(self.image_size),
             "class_weight": _plain_weights(self.class_weight),
             "max_length": _plain_size(self.max_length),
-            "fold": None if self.fold is None else _folds(self.fold),
+            "select": plain_choices(self.select) or None,
             "drop_remainder": bool(self.drop_remainder),
             "use_weights": bool(self.use_weights),
         }
         integers = (
-            *("batch_size", "channels", "seed", "max_objects", "take"),
+            *("batch_size", "channels", "seed", "max_objects"),
             *("memory_budget", "read_buffer"),
         )
         for name in integers:
             if (value := getattr(self, name)) is not None:
                 plain[name] = int(value)  # NumPy integers may overflow; byte counts may be floats
-        if self.subset is not None:  # the whole split is not a selection
-            plain["subset"] = None if self.subset == 1 else float(self.subset)
         if self.flip_pairs is not None:
             is_of_each = isinstance(self.flip_pairs, Mapping)
             plain["flip_pairs"] = {name: _plain_pairs(self.flip_pairs[name]) for name in self._flip_names} if is_of_each else _plain_pairs(self.flip_pairs)
@@ -373,7 +357,7 @@ class ReadConfig:
     @property
     def selects(self) -> bool:
         """Whether options select or repeat examples. Otherwise, an epoch contains each example once."""
-        return any(getattr(self, name) is not None for name in SELECTING)
+        return self.select is not None or self.balance is not None
 
     @property
     def has_functions(self) -> bool:
@@ -543,26 +527,6 @@ def _plain_weights(weights: Any) -> Any:
         return float(weights) if _is_number(weights) else weights
     except OverflowError:  # too large for a float; rejected later
         return math.inf
-
-
-def is_among_several(value: Any) -> bool:
-    """Returns whether a value is a pair (count, index) of integers with 0 <= index < count."""
-    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_integer, value)) and 0 <= value[1] < value[0]
-
-
-def _folds(value: Any) -> tuple[int, tuple[int, ...]] | None:
-    """Returns (number of folds, folds to read) as Python integers; None if the value is invalid.
-
-    A single fold number is rejected as ambiguous, because `open(fold=(5, 0))` uses fold 0 for validation, not for
-    training.
-    """
-    if not isinstance(value, (tuple, list)) or len(value) != 2 or not _is_count(value[0]):
-        return None
-    chosen = value[1]
-    is_some = isinstance(chosen, Collection) and not isinstance(chosen, str) and len(chosen) > 0
-    if not is_some or not all(_is_integer(item) and 0 <= item < value[0] for item in chosen):
-        return None
-    return int(value[0]), tuple(sorted({*map(int, chosen)}))
 
 
 def _is_shares(value: Any) -> bool:

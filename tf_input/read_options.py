@@ -1,9 +1,10 @@
 """The attributes of `ReadConfig` as typed keyword options, as in `batches("train", batch_size=128)`."""
 
 import dataclasses
-from typing import Any, Callable, Collection, Literal, Mapping, Sequence, TypedDict
+from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
 
 from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, OnError, Ragged, ReadConfig, ShuffleOrder
+from tf_input.selection.choices import Choice
 
 
 class ReadOptions(TypedDict, total=False):
@@ -31,10 +32,7 @@ class ReadOptions(TypedDict, total=False):
     class_weight: str | Mapping[Any, Any] | None
     one_hot: bool | str | Sequence[str]
     keys: bool
-    where: str | Callable[[Mapping[str, Any]], Any] | None
-    fold: tuple[int, Collection[int]] | None
-    subset: float | None
-    take: int | None
+    select: Choice | Sequence[Choice] | None
     balance: Balancing | Mapping[str, float] | None
     on_error: OnError
     hosts: tuple[int, int] | None

@@ -27,6 +27,7 @@ from tf_input.pipeline.inputs import run_bytes
 from tf_input.pipeline.plan import Plan, make_share
 from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
+from tf_input.selection.choices import FoldPart
 from tf_input.selection.select import select
 from tf_input.storage.record_reader import RecordReader
 from tf_input.verbatim_decoder import make_verbatim_decoder
@@ -39,13 +40,15 @@ class SplitReader:
     """Reads one split. `PreparedDataset.split_reader` creates it.
 
     Attributes:
+        name: The name of the split, with the slice that is read, such as "train[:10%]".
         split: The name of the split.
+        indices: The indices of the examples that are read.
         shards: The shards of the split.
-        num_examples: The number of examples in the split.
+        num_examples: The number of examples in the whole split.
     """
 
-    def __init__(self, files: DatasetFiles, split: str) -> None:
-        self.split = split
+    def __init__(self, files: DatasetFiles, name: str, split: str, indices: range) -> None:
+        self.name, self.split, self.indices = name, split, indices
         self.shards = files.manifest.splits[split]
         self.num_examples = files.manifest.num_examples(split)
         self._files = files
@@ -109,7 +112,7 @@ class SplitReader:
                 cached = self._cache(decoder, config, num_bytes, selection)
                 return Plan.of(self.split, config, kind, decoder, cached=cached)
         if holds and kind in ("exact", "key"):
-            files.check_cache_space(self.split, config.selects)
+            files.check_cache_space(self.split, self.selects(config))
         return Plan.of(self.split, config, kind, decoder, self.open_records(config, selection))
 
     def make_decoder(self, config: ReadConfig) -> ExampleDecoder:
@@ -130,7 +133,7 @@ class SplitReader:
         facts = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
         if config.transform:
             facts["transform"] = self._files.transform.digest
-        return fingerprint(self._files.manifest, self.split, config, {**plan.decoder.resolved_options, **facts}, self._files.fold)
+        return fingerprint(self._files.manifest, self.name, config, {**plan.decoder.resolved_options, **facts}, self._files.fold)
 
     def select(self, config: ReadConfig) -> Selection | None:
         """Returns the records of an epoch; None if it contains each record once. It raises the errors of `batches`."""
@@ -140,15 +143,14 @@ class SplitReader:
         return self._select(config)
 
     def _select(self, config: ReadConfig) -> Selection | None:
-        if not config.selects:
+        if not self.selects(config):
             return None
-        if config.fold is not None and has_folds(self._files.manifest, self._files.fold):
+        if any(isinstance(choice, FoldPart) for choice in config.select or ()) and has_folds(self._files.manifest, self._files.fold):
             raise ValueError(
-                f"fold={config.fold!r}: the dataset was prepared with --folds. To read its folds, use "
-                "tf_input.open(..., fold=(5, 0)): fold 0 is `validation`, and the other folds are `train`."
+                "select=Fold(...): the dataset was prepared with --folds. To read its folds, use tf_input.open(..., fold=Fold(5, 0))."
             )
         labels = {name: self._files.features[name].label_names for name in self._class_targets(config)}
-        return select(self.split, config, self.catalog, labels)
+        return select(self.name, self.indices, config, self.catalog, labels)
 
     def counted(self, config: ReadConfig) -> Mapping[str, Any]:
         """Returns the statistics of the dataset. Their class counts include only the examples that are read."""
@@ -165,6 +167,10 @@ class SplitReader:
         """Returns the names of the stored targets with exactly one class label."""
         targets = self._files.manifest.targets
         return class_weights.class_targets(self._files.features, targets if config.transform else config.target_names(targets))
+
+    def selects(self, config: ReadConfig) -> bool:
+        """Returns whether examples are selected or repeated. Otherwise, an epoch contains each example once."""
+        return config.selects or len(self.indices) < self.num_examples
 
     def num_chosen(self, config: ReadConfig) -> int:
         """Returns the number of examples in an epoch."""

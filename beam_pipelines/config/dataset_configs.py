@@ -65,7 +65,7 @@ examples:
     where: str | None = option(
         None, metavar="CONDITION", excludes="example",
         help="Show the examples that meet a condition, such as \"label == 'rose' and width < 224\". The syntax is that "
-        "of batches(where=...) in tf_input.",
+        "of batches(select=...) in tf_input.",
     )
     example: str | None = option(
         None, metavar="KEY|SPLIT:N",

@@ -14,12 +14,12 @@ from beam_pipelines.errors import UserError
 OF_DATASET = ("directory", "epoch", "step", "checkpoint", "split", "open_fold", "as_json")
 
 
-def _parse_fold(text: str) -> tuple[int, tuple[int, ...]]:
-    """Parses `--fold`: `5,0` becomes (5, (0,)), and `5,1,2` becomes (5, (1, 2))."""
-    if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})+", text):
+def _parse_fold(text: str) -> tuple[int, int, str]:
+    """Parses `--fold`: `5,0,train` becomes (5, 0, "train")."""
+    if not re.fullmatch(r"[0-9]{1,9},[0-9]{1,9},(train|validation)", text):
         raise ValueError
-    number, *folds = map(int, text.split(","))
-    return number, tuple(folds)
+    number, index, part = text.split(",")
+    return int(number), int(index), part
 
 
 def _parse_pair(text: str) -> tuple[int, int]:
@@ -31,7 +31,7 @@ def _parse_pair(text: str) -> tuple[int, int]:
 
 
 def _parse_fraction(text: str) -> float:
-    """Parses the value of `--subset`, or a fraction in `--balance`."""
+    """Parses a fraction in `--balance`."""
     if not re.fullmatch(r"\d{0,9}(\.\d{1,17})?", text) or not text:
         raise ValueError
     return float(text)
@@ -72,31 +72,25 @@ examples:
         help="Checkpoint file of the training, or the directory with its checkpoints. A checkpoint contains all "
         "options below except --hosts.",
     )
-    split: str | None = option(None, help="Split that the training read. Default: the training split.")
+    split: str | None = option(None, help="Split that the training read, or a slice such as train[100:200]. Default: the training split.")
     batch_size: int | None = _number(help="Number of examples per batch, for all hosts together.")
     seed: int | None = _number(help="Seed of the training.")
     shuffle: str | bool | None = order()
     drop_remainder: bool = option(False, help="Declare that the training dropped an incomplete last batch.")
     inputs: tuple[str, ...] | None = _names(help="Features that were the inputs of the model. Default: image.")
     targets: tuple[str, ...] | None = _names(help="Features that the model predicted. Default: the targets of the dataset.")
-    where: str | None = option(
+    select: str | None = option(
         None, metavar="CONDITION",
         help="Condition that selected the examples of the training, such as \"label == 'rose' and width >= 64\".",
     )
-    fold: tuple[int, tuple[int, ...]] | None = option(
-        None, metavar="NUMBER,FOLD,...", parse=_parse_fold,
-        expected="a number of folds with indices of folds, such as 5,0",
-        help="Folds that the training read. 5,0 stands for the first of five folds.",
+    fold: tuple[int, int, str] | None = option(
+        None, metavar="NUMBER,FOLD,PART", parse=_parse_fold, expected="a number of folds, an index and a part, such as 5,0,train",
+        help="Part of a cross-validation that the training read. 5,0,train stands for select=Fold(5, 0).train.",
     )
     open_fold: tuple[int, int] | None = _pair(
         metavar="NUMBER,FOLD",
-        help="Fold with which the training opened the dataset. 5,0 stands for open(fold=(5, 0)).",
+        help="Fold with which the training opened the dataset. 5,0 stands for open(fold=Fold(5, 0)).",
     )
-    subset: float | None = option(
-        None, metavar="SHARE", parse=_parse_fraction, expected="a number above 0 and at most 1",
-        help="Fraction of the examples that the training read.",
-    )
-    take: int | None = _number(help="Number of examples that the training read in each epoch.")
     balance: str | dict[str, float] | None = option(
         None, metavar="BALANCE", parse=_parse_balance,
         expected="oversample, undersample, or fractions such as rose=0.5,tulip=0.5",
@@ -142,4 +136,7 @@ examples:
         Image options are included, because they can change the order of the examples: `augment` implies a shuffle, and
         the image size determines whether a split is cached in memory.
         """
-        return {declared.field: value for declared, value in self.given() if declared.field not in OF_DATASET}
+        options = {declared.field: value for declared, value in self.given() if declared.field not in OF_DATASET}
+        if choices := [options.pop(name) for name in ("select", "fold") if name in options]:
+            options["select"] = choices
+        return options

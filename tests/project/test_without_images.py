@@ -446,11 +446,11 @@ def test_long_texts_are_stored_only_in_records(tmp_path, capsys):
         assert {"title", "label"} < set(names := pq.read_schema(catalog).names) and "body" not in names
     actual = {item["key"]: item for split in data for item in data[split]}
     assert [actual[f"all.jsonl:{index + 1}"]["body"] for index in range(40)] == [row["body"] for row in rows]
-    (x, _), *_ = data.batches("train", batch_size=40, where="len(title) > 1010", inputs="body")
+    (x, _), *_ = data.batches("train", batch_size=40, select="len(title) > 1010", inputs="body")
     assert all(len(rows[index]["title"]) > 1010 for index in range(40) if rows[index]["body"].encode() in x.numpy())
     for where in ("body == 'text 1'", lambda columns: columns["body"] == "text 1"):
-        with pytest.raises(ValueError, match="where=.*'body' .*catalog.* 1,024 bytes; the catalog has key, "):
-            data.batches("train", batch_size=4, where=where)
+        with pytest.raises(ValueError, match="condition .*'body' .*catalog.* 1,024 bytes; the catalog has key, "):
+            data.batches("train", batch_size=4, select=where)
     before = file_digests(tmp_path / "out")
     corrupt = sorted((tmp_path / "out").glob("*.tfrecord-*"))[0]
     corrupt.write_bytes(corrupt.read_bytes()[:-9])

@@ -41,10 +41,10 @@ def test_each_fold_is_the_validation_split_of_the_other_folds(directory):
 
 
 def test_rejects_folds_of_batches_if_the_dataset_has_folds(directory):
-    """The argument `fold` of `batches` and the option `--folds` use different hashes to assign examples to folds."""
+    """`select=Fold(...)` and the option `--folds` use different hashes to assign examples to folds."""
     for data, split in ((tf_input.open(directory), "fold0"), (tf_input.open(directory, fold=(3, 1)), "train")):
-        with pytest.raises(ValueError, match=r"--folds.*open\(.*fold=\(5, 0\)\)"):
-            data.batches(split, batch_size=5, fold=(3, (1, 2)))
+        with pytest.raises(ValueError, match=r"--folds.*open\(.*fold=Fold\(5, 0\)\)"):
+            data.batches(split, batch_size=5, select=tf_input.Fold(3, 0).train)
 
 
 def test_fold_can_be_a_list_or_numpy_integers(directory):

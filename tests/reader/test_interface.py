@@ -22,7 +22,7 @@ from prepared import CLASSES, prepare_images
 from tf_input import dataset
 from tf_input.dataset_format import Feature
 from tf_input.random_access import Examples
-from tf_input.read_config import SELECTING, ReadConfig
+from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def functions(flowers: tf_input.PreparedDataset, record_files: tf_input.RecordFi
 def test_signatures_have_options_with_types_and_defaults(flowers, record_files):
     fields = inspect.signature(ReadConfig).parameters
     # these options need an index
-    missing_options = {*SELECTING, "hosts", "memory_budget", "read_buffer"}
+    missing_options = {"select", "balance", "hosts", "memory_budget", "read_buffer"}
     for case, function in functions(flowers, record_files).items():
         parameters = list(inspect.signature(function).parameters.values())
         assert [parameter.name for parameter in parameters[:2]] == ["split", "config"], case
@@ -116,8 +116,8 @@ def test_error_for_misspelled_option_suggests_the_correct_one(flowers, record_fi
 
 
 def test_error_names_options_that_need_an_index(record_files):
-    with pytest.raises(ValueError, match="take=2 "):
-        record_files.batches(batch_size=8, image_size=SIZE, take=2)
+    with pytest.raises(ValueError, match="select="):
+        record_files.batches(batch_size=8, image_size=SIZE, select=[2])
 
 
 @pytest.mark.slow

@@ -382,7 +382,7 @@ def test_mixes_datasets_with_different_features(tmp_path):
 def test_components_can_select_examples(tmp_path_factory):
     """Half of the examples in each batch have the class `cow`."""
     dataset = tf_input.open(mixed_images(tmp_path_factory))
-    parts = {name: (dataset, "train", 1, {"where": f"label {sign} 'cow'"}) for name, sign in (("cows", "=="), ("others", "!="))}
+    parts = {name: (dataset, "train", 1, {"select": f"label {sign} 'cow'"}) for name, sign in (("cows", "=="), ("others", "!="))}
     data = tf_input.mix(parts, stop="all", **NO_IMAGES)
     assert data.class_names == dataset.class_names
     for epoch in iterations(data, 2):

@@ -54,7 +54,7 @@ def test_predicts_each_example_once_in_shard_order(mixed, model, tmp_path):
 @pytest.mark.slow
 def test_predictions_can_be_sorted_by_key(mixed, model, tmp_path):
     """Key order and shard order give the same predictions for complete splits and for selected examples."""
-    for options in ({}, {"where": "label == 'bee'"}, {"memory_budget": 0}, {"take": 7}):
+    for options in ({}, {"select": "label == 'bee'"}, {"memory_budget": 0}, {"select": range(7)}):
         by_shard = mixed.predict(model, "train", **OPTIONS, **options)
         by_key = mixed.predict(model, "train", shuffle="key", **OPTIONS, **options)
         order = np.argsort(by_shard["key"].astype(str), kind="stable")
@@ -170,7 +170,7 @@ def test_skipped_examples_are_missing_from_all_columns(mixed, model, tmp_path):
     assert [len(part["key"]) for part in parts] == [47, 46]
     rows = {key: output.tolist() for part in parts for key, output in zip(part["key"], part["output"])}
     np.testing.assert_allclose(list(map(rows.get, complete["key"])), complete["output"], rtol=1e-5, atol=1e-4)  # rounding depends on the batch size
-    actual = mixed.predict(model, "train", where="label == 'cow'", take=20, **OPTIONS)
+    actual = mixed.predict(model, "train", select="label == 'cow'", **OPTIONS)
     assert actual["key"].tolist() == [key for key in complete["key"] if key.startswith("cow/")][:20] and set(actual["label"]) == {"cow"}
     directory = prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 9, "bee": 9}, image_size=SIZE)
     (shard,) = directory.glob("*tfrecord*")

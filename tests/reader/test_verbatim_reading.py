@@ -80,7 +80,7 @@ def test_each_epoch_has_all_records_with_their_keys(dataset, shuffle):
 
 @pytest.mark.slow
 def test_two_hosts_read_all_records_and_padding_has_no_weight(dataset):
-    options = {"batch_size": 8, "seed": 4, "parse": parse, "keys": True, "take": 81}
+    options = {"batch_size": 8, "seed": 4, "parse": parse, "keys": True, "select": range(81)}
     whole = [x.tolist() for (x, _), _ in dataset.as_numpy("train", **options)]
     halves = [list(dataset.as_numpy("train", hosts=(2, host), **options)) for host in range(2)]
     assert len(whole[-1]) % 2 == 1, "the last batch needs padding"
@@ -94,7 +94,7 @@ def test_two_hosts_read_all_records_and_padding_has_no_weight(dataset):
 
 def test_a_weight_of_parse_is_kept_and_padding_is_masked(dataset):
     weighted = lambda record: (*parse(record), tf.constant([2.0, 3.0]))
-    weights = [batch[2] for batch in dataset.as_numpy("train", batch_size=8, seed=4, take=81, hosts=(2, 1), parse=weighted)]
+    weights = [batch[2] for batch in dataset.as_numpy("train", batch_size=8, seed=4, select=range(81), hosts=(2, 1), parse=weighted)]
     assert weights[0].tolist() == [[2.0, 3.0]] * 4 and weights[-1].tolist()[-1] == [0.0, 0.0]
 
 
@@ -135,7 +135,7 @@ def test_examples_are_the_bytes_of_records(dataset):
 
 
 def test_selected_and_mixed_records_are_parsed(dataset):
-    chosen = dataset.as_numpy("train", batch_size=7, parse=parse, where="path == 'part1.tfrecord'")
+    chosen = dataset.as_numpy("train", batch_size=7, parse=parse, select="path == 'part1.tfrecord'")
     assert all(x % 2 == 1 for batch, _ in chosen for x in batch.tolist())
     mixed = tf_input.mix({"a": (dataset, "train", 0.5), "b": (dataset, "validation", 0.5)}, batch_size=4, seed=0, parse=parse)
     x, y = next(iter(mixed))

@@ -185,7 +185,7 @@ def fingerprint(
     training run can resume from a checkpoint only if the checkpoint contains the same fingerprint.
 
     Args:
-        manifest, split, config: The manifest of the dataset, the name of the split, and the reading options.
+        manifest, split, config: The manifest of the dataset, the name of the split with its slice, and the reading options.
         resolved_options: Options with defaults filled in, and further values that determine the batches.
         fold: The argument `fold` that was passed to `open`; None if there is no fold.
 
@@ -210,7 +210,7 @@ def fingerprint(
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()
     # The digest detects a changed manifest. The other values explain the change in messages.
     dataset = {"name": manifest.name, "seed": manifest.seed, "features": [feature.name for feature in manifest.schema]}
-    dataset[f"the number of examples in {split}"] = manifest.num_examples(split)
+    dataset[f"the number of examples in {split}"] = manifest.num_examples(split.partition("[")[0])
     if fold is not None:
         dataset["fold"] = fold
     return json.loads(json.dumps({"manifest": digest, "dataset": dataset, "split": split, **options}, default=_comparable))

@@ -23,14 +23,14 @@ from tf_input.forks import check_fork
 from tf_input.lazy_tensorflow import tf
 from tf_input.options import suggest_option, named_options
 from tf_input.pipeline import file_pipeline
-from tf_input.read_config import SELECTING, ReadConfig
+from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 from tf_input.storage.corrupt_records import CorruptRecords
 from tf_input.storage.paths import is_url, join
 
 SPLIT = "train"  # the split of files without split names
 # Options of ReadConfig that need an index.
-_INDEXED = (*SELECTING, "hosts", "memory_budget", "read_buffer")
+_INDEXED = ("select", "balance", "hosts", "memory_budget", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
 _MAX_SHOWN = 200  # largest number of characters of a wrong value in messages
 _NUM_OPEN_FILES = 32  # files are opened in parallel, because object stores have a high latency
@@ -197,8 +197,7 @@ class RecordFiles:
             split: The name of the split, one of `splits`. Default: `train`.
             config: The reading options. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, which override those of `config`. `batch_size` is required, and
-                `image_size` for encoded images. Options that need an index are rejected: exact order, `where`, `fold`,
-                `subset`, `take`, `balance`, `hosts`, `memory_budget`,
+                `image_size` for encoded images. Options that need an index are rejected: exact order, `select`, `balance`, `hosts`, `memory_budget`,
                 `read_buffer`.
 
         Raises:

@@ -22,7 +22,7 @@ def find_examples(where: str, catalog: Catalog) -> list[dict[str, Any]]:
     """Returns the catalog rows that meet a condition, as plain values with `number`, `key` and the catalog columns.
 
     Args:
-        where: The condition, as in `batches(where=...)`.
+        where: The condition, as in `batches(select=...)`.
         catalog: The catalog of the split.
 
     Raises:

@@ -26,7 +26,7 @@ def run(directory: str, *, where: str | None, split: str | None, example: str | 
 
     Args:
         directory: The directory of a dataset, or its URL.
-        where: A condition for the examples to print, as in `batches(where=...)`.
+        where: A condition for the examples to print, as in `batches(select=...)`.
         split: The split to search with `where`. None searches all splits.
         example: One example to print, with its image: SPLIT:NUMBER, or a key.
         as_json: Whether to print JSON.

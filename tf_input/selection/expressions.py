@@ -47,18 +47,18 @@ def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise ValueError(
-            f"where={text!r} can't be parsed: {getattr(error, 'msg', error)}. "
+            f"condition {text!r} can't be parsed: {getattr(error, 'msg', error)}. "
             "Write for example \"label in ('cat', 'dog') and width >= 64\"."
         ) from None
     try:
         with np.errstate(all="ignore"):
             is_match = _Evaluator(text, columns).value(tree.body)
     except RecursionError:
-        raise ValueError(f"where={text[:60]!r}... is nested too deeply. Use fewer parentheses.") from None
+        raise ValueError(f"condition {text[:60]!r}... is nested too deeply. Use fewer parentheses.") from None
     except (OverflowError, ZeroDivisionError) as error:
-        raise ValueError(f"where={text!r}: {error}") from None
+        raise ValueError(f"condition {text!r}: {error}") from None
     if not _is_truth(is_match):
-        raise ValueError(f"where={text!r} evaluates to {_kind(is_match)}. Write a condition that is true or false.")
+        raise ValueError(f"condition {text!r} evaluates to {_kind(is_match)}. Write a condition that is true or false.")
     return np.array(np.broadcast_to(is_match, num_examples))
 
 
@@ -238,7 +238,7 @@ class _Evaluator:
         return operand
 
     def _fail(self, message: str) -> NoReturn:
-        raise ValueError(f"where={self._text!r}: {message}")
+        raise ValueError(f"condition {self._text!r}: {message}")
 
 
 def _is_truth(value: Any) -> bool:

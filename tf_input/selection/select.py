@@ -1,4 +1,4 @@
-"""Applies the options `where`, `fold`, `subset`, `take` and `balance` to the catalog of a split."""
+"""Applies the options `select` and `balance` to the catalog of a split."""
 
 import functools
 from typing import Any, Callable, Mapping, Sequence
@@ -9,69 +9,70 @@ from tf_input.epochs.selection import Balance, Selection
 from tf_input.options import suggest_option
 from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
+from tf_input.selection.choices import Choice, FoldPart
 from tf_input.selection.columns import Column
 from tf_input.selection.expressions import evaluate
 
 
-def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str, Sequence[str]]) -> Selection | None:
+def select(split: str, indices: range, config: ReadConfig, catalog: Catalog, labels: Mapping[str, Sequence[str]]) -> Selection:
     """Returns the records of an epoch.
 
     Args:
         split: The name of the split, for messages.
+        indices: The indices of the examples to select from.
         config: The reading options.
         catalog: The catalog of the split.
         labels: The class names of each target with one class label, by name.
 
     Returns:
-        The selection of records. None if no option selects records, so that each record is read once.
+        The selection of records.
 
     Raises:
         ImportError: pyarrow, which reads the catalog, is missing.
         OSError: An index or a catalog can't be read.
         ValueError: An option has an invalid value, or selects no examples.
     """
-    if not config.selects:
-        return None
-    left, descriptions = np.arange(catalog.num_examples), []
-
-    def keep(name: str, numbers: np.ndarray) -> np.ndarray:
-        descriptions.append(f"{name}={getattr(config, name)!r}")
-        if not len(numbers):
+    is_left = np.zeros(catalog.num_examples, bool)
+    is_left[indices.start : indices.stop] = True
+    for choice in config.select or ():
+        is_left &= _meets(choice, catalog, split)
+        if not is_left.any():
             raise ValueError(
-                f"{', '.join(descriptions)}: none of the {catalog.num_examples:,} examples of {split} is left. Change "
-                "these options to select more examples."
+                f"select={choice!r}: none of the {catalog.num_examples:,} examples of {split} is left. Select more examples."
             )
-        return numbers
-
-    if config.where is not None:
-        left = keep("where", left[_evaluate_where(config.where, catalog)])
-    if config.fold is not None:
-        num_folds, chosen = config.fold
-        folds = catalog.hashes(True, "fold")[left] % np.uint64(num_folds)
-        left = keep("fold", left[np.isin(folds, np.array(chosen, np.uint64))])
-    if config.subset is not None:
-        left = keep("subset", left[catalog.hashes(False, "subset")[left] < np.uint64(int(config.subset * 2**64))])
-    if config.take is not None:
-        left = left[: config.take]
+    left = np.flatnonzero(is_left)
     if config.balance is None:
         return Selection(left)
     return Selection(left, _balance(split, config, catalog, labels, left))
 
 
-def _evaluate_where(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog: Catalog) -> np.ndarray:
-    """Returns whether each example meets a condition, bool [num_examples]."""
-    if isinstance(where, str):
-        return evaluate(where, catalog, catalog.num_examples)
+def _meets(choice: Choice, catalog: Catalog, split: str) -> np.ndarray:
+    """Returns whether each example is selected, bool [num_examples]."""
+    if isinstance(choice, str):
+        return evaluate(choice, catalog, catalog.num_examples)
+    if isinstance(choice, FoldPart):
+        is_validation = catalog.hashes(True, "fold") % np.uint64(choice.num_folds) == np.uint64(choice.index)
+        return is_validation if choice.part == "validation" else ~is_validation
+    if callable(choice):
+        return _call(choice, catalog)
+    if max(choice) >= catalog.num_examples:
+        raise ValueError(f"select: index {max(choice)} is out of range: {split} has {catalog.num_examples:,} examples.")
+    is_selected = np.zeros(catalog.num_examples, bool)
+    is_selected[list(choice)] = True
+    return is_selected
+
+
+def _call(condition: Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog: Catalog) -> np.ndarray:
     arrays = _Arrays(catalog)
     try:
-        is_selected = np.asarray(where(arrays))
+        is_selected = np.asarray(condition(arrays))
     except KeyError as error:
         if arrays.missing is None:  # the user's function raised its own KeyError
             raise
-        raise ValueError(f"where={where!r}: {error.args[0]}") from None
+        raise ValueError(f"select={condition!r}: {error.args[0]}") from None
     if is_selected.dtype != bool or is_selected.shape != (catalog.num_examples,):
         raise ValueError(
-            f"where={where!r} returned {is_selected.dtype} {list(is_selected.shape)}. It must return bool "
+            f"select={condition!r} returned {is_selected.dtype} {list(is_selected.shape)}. It must return bool "
             f"[{catalog.num_examples}], one value per example."
         )
     return is_selected
@@ -117,7 +118,7 @@ def _balance(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[s
     if len(without := np.flatnonzero(classes < 0)):
         raise ValueError(
             f"balance={option!r}: {len(without):,} examples of {split} have no {name}. To leave them out, pass "
-            f'where="{name} is not None".'
+            f'select="{name} is not None".'
         )
     shares = option if isinstance(option, str) else tuple(float(option.get(item, 0)) for item in names)
     count = functools.partial(count_classes, shares, split=split, names=names)

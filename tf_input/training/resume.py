@@ -90,7 +90,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         if steps != num_batches:
             raise ValueError(
                 f"An epoch of `fit` has {steps} batches, and an epoch of `train` has {num_batches}. Leave out steps_per_epoch and "
-                "`train.take(...)`. To train on fewer examples, use batches(..., take=N), which selects the same N in each epoch."
+                "`train.take(...)`. To train on fewer examples, use a slice such as \"train[:1000]\"."
             )
         # On JAX, `fit` copies the current values to the variables when a callback accesses its model.
         self._checkpoint = checkpoint = Checkpoint(self._directory, self.model, self._train, **self._options, before_save=lambda: self.model)

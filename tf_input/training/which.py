@@ -81,10 +81,10 @@ def _read_fingerprint(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]
             f"{path} is the checkpoint of a mixture. Pass a checkpoint of a training on one split, or use "
             "Mixture.which(...)."
         )
-    if str(fingerprint.get("where") or "").startswith("<") or "<locals>" in str(fingerprint.get("where")):
+    if any(name in str(fingerprint.get("select")) for name in ("<lambda>", "<locals>")):
         raise ValueError(
-            f"{path}: the option `where` was a function, of which only the name is stored. Use "
-            "PreparedDataset.which(..., where=function)."
+            f"{path}: the option `select` was a function, of which only the name is stored. Use "
+            "PreparedDataset.which(..., select=function)."
         )
     return path, fingerprint
 

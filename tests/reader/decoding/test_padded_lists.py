@@ -206,7 +206,7 @@ def test_shuffle_by_key_gives_the_order_of_keys(tmp_path_factory):
             return [key.decode() for _, batch in dataset.batches("train", **options, **more) for key in batch.numpy() if key]
 
         assert keys() == keys(on_error="skip") == keys(memory_budget=0) == every
-        assert keys(where="label != 'bee'") == [key for key in every if not key.startswith("bee")]
+        assert keys(select="label != 'bee'") == [key for key in every if not key.startswith("bee")]
         parts = [keys(hosts=(2, host)) for host in range(2)]
         assert sorted(parts[0] + parts[1]) == every and sorted(parts[0][:4] + parts[1][:4]) == every[:8]
         data = dataset.batches("train", **options)

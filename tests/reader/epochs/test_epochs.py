@@ -314,7 +314,7 @@ def test_unused_selections_are_evicted_if_memory_is_needed(uniform, caplog):
     def counts_read(*counts: int) -> list[int]:
         caplog.clear()
         for count in counts:
-            uniform.split_reader("train").plan(tf_input.ReadConfig(4, hosts=(1, 0), memory_budget=20 * (24 * 32 * 3 + 8), take=count))
+            uniform.split_reader("train").plan(tf_input.ReadConfig(4, hosts=(1, 0), memory_budget=20 * (24 * 32 * 3 + 8), select=range(count)))
         return [int(record.args[1]) for record in caplog.records]
 
     assert counts_read(9, 8, 7, 6, 5) == [9, 8, 7, 6, 5]
@@ -352,7 +352,7 @@ def test_the_memory_budget_holds_for_all_splits_together(uniform, caplog):
     def read(split: str, budget: int, **options) -> tf.data.Dataset:
         return dataset.batches(split, batch_size=4, seed=0, memory_budget=budget, **options)
 
-    for options in ({}, {"take": dataset.num_examples("train") - 1}):  # most of the split shares its entry
+    for options in ({}, {"select": range(dataset.num_examples("train") - 1)}):  # most of the split shares its entry
         caplog.clear()
         batches = read("train", max(sizes.values()), **options)
         read("validation", max(sizes.values()))

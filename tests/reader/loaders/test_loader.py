@@ -147,7 +147,7 @@ def test_catalogs_are_read_without_threads_of_arrow(mixed):
     assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
 
 
-@pytest.mark.parametrize("other", [{"seed": 4}, {"batch_size": 4}, {"augment": False}, {"take": 50}, {"transform": len}], ids=str)
+@pytest.mark.parametrize("other", [{"seed": 4}, {"batch_size": 4}, {"augment": False}, {"select": range(50)}, {"transform": len}], ids=str)
 def test_state_of_other_batches_is_rejected(mixed, other):
     state = mixed.loader("train", **OPTIONS).state_dict()
     with pytest.raises(ValueError, match=next(iter(other))):

@@ -150,7 +150,7 @@ def test_invalid_condition_raises_one_line_error(text, message):
     with pytest.raises(ValueError) as caught:
         evaluate(text, COLUMNS, len(ROWS))
     shown = str(caught.value)
-    assert shown.startswith(f"where={text!r}") and message in shown and "\n" not in shown
+    assert shown.startswith(f"condition {text!r}") and message in shown and "\n" not in shown
 
 
 def test_only_columns_in_the_condition_are_read():

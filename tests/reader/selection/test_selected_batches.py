@@ -3,6 +3,7 @@
 import collections
 import json
 import pathlib
+import re
 import shutil
 import sys
 from typing import Any, Callable, Iterable
@@ -31,15 +32,14 @@ READ_OPTIONS = {
     "memory in order": {"shuffle": False, **IMAGE_OPTIONS},
 }
 SELECTIONS = {
-    "where": {"where": "label in ('ant', 'bee') and record >= 3"},
-    "function": {"where": lambda columns: columns["label"] != "ant"},
-    "fold": {"fold": (3, (0, 2))},
-    "subset": {"subset": 0.5},
-    "take": {"take": 13},
+    "condition": {"select": "label in ('ant', 'bee') and record >= 3"},
+    "function": {"select": lambda columns: columns["label"] != "ant"},
+    "fold": {"select": tf_input.Fold(3, 1).train},
+    "indices": {"select": np.arange(13)[::-1]},
     "oversample": {"balance": "oversample"},
     "undersample": {"balance": "undersample"},
     "shares": {"balance": {"ant": 0.25, "cow": 0.75}},
-    "all": {"where": "record > 1", "fold": (4, (0, 1, 3)), "subset": 0.8, "take": 40, "balance": "oversample"},
+    "all": {"select": ["record > 1", tf_input.Fold(4, 2).train, range(60)], "balance": "oversample"},
 }
 
 
@@ -104,12 +104,12 @@ def test_conditions_select_matching_rows_of_the_catalog(dataset, catalog):
     }
     for text, condition in cases.items():
         expected = sorted(key for key, row in rows.items() if condition(row))
-        assert sorted(flatten(read(dataset, where=text))) == expected, text
+        assert sorted(flatten(read(dataset, select=text))) == expected, text
     # A function of the columns selects the same examples.
     wanted = np.array([condition(row) for row in catalog])
-    assert sorted(flatten(read(dataset, where=lambda columns: wanted & (columns["record"] >= 0)))) == expected
+    assert sorted(flatten(read(dataset, select=lambda columns: wanted & (columns["record"] >= 0)))) == expected
     arrays = {}
-    read(dataset, where=lambda columns: arrays.update(columns) or columns["label"] == "ant")
+    read(dataset, select=lambda columns: arrays.update(columns) or columns["label"] == "ant")
     assert arrays["key"].tolist() == [*rows] and arrays["record"].dtype == np.int64 and np.isnan(arrays["weight"]).all()
     assert set(rows["ant/00.png"]) == arrays.keys()
 
@@ -117,7 +117,7 @@ def test_conditions_select_matching_rows_of_the_catalog(dataset, catalog):
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("mode", READ_OPTIONS)
 def test_all_read_modes_select_the_same_examples_and_resume(dataset, catalog, mode):
-    sizes = {"oversample": 180, "undersample": 18, "shares": 90, "take": 13}
+    sizes = {"oversample": 180, "undersample": 18, "shares": 90, "indices": 13}
     resumed_cases = ("undersample", "all")
     for case in SELECTIONS if mode == "window" else resumed_cases:
         options = {**READ_OPTIONS[mode], **SELECTIONS[case]}
@@ -157,25 +157,44 @@ def test_hosts_divide_selected_batches_equally(dataset, mode, case):
 
 
 @pytest.mark.slow(2)
-def test_subsets_do_not_depend_on_the_seed_and_are_nested(dataset, catalog):
-    by_key, read_all = {row["key"]: row for row in catalog}, {"inputs": "key", "shuffle": False}
+def test_folds_do_not_depend_on_the_seed_and_keep_groups_together(dataset, catalog):
+    by_key = {row["key"]: row for row in catalog}
 
-    def chosen(**options: Any) -> set[str]:
-        data = dataset.batches("train", batch_size=90, **read_all, **options)
-        return {key.decode() for keys, *_ in data.as_numpy_iterator() for key in keys.tolist()}
+    def chosen(select: Any, **options: Any) -> set[str]:
+        return {*flatten(read(dataset, shuffle=False, select=select, **options))}
 
-    for options in ({"subset": 0.3}, {"fold": (4, (1,))}, {"where": "label == 'ant'", "subset": 0.5, "take": 9}):
-        assert chosen(seed=0, **options) == chosen(**options), options
-    subsets = [chosen(subset=share) for share in (0.1, 0.3, 0.7, 1)]
-    assert subsets[0] < subsets[1] < subsets[2] < subsets[3] == set(by_key)
-    assert abs(len(subsets[2]) - 63) < 20
-    # The subset of a selection is the selection of the subset.
-    assert chosen(where="label == 'ant'", subset=0.3) == {key for key in subsets[1] if by_key[key]["label"] == "ant"}
-    folds = [chosen(fold=(4, (fold,))) for fold in range(4)]
-    assert sum(map(len, folds)) == 90 and set().union(*folds) == set(by_key)
-    groups = [{by_key[key]["group"] for key in fold} for fold in folds]
+    folds = [tf_input.Fold(4, index) for index in range(4)]
+    parts = [chosen(fold.validation) for fold in folds]
+    assert sum(map(len, parts)) == 90 and set().union(*parts) == set(by_key)
+    groups = [{by_key[key]["group"] for key in part} for part in parts]
     assert sum(map(len, groups)) == len(set().union(*groups)) == 30, "no group is in two folds"
-    assert chosen(fold=(4, (3, 1, 0))) == folds[0] | folds[1] | folds[3]
+    for fold, part in zip(folds, parts):
+        assert chosen(fold.train, seed=7) == set(by_key) - part
+    assert chosen(["label == 'ant'", folds[1].train]) == {key for key in set(by_key) - parts[1] if by_key[key]["label"] == "ant"}
+
+
+def test_slices_of_a_split_are_read_everywhere(dataset, catalog):
+    keys = [row["key"] for row in catalog]
+    slices = {"train[:10%]": keys[:9], "train[20:50]": keys[20:50], "train[50%:]": keys[45:], "train[80:99%]": keys[80:89], "train[:]": keys}
+    options = {"batch_size": 8, "inputs": "key", "targets": ()}
+    for name, expected in slices.items():
+        data = dataset.batches(name, **options, seed=1)
+        assert sorted(key.decode() for batch in data.as_numpy_iterator() for key in batch.tolist()) == sorted(expected), name
+        assert dataset.num_examples(name) == len(dataset[name]) == len(expected) and dataset.keys(name).tolist() == expected
+        assert dataset[name][2]["key"] == expected[2]
+        loaded = dataset.loader(name, batch_size=8, image_size=SIZE, shuffle=False)
+        assert [key for batch in loaded for key in batch["key"]] == expected
+        assert dataset.which(name, epoch=0, step=0, **options, seed=1)["key"].tolist() == [key.decode() for key in next(iter(batches_from(data, 0))).numpy()]
+    data = tf_input.mix({"a": (dataset, "train[:10]", 1), "b": (dataset, "train[80:]", 1)}, stop=1, batch_size=20, seed=0, inputs="key", targets=())
+    assert {key.decode() for key in next(iter(data)).numpy()} == {*keys[:10], *keys[80:]}
+    states = {json.dumps(dataset.batches(name, **options, seed=1).iterator_state.fingerprint) for name in slices}
+    assert len(states) == len(slices)
+    for name in ("train[9:9]", "train[95:]", "train[:1%]"):
+        with pytest.raises(ValueError, match=re.escape(name)):
+            dataset.batches(name, **options)
+    for name in ("train[1]", "train[:10%", "trian[:10%]", "train[-1:]"):
+        with pytest.raises(ValueError, match=f"split={re.escape(repr(name))} does not exist"):
+            dataset.batches(name, **options)
 
 
 @pytest.mark.slow
@@ -189,7 +208,7 @@ def test_balanced_epochs_have_exact_class_counts_and_rotate_examples(dataset):
     other = dataset.batches("train", **{**options, "seed": 2}, balance="undersample")
     assert {key.decode() for keys, *_ in other.as_numpy_iterator() for key in keys.tolist()} != {*epochs[0]}
     # A single other target determines the classes, which are read from the catalog.
-    data = dataset.batches("train", **options, targets="head", where="label == 'bee'", balance={"odd": 0.75, "even": 0.25})
+    data = dataset.batches("train", **options, targets="head", select="label == 'bee'", balance={"odd": 0.75, "even": 0.25})
     labels = np.concatenate([labels for _, labels in data.as_numpy_iterator()])
     names = dataset.features["head"].label_names
     assert {names[label]: number for label, number in collections.Counter(labels.tolist()).items()} == {"odd": 18, "even": 6}
@@ -199,7 +218,7 @@ def test_class_weights_are_computed_from_selected_examples(dataset):
     options = {"batch_size": 90, "inputs": "key", "class_weight": "balanced"}
     cases = [
         ({}, {0: 90 / 3 / 60, 1: 90 / 3 / 24, 2: 90 / 3 / 6}),
-        ({"where": "label != 'ant'"}, {1: 30 / 2 / 24, 2: 30 / 2 / 6}),
+        ({"select": "label != 'ant'"}, {1: 30 / 2 / 24, 2: 30 / 2 / 6}),
         ({"balance": "undersample"}, {0: 1, 1: 1, 2: 1}),
         ({"balance": {"ant": 0.8, "cow": 0.2}}, {0: 90 / 2 / 72, 2: 90 / 2 / 18}),
     ]
@@ -230,7 +249,7 @@ def make_model() -> keras.Model:
 
 @pytest.mark.slow
 def test_training_resumes_only_with_the_same_selection(dataset, tmp_path):
-    options = {"batch_size": 8, "image_size": SIZE, "seed": 4, "where": "label != 'bee'", "balance": "undersample"}
+    options = {"batch_size": 8, "image_size": SIZE, "seed": 4, "select": "label != 'bee'", "balance": "undersample"}
     weights = []
     for stops in (False, True):
         for killed in (True, False) if stops else (False,):
@@ -247,7 +266,7 @@ def test_training_resumes_only_with_the_same_selection(dataset, tmp_path):
     for actual, expected in zip(*weights):
         np.testing.assert_array_equal(actual, expected)
     assert find_checkpoints(tmp_path / "checkpoints-True")
-    others = {"where": "label != 'ant'", "balance": {"ant": 0.5, "cow": 0.5}, "take": 5, "subset": 0.9}
+    others = {"select": "label != 'ant'", "balance": {"ant": 0.5, "cow": 0.5}}
     for name, value in others.items():
         with pytest.raises(ValueError, match=f"another training.*{name}=") as caught:
             tf_input.Checkpoint(tmp_path / "checkpoints-True", make_model(), dataset.batches("train", **{**options, name: value}))
@@ -255,9 +274,9 @@ def test_training_resumes_only_with_the_same_selection(dataset, tmp_path):
     # Functions of the same name are distinguished by the examples that they select.
     functions = [lambda columns: columns["label"] != "ant", lambda columns: columns["label"] != "cow"]
     fingerprints = [
-        dataset.batches("train", **{**options, "where": function}).iterator_state.fingerprint for function in functions
+        dataset.batches("train", **{**options, "select": function}).iterator_state.fingerprint for function in functions
     ]
-    assert fingerprints[0]["where"] == fingerprints[1]["where"] and fingerprints[0]["selection"] != fingerprints[1]["selection"]
+    assert fingerprints[0]["select"] == fingerprints[1]["select"] and fingerprints[0]["selection"] != fingerprints[1]["selection"]
 
 
 @pytest.mark.slow
@@ -276,16 +295,16 @@ def test_reads_only_selected_records_and_needed_catalog_columns(dataset, catalog
     options = {"batch_size": 8, "image_size": SIZE, "memory_budget": 0, "seed": 0}
     reopened.batches("train", **options, balance="oversample")
     assert not requested, "labels are read from the index"
-    reopened.batches("train", **options, where="label == 'bee'")
+    reopened.batches("train", **options, select="label == 'bee'")
     assert not requested
-    reopened.batches("train", **options, where="width >= 10")
+    reopened.batches("train", **options, select="width >= 10")
     catalog_bytes = sum(size for name, _, size in requested if name.endswith(".parquet"))
     assert {name.rpartition(".")[2] for name, *_ in requested} == {"parquet"} and catalog_bytes > 0
     requested.clear()
-    reopened.batches("train", **options, where="width >= 10 and label == 'cow'")
+    reopened.batches("train", **options, select="width >= 10 and label == 'cow'")
     assert not requested, "columns are cached"
     shard = reopened.manifest.splits["train"][0]
-    sizes = [len(list(reopened.batches("train", **options, **choice))) and sum(size for *_, size in requested) for choice in ({}, {"take": 4})]
+    sizes = [len(list(reopened.batches("train", **options, **choice))) and sum(size for *_, size in requested) for choice in ({}, {"select": range(4)})]
     assert sizes[0] == sum(shard.num_bytes for shard in reopened.manifest.splits["train"])
     assert sizes[1] - sizes[0] < shard.num_bytes
 
@@ -305,13 +324,13 @@ def test_selects_from_remaining_records_if_records_are_lost(directory, tmp_path,
     dataset = tf_input.open(copy)
     expected = sorted(row["key"] for row in catalog if row["label"] == "ant" and row["key"] not in lost)
     for mode in READ_OPTIONS.values():
-        assert sorted(flatten(read(dataset, **mode, where="label == 'ant'", on_error="skip"))) == expected
+        assert sorted(flatten(read(dataset, **mode, select="label == 'ant'", on_error="skip"))) == expected
     # balanced in memory among the remaining examples
     actual = flatten(read(dataset, **IMAGE_OPTIONS, balance="oversample", on_error="skip"))
     counts = collections.Counter(key[:3] for key in actual)
     assert len({*counts.values()}) == 1 and not {*actual} & lost
     with pytest.raises(FileNotFoundError, match="is missing"):
-        dataset.batches("train", batch_size=8, image_size=SIZE, where="label == 'ant'")
+        dataset.batches("train", batch_size=8, image_size=SIZE, select="label == 'ant'")
 
 
 def edit_manifest(directory: pathlib.Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
@@ -323,19 +342,21 @@ def edit_manifest(directory: pathlib.Path, change: Callable[[dict[str, Any]], di
 
 def test_invalid_selection_raises_one_line_error(dataset, directory, tmp_path, monkeypatch):
     cases = [
-        ({"where": "widht > 3"}, "where='widht > 3': .*did you mean 'width'"),
-        ({"where": "label == 'cat'"}, "label has no class 'cat'"),
-        ({"where": "width > 99"}, "where='width > 99': .*90 examples of train"),
-        ({"where": "width > 1", "subset": 1e-9}, "where='width > 1', subset=1e-09: .*90 examples"),
-        ({"where": lambda columns: columns["widht"] > 3}, "column 'widht'"),
-        ({"where": lambda columns: columns["width"]}, r"int64 \[90\].* bool \[90\]"),
-        ({"where": lambda columns: columns["width"][:3] > 1}, r"bool \[3\].* bool \[90\]"),
+        ({"select": "widht > 3"}, "condition 'widht > 3': .*did you mean 'width'"),
+        ({"select": "label == 'cat'"}, "label has no class 'cat'"),
+        ({"select": "width > 99"}, "select='width > 99': .*90 examples of train"),
+        ({"select": ["width > 1", "width < 1"]}, "select='width < 1': .*90 examples"),
+        ({"select": range(80, 91)}, "index 90 .*train has 90"),
+        ({"select": tf_input.Fold(5, 0)}, r"select=Fold.*Fold\(5, 0\).train"),
+        ({"select": lambda columns: columns["widht"] > 3}, "column 'widht'"),
+        ({"select": lambda columns: columns["width"]}, r"int64 \[90\].* bool \[90\]"),
+        ({"select": lambda columns: columns["width"][:3] > 1}, r"bool \[3\].* bool \[90\]"),
         ({"balance": {"cat": 1}}, "label has no class 'cat'"),
-        ({"balance": {"cow": 0.5, "ant": 0.5}, "where": "label == 'cow'"}, "balance: .* 6 selected examples of train .*'ant'"),
+        ({"balance": {"cow": 0.5, "ant": 0.5}, "select": "label == 'cow'"}, "balance: .* 6 selected examples of train .*'ant'"),
         ({"balance": "oversample", "targets": ("label", "head")}, "balance=.*label, head.*targets='label'"),
         ({"balance": "oversample", "targets": ()}, "balance='oversample' .*target"),
-        ({"take": 5, "batch_size": 8, "drop_remainder": True}, "drop_remainder leaves no batch of 8: train has 5 examples"),
-        ({"take": 5, "hosts": (3, 0)}, "batch_size=8"),
+        ({"select": range(5), "batch_size": 8, "drop_remainder": True}, "drop_remainder leaves no batch of 8: train has 5 examples"),
+        ({"select": range(5), "hosts": (3, 0)}, "batch_size=8"),
     ]
     for options, message in cases:
         with pytest.raises((ValueError, KeyError), match=message) as caught:
@@ -344,22 +365,22 @@ def test_invalid_selection_raises_one_line_error(dataset, directory, tmp_path, m
     corrupt = shutil.copytree(directory, tmp_path / "copy")
     catalogs = sorted((corrupt / "catalog").iterdir())
     catalogs[2].write_bytes(b"PAR1" + bytes(100) + b"PAR1")
-    for options in ({"where": "width > 1"}, {"subset": 0.5}, {"fold": (2, (1,))}):
+    for options in ({"select": "width > 1"}, {"select": tf_input.Fold(2, 1).train}):
         with pytest.raises(ValueError, match=f"{catalogs[2]}: .*corrupt") as caught:
             tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, **options)
         assert "\n" not in str(caught.value)
     pq.write_table(pq.read_table(directory / "catalog" / catalogs[2].name).slice(1), catalogs[2])
     edit_manifest(corrupt, lambda shard: {"catalog_bytes": (corrupt / shard["catalog"]).stat().st_size})
     with pytest.raises(ValueError, match=rf"{catalogs[2]} has \d+ rows.*`recordmill repair`"):
-        tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
+        tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, select=tf_input.Fold(2, 1).train)
     catalogs[2].unlink()
     with pytest.raises(FileNotFoundError, match=f"catalog {catalogs[2]} is missing"):
-        tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
+        tf_input.open(corrupt).batches("train", batch_size=8, image_size=SIZE, select=tf_input.Fold(2, 1).train)
     # Without pyarrow, classes and numbers of the index can be used.
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ImportError, match="pyarrow: pip install pyarrow"):
-        tf_input.open(directory).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
-    assert {key[:3] for key in flatten(read(tf_input.open(directory), where="label != 'ant'", balance="oversample"))} == {"bee", "cow"}
+        tf_input.open(directory).batches("train", batch_size=8, image_size=SIZE, select=tf_input.Fold(2, 1).train)
+    assert {key[:3] for key in flatten(read(tf_input.open(directory), select="label != 'ant'", balance="oversample"))} == {"bee", "cow"}
 
 
 def test_classes_are_selected_by_the_index_if_there_is_no_catalog(directory, tmp_path):
@@ -368,8 +389,8 @@ def test_classes_are_selected_by_the_index_if_there_is_no_catalog(directory, tmp
     shutil.rmtree(copy / "catalog")
     edit_manifest(copy, lambda shard: {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0})
     dataset = tf_input.open(copy)
-    assert {key[:3] for key in flatten(read(dataset, where="label in ('bee', 'cow')"))} == {"bee", "cow"}
-    assert len(flatten(read(dataset, balance="oversample", take=30))) > 30
-    for options, message in [({"where": "width > 1"}, "column 'width'.* has no catalog"), ({"fold": (2, (0,))}, "has no catalog")]:
+    assert {key[:3] for key in flatten(read(dataset, select="label in ('bee', 'cow')"))} == {"bee", "cow"}
+    assert len(flatten(read(dataset, balance="oversample", select=range(30)))) > 30
+    for options, message in [({"select": "width > 1"}, "column 'width'.* has no catalog"), ({"select": tf_input.Fold(2, 0).train}, "has no catalog")]:
         with pytest.raises(ValueError, match=message):
             dataset.batches("train", batch_size=8, image_size=SIZE, **options)

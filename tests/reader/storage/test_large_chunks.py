@@ -55,7 +55,7 @@ def test_epoch_requests_each_byte_once_in_large_chunks(dataset_folder, monkeypat
         assert num_images == 420 and server.num_bytes <= 1.05 * split_bytes
         assert len(server.requests) <= 1.2 * split_bytes / CHUNK_BYTES, server.requests
         # A subset reads the selected records and the short gaps between them.
-        data = dataset.batches("train", **read, subset=0.1)
+        data = dataset.batches("train", **read, select=tf_input.Fold(10, 0).validation)
         server.reset()
         num_chosen = sum(len(labels) for _, labels in data)
         assert 20 < num_chosen < 70 and server.num_bytes <= 1.7 * num_chosen / 420 * split_bytes

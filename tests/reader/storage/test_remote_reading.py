@@ -222,11 +222,11 @@ def required_bytes(url: str, advice: str, **cache: object) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", [{}, {"where": "label != 'ant'"}])
+@pytest.mark.parametrize("choice", [{}, {"select": "label != 'ant'"}])
 def test_exact_order_needs_the_cache_size_that_the_error_reports(served, http_url, tmp_path, tmp_path_factory, monkeypatch, choice):
     if choice:
         pytest.importorskip("pyarrow", reason="needs pyarrow, which reads catalogs: pip install pyarrow")
-    monkeypatch.setitem(EXACT, "where", choice.get("where"))
+    monkeypatch.setitem(EXACT, "select", choice.get("select"))
     num_bytes = required_bytes(http_url, "tf_input.open(..., cache_directory=...)")
     cached = f"more cache_bytes, or free space, for {tmp_path}"
     assert required_bytes(http_url, cached, cache_directory=tmp_path / "small", cache_bytes=num_bytes - 1) == num_bytes

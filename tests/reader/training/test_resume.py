@@ -179,14 +179,14 @@ def test_fingerprint_is_equal_for_options_that_change_no_batch(dataset):
         "channels": {"channels": 3},
         "size": {"image_size": {"image": SIZE}},
         "size as a list": {"image_size": [*SIZE]},
-        "all examples": {"subset": 1.0},
+        "all examples": {"select": None},
         "targets": {"targets": ("label",)},
         "inputs": {"inputs": "image"},
         "fit": {"fit": "crop"},
         "hosts": {"hosts": (2, 1)},
         "memory": {"memory_budget": 0},
     }
-    other = {"channels": {"channels": 1}, "size": {"image_size": 8}, "fraction of the examples": {"subset": 0.9}, "targets": {"targets": ()}, "fit": {"fit": "pad"}}
+    other = {"channels": {"channels": 1}, "size": {"image_size": 8}, "fraction of the examples": {"select": "width > 0"}, "targets": {"targets": ()}, "fit": {"fit": "pad"}}
     options = {**OPTIONS, "image_size": SIZE, "augment": False}
     here = dataset.batches("train", **options).iterator_state.fingerprint
 

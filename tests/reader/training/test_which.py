@@ -26,7 +26,7 @@ ORDERS = {
     "window": {"read_buffer": 40_000},
     "exact": {"shuffle": "exact"},
     "none": {"shuffle": False},
-    "chosen": {"where": "height > 20 and label != 'bee'", "subset": 0.9, "read_buffer": 20_000},
+    "chosen": {"select": "height > 20 and label != 'bee'", "read_buffer": 20_000},
     "balanced": {"balance": {"ant": 0.5, "bee": 0.3, "cow": 0.2}},
 }
 # A split in memory is read in an exact order or unshuffled.
@@ -156,8 +156,8 @@ def test_command_accepts_options_or_a_checkpoint(mixed, uniform, capsys, tmp_pat
     actual = uniform.which("train", epoch=3, step=4, **options)
     printed = run_which(capsys, uniform.directory, "--epoch=3", "--step=4", "--batch_size=12", "--seed=5")
     assert printed.splitlines() == ["key\tpath\tlabel", *map("\t".join, zip(*actual.values()))]
-    chosen = ["--where=width > 30", "--fold=4,0,2", "--subset=0.8", "--take=30", "--balance=ant=0.5,bee=0.5"]
-    chosen_keys = uniform.which("train", epoch=3, step=1, **options, where="width > 30", fold=(4, (0, 2)), subset=0.8, take=30, balance={"ant": 0.5, "bee": 0.5})
+    chosen = ["--select=width > 30", "--fold=4,1,train", "--balance=ant=0.5,bee=0.5"]
+    chosen_keys = uniform.which("train", epoch=3, step=1, **options, select=["width > 30", tf_input.Fold(4, 1).train], balance={"ant": 0.5, "bee": 0.5})
     printed = run_which(capsys, uniform.directory, "--epoch=3", "--step=1", "--batch_size=12", "--seed=5", *chosen)
     assert [line.split("\t")[0] for line in printed.splitlines()[1:]] == chosen_keys["key"].tolist()
     shown = {"image_size": (20, 30), "fit": "crop", "augment": True, "antialias": True}
@@ -233,7 +233,7 @@ def test_command_escapes_control_characters(tmp_path, capsys):
 def test_training_options_are_options_of_the_reader():
     from beam_pipelines.config.which_config import OF_DATASET, WhichConfig
 
-    options = {field.name for field in dataclasses.fields(WhichConfig)} - {*OF_DATASET, "hosts"}
+    options = {field.name for field in dataclasses.fields(WhichConfig)} - {*OF_DATASET, "hosts", "fold"}  # a part of `select`
     assert options < {field.name for field in dataclasses.fields(ReadConfig)}
 
 

@@ -290,7 +290,7 @@ def test_mixture_components_are_transformed(flowers):
     expected = {}
     for (images, labels), keys in flowers.as_numpy("train", **{**options, "shuffle": False}):
         expected |= zip(keys.tolist(), zip(images, labels.tolist()))
-    parts = {kind: (flowers, "train", share, {"where": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 3))}
+    parts = {kind: (flowers, "train", share, {"select": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 3))}
     seen = set()
     for (images, labels), keys in tf_input.Mixture(parts, stop="all").as_numpy(**options):
         for key, image, label in zip(keys.tolist(), images, labels.tolist(), strict=True):
