@@ -17,7 +17,7 @@ Modules and subpackages (the `__init__` of each subpackage describes its inputs 
     decoders random_access     the decoder of a split, and access to single examples: flowers["train"][17]
     verbatim_decoder           the decoder of records of unknown contents
     predictions batch_examples    a model's predictions for a split, and the examples of a past batch
-    read_config options        reading options, and their use as keyword arguments
+    read_config choices options    reading options, and their use as keyword arguments
     training serving foreign benchmark inspection checkpoints, export, TFRecords of other tools, throughput, contents
     loaders                    batches of NumPy arrays, without TensorFlow
     selection                  which examples are read, and how often
@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these import
     from tf_input.loaders.torch_batches import TorchBatches
     from tf_input.mixture import Mixture, mix
     from tf_input.read_config import Augmentation, ReadConfig
-    from tf_input.selection.choices import Fold
+    from tf_input.choices import Fold
     from tf_input.serving.serving import ServingConfig, export_serving
     from tf_input.training.checkpoint import Checkpoint
     from tf_input.training.resume import BackupAndRestore
@@ -77,7 +77,7 @@ _HOMES = {
     "Augmentation": "read_config",
     "Checkpoint": "training.checkpoint",
     "BackupAndRestore": "training.resume",
-    "Fold": "selection.choices",
+    "Fold": "choices",
     "Mixture": "mixture",
     "PreparedDataset": "dataset",
     "ReadConfig": "read_config",

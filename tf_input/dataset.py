@@ -17,6 +17,7 @@ import numpy as np
 from tf_input import overview, predictions
 from tf_input.batch_examples import check_batch, config_of_any
 from tf_input.batches import NumpyBatches, Reading, as_batches, read_plan
+from tf_input.choices import Fold, parse_split, plain_fold
 from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, Feature, Manifest, default_channels, training_split
 from tf_input.decoding import class_weights
@@ -29,7 +30,6 @@ from tf_input.options import suggest_option, named_options
 from tf_input.random_access import ExampleReader, Examples
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
-from tf_input.selection.choices import Fold, parse_split, plain_fold
 from tf_input.serialized_example import SerializedExample
 from tf_input.split_reader import SplitReader
 from tf_input.storage.cache import CachedFiles

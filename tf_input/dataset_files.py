@@ -11,7 +11,7 @@ import numpy as np
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, default_channels
 from tf_input.decoding.schema import SIDES, is_dense_target
 from tf_input.folds import choose_statistics
-from tf_input.selection.choices import Fold
+from tf_input.choices import Fold
 from tf_input.pipeline.memory_cache import MemoryCache
 from tf_input.selection.catalog import Catalog
 from tf_input.storage.cache import CachedFiles, kept_bytes

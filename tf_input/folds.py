@@ -5,8 +5,8 @@ import math
 from collections import Counter
 from typing import Any, Mapping
 
+from tf_input.choices import Fold
 from tf_input.dataset_format import Manifest
-from tf_input.selection.choices import Fold
 
 TRAIN, VALIDATION = "train", "validation"
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Hashable, Literal, Mapping, Sequence, get_args
 
 from tf_input.dataset_format import IMAGE, is_training_split
 from tf_input.options import named_options
-from tf_input.selection.choices import Choice, is_among_several, plain_choices
+from tf_input.choices import Choice, is_among_several, plain_choices
 
 Fit = Literal["crop", "stretch", "pad", "unscaled"]
 Ragged = Literal["pad", "mask", "ragged"]

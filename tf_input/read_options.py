@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
 
 from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, OnError, Ragged, ReadConfig, ShuffleOrder
-from tf_input.selection.choices import Choice
+from tf_input.choices import Choice
 
 
 class ReadOptions(TypedDict, total=False):

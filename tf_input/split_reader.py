@@ -27,7 +27,7 @@ from tf_input.pipeline.inputs import run_bytes
 from tf_input.pipeline.plan import Plan, make_share
 from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
-from tf_input.selection.choices import FoldPart
+from tf_input.choices import FoldPart
 from tf_input.selection.select import select
 from tf_input.storage.record_reader import RecordReader
 from tf_input.verbatim_decoder import make_verbatim_decoder

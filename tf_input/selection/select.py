@@ -9,7 +9,7 @@ from tf_input.epochs.selection import Balance, Selection
 from tf_input.options import suggest_option
 from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
-from tf_input.selection.choices import Choice, FoldPart
+from tf_input.choices import Choice, FoldPart
 from tf_input.selection.columns import Column
 from tf_input.selection.expressions import evaluate
 

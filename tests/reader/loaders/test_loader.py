@@ -131,7 +131,7 @@ def foreign_threads():
 
 dataset = tf_input.open(sys.argv[1])
 before = foreign_threads()
-for batch in dataset.loader("train", batch_size=8, image_size=(12, 16), where="width >= 8", seed=3):
+for batch in dataset.loader("train", batch_size=8, image_size=(12, 16), select="width >= 8", seed=3):
     dataset["train"][batch["key"][0]]
 stop = time.monotonic() + 20
 while (left := foreign_threads() - before) and time.monotonic() < stop:
