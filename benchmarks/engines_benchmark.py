@@ -170,14 +170,14 @@ def run_staged_graph(source: pathlib.Path) -> RunResult:
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+    from beam_pipelines.storage.files import files_at
 
     with store_server("gs") as store, dataflow_standin() as dataflow:
         os.environ.update(store.environment)
         FileSystems.set_options(PipelineOptions(["--no_auth"]))
         environment = {**store.environment, **dataflow.environment}
         bucket = store.make_bucket()
-        objects = open_object_store(bucket)
+        objects = files_at(bucket)
         for path in source.rglob("*.*"):
             objects.write(f"{bucket}/in/{path.relative_to(source)}", path.read_bytes())
 

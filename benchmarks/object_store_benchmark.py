@@ -42,12 +42,12 @@ def connect(server: StoreServer) -> None:
 def compare(scheme: str, num_files: int) -> None:
     from apache_beam.io.filesystems import FileSystems
 
-    from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+    from beam_pipelines.storage.files import files_at
 
     with store_server(scheme) as server:
         connect(server)
         bucket = server.make_bucket()
-        store = open_object_store(bucket)
+        store = files_at(bucket)
         files = {f"{bucket}/images/{index:06d}.jpg": made_bytes(index) for index in range(num_files)}
         with ThreadPoolExecutor(NUM_THREADS) as pool:
             list(pool.map(store.write, files, files.values()))
@@ -105,11 +105,11 @@ def list_objects(flags: list[str]) -> None:
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+    from beam_pipelines.storage.files import files_at
 
     FileSystems.set_options(PipelineOptions(flags))
     start = time.perf_counter()
-    count = sum(1 for _ in open_object_store("s3://many").list("s3://many/folder"))
+    count = sum(1 for _ in files_at("s3://many").list("s3://many/folder"))
     print(count, f"{time.perf_counter() - start:.1f}")
 
 

@@ -171,11 +171,11 @@ def upload_files(server: StoreServer, files: Mapping[str, bytes], folder: str = 
 
 def object_digests(server: StoreServer, folder: str) -> dict[str, str]:
     """Returns the SHA-256 digest of each object below a directory, except for run.json."""
-    from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+    from beam_pipelines.storage.files import files_at
     from tf_input.dataset_format import RUN
 
     _set_beam_options(server.flags)
-    store = open_object_store(folder)
+    store = files_at(folder)
     return {name: hashlib.sha256(store.read(f"{folder}/{name}")).hexdigest() for name, _ in store.list(folder) if name != RUN}
 
 

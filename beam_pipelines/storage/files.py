@@ -5,16 +5,21 @@ Paths are strings with `/` as the separator on all systems. All failures raise a
 
 import contextlib
 import errno
+import functools
+import importlib
 import io
 import os
 import re
+import threading
 import unicodedata
 from typing import BinaryIO, Callable, ContextManager, Iterable, Iterator, Protocol
 
-from beam_pipelines.errors import StorageError
+from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.storage.local_files import LocalFiles, version_of
+from beam_pipelines.storage.object_stores.store_options import StoreOptions, current_options
 from beam_pipelines.storage.versions import FileStat, note_version
 from tf_input.regular_files import regular_opener
+from tf_input.storage.paths import scheme_of
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -36,7 +41,7 @@ class Files(Protocol):
         """Returns the size of a file in bytes."""
 
     def stat(self, path: str) -> FileStat:
-        """Returns the size and the version of a file."""
+        """Returns the size and the version of a file. The version of an object is its ETag or its generation."""
 
     def exists(self, path: str) -> bool:
         """Returns whether a file exists."""
@@ -68,13 +73,35 @@ def files_at(path: str) -> Files:
     """Returns the `Files` object that reads and writes the file or object at a path.
 
     Raises:
-        UserError: The scheme of the path is unknown, or a package for the scheme is not installed.
+        UserError: The scheme of the path is unknown, a package for the scheme is not installed, or an option is invalid.
     """
     if not is_remote(path):
         return _LOCAL
-    from beam_pipelines.storage.object_stores.open_object_store import open_object_store  # Imports Beam.
+    if (scheme := scheme_of(path)) not in _STORES:
+        schemes = "gs://, s3://, az:// or https://"
+        raise UserError(f"{printable(path)}: unsupported URL. Give a local path, or a URL that begins with {schemes}.")
+    with _opening:
+        return _open_store(scheme, current_options())
 
-    return open_object_store(path)
+
+# Scheme -> the module and the class in the package `object_stores`, and the extra with their dependencies.
+_STORES = {
+    "gs": ("gcs", "GcsStore", "gcp"),
+    **dict.fromkeys(("s3", "s3a"), ("s3", "S3Store", "aws")),
+    **dict.fromkeys(("az", "azure", "adl", "abfs", "abfss"), ("object_store", "ObjectStore", "azure")),
+    **dict.fromkeys(("http", "https"), ("object_store", "ObjectStore", "remote")),
+}
+_opening = threading.Lock()
+
+
+@functools.lru_cache(maxsize=16)
+def _open_store(scheme: str, options: StoreOptions) -> Files:
+    """Returns the object store for a scheme, which all threads of this process share."""
+    module, name, extra = _STORES[scheme]
+    try:
+        return getattr(importlib.import_module(f"beam_pipelines.storage.object_stores.{module}"), name)(scheme, options)
+    except ImportError as error:
+        raise UserError(f"{scheme}://: {error.name} is not installed. Run: pip install 'recordmill[{extra}]'") from None
 
 
 # Large buffers, because the latency of a request equals the time for transferring several megabytes.

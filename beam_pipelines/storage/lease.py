@@ -158,10 +158,7 @@ def _encode(lease: Lease) -> bytes:
 def check_lease(directory: str, holder: str) -> None:
     """Checks that the command still holds the lease. Workers call this function before they publish files.
 
-    Args:
-        directory: The directory with the lease.
-        holder: The expected holder. If it is empty, nothing is checked, because the command has no lease and no
-            workers.
+    If `holder` is empty, nothing is checked, because the command has no lease and no workers.
 
     Raises:
         RunError: Another command has taken over the lease, or has ended the run.
@@ -180,14 +177,7 @@ def check_lease(directory: str, holder: str) -> None:
 
 
 class HeldLease:
-    """A lease of this process, on a disk or in an object store. A thread renews the lease until it is released.
-
-    Args:
-        directory: The path or URL of the directory that contains the lease.
-        lease: The lease.
-        version: The version of the lease's file or object.
-        lost: A function to call, in another thread, if another command takes over the lease.
-    """
+    """A lease that `held_lease` has acquired. A thread renews the lease until it is released."""
 
     def __init__(self, directory: str, lease: Lease, version: str, lost: Callable[[], None]) -> None:
         self._directory, self._lease, self._version, self._lost = directory, lease, version, lost

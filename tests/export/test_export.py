@@ -24,7 +24,7 @@ from beam_pipelines.export.export_objects import ExportedValues
 from beam_pipelines.export.image_folder import class_feature
 from beam_pipelines.export.parquet import parquet_chunks
 from beam_pipelines.export.webdataset import tar_chunks
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.files import files_at
 from beam_pipelines.tfrecord.example_encoder import encode_chunks
 from beam_pipelines.tfrecord.shard_records import shard_records
 from engines import digest, has_go, prism
@@ -474,7 +474,7 @@ def test_export_between_object_stores_equals_local_export(dataset: pathlib.Path,
         bucket = upload_files(server, {f"out/{path.relative_to(dataset)}": path.read_bytes() for path in dataset.rglob("*") if path.is_file()}, folder="")
         for options in ((), ("--overwrite",)) if scheme == "s3" else ((),):
             assert main(["export", f"{bucket}/out", f"{bucket}/there", f"--to={to}", *split, *options, *server.flags]) == 0
-            store = open_object_store(bucket)
+            store = files_at(bucket)
             actual = {name: hashlib.sha256(store.read(f"{bucket}/there/{name}")).hexdigest() for name, _ in store.list(f"{bucket}/there")}
             item = digest(here)
             assert actual.pop(EXPORT) != item.pop(EXPORT) and actual == item

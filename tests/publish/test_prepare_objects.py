@@ -23,7 +23,7 @@ from beam_pipelines.storage.lease import LEASE
 from beam_pipelines.storage.working_directory import MARKER
 from beam_pipelines.storage.object_stores import retries
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.files import files_at
 from foreign_leases import foreign_lease, write_lease
 from made_images import encode, noise, write_class_folders
 from object_stores import StoreServer, connected_to, fault_proxy, shared_server, upload_files
@@ -92,7 +92,7 @@ def prepare(source: str, output: str, *options: str) -> int:
 
 def open_store(server: StoreServer, path: str) -> ObjectStore:
     FileSystems.set_options(parse_pipeline_options(server.flags))
-    return open_object_store(path)
+    return files_at(path)
 
 
 def write_objects(server: StoreServer, folder: str, files: dict[str, bytes]) -> None:

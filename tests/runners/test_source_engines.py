@@ -6,7 +6,7 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.runners import local
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.files import files_at
 from engines import digest, two_workers
 from made_sources import CASES, MadeCase, made_case
 from object_stores import connected_to, shared_server, upload_files
@@ -58,6 +58,6 @@ def test_source_in_object_store_gives_the_same_bytes(name, made):
         bucket = upload_files(server, files, folder="")
         source = f"{bucket}/in/{made.source.relative_to(made.folder)}".removesuffix("/.")
         assert prepare(source, f"{bucket}/out", *CASES[name].command, *server.flags) == 0
-        store, expected = open_object_store(bucket), digest(made.output)
+        store, expected = files_at(bucket), digest(made.output)
         actual = {name: hashlib.sha256(store.read(f"{bucket}/out/{name}")).hexdigest() for name in expected}
         assert actual == expected and set(store.top_level(bucket)[0]) == {"in", "out"}

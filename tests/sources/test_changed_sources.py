@@ -10,7 +10,7 @@ import pytest
 import made_sources
 from beam_pipelines.__main__ import main
 from beam_pipelines.sources.listing import list_images
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.files import files_at
 from engines import digest
 from forked_runs import ForkedRun
 from made_sources import CASES
@@ -157,7 +157,7 @@ def test_object_changed_after_the_listing_fails_the_run(scheme, name, is_gone, t
     with connected_to(shared_server(scheme)) as server:
         bucket = upload_files(server, files, folder="")
         def change() -> None:
-            store = open_object_store(bucket)
+            store = files_at(bucket)
             store.remove(f"{bucket}/{changed}") if is_gone else store.write(f"{bucket}/{changed}", files[changed][::-1])
 
         call_after_listing(monkeypatch, change)

@@ -18,7 +18,7 @@ from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.listing.part_listing import list_side_by_side
 from beam_pipelines.storage.object_stores import object_listing
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.files import files_at
 from made_images import write_files
 from made_references import list_parts, make_run
 from object_stores import StoreServer, connected_to, shared_server, upload_files
@@ -95,7 +95,7 @@ def test_listing_includes_file_sizes(server):
 def test_listing_requests_pages_only_when_needed(server, monkeypatch):
     monkeypatch.setattr(object_listing, "PAGE_OBJECTS", 10)
     root = upload_files(server, {f"rose/{index:03d}.jpg": b"x" for index in range(95)})
-    store, pages = type(open_object_store(root)), []
+    store, pages = type(files_at(root)), []
     ask = store._page
     monkeypatch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
     source = ImageFolder(make_job(root))
@@ -114,7 +114,7 @@ def test_parts_are_name_ranges_with_at_most_one_extra_page_each(server, monkeypa
     inputs = []
     for num_parts in (1, 4):
         monkeypatch.setattr(file_listing, "MAX_PARTS", num_parts)
-        store, pages = type(open_object_store(source.root)), []
+        store, pages = type(files_at(source.root)), []
         ask = store._page
         with monkeypatch.context() as patch:
             patch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
@@ -138,7 +138,7 @@ def test_parts_are_listed_in_parallel_with_the_same_requests(server, tmp_path, m
     monkeypatch.setattr(object_listing, "PAGE_OBJECTS", 10)
     names = [f"c{label:02d}/{index}.jpg" for label in range(16) for index in range(4)]
     root = upload_files(server, dict.fromkeys([*names, "c03//1.jpg"], b"x"))
-    store, pages, barrier = type(open_object_store(root)), [], threading.Barrier(3, timeout=60)
+    store, pages, barrier = type(files_at(root)), [], threading.Barrier(3, timeout=60)
     ask = store._page
     actual = {}
     for in_threads in (False, True):
@@ -163,7 +163,7 @@ def test_parts_are_listed_in_parallel_with_the_same_requests(server, tmp_path, m
 def test_error_in_one_part_stops_the_others(server, tmp_path, monkeypatch):
     names = [f"c{label}/{index}.jpg" for label in range(4) for index in range(4)]
     job = make_run(tmp_path, input=upload_files(server, dict.fromkeys(names, b"x")), lists_in_threads=True)
-    store, has_begun = type(open_object_store(job.options.input)), threading.Event()
+    store, has_begun = type(files_at(job.options.input)), threading.Event()
     monkeypatch.setattr(object_listing, "PAGE_OBJECTS", 4)
     parts = ImageFolder(job.options).parts()
     assert len(parts) > 1

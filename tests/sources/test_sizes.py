@@ -18,7 +18,7 @@ from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.registry import find_kind
 from beam_pipelines.storage.object_stores import object_listing
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.files import files_at
 from made_images import encode, jpeg
 from object_stores import Faults, StoreServer, connected_to, fault_proxy, shared_server
 
@@ -83,7 +83,7 @@ def put_source(bucket: str, kind: str, num: int, missing: str = "") -> str:
     make, name, folder = SOURCES[kind]
     objects = {path.replace("photos", folder, 1): jpeg(index) for index, path in enumerate(paths(num)) if path != missing}
     for path, data in {**make(num), **objects}.items():
-        open_object_store(bucket).write(f"{bucket}/{path}", data)
+        files_at(bucket).write(f"{bucket}/{path}", data)
     return f"{bucket}{name}"
 
 
@@ -147,7 +147,7 @@ def many_objects(proxied) -> tuple[str, Faults]:
     server, faults = proxied
     root = f"{server.make_bucket()}/heap"
     for name, num_bytes in SIZES.items():
-        open_object_store(root).write(f"{root}/{name}", bytes(num_bytes))
+        files_at(root).write(f"{root}/{name}", bytes(num_bytes))
     return root, faults
 
 
@@ -204,4 +204,4 @@ def test_each_listed_image_has_its_size(proxied, kind):
     assert len(listed) == 12
     for image in listed:
         assert isinstance(image, InputRecord)
-        assert image.num_bytes == open_object_store(bucket).size(f"{source.root}/{image.path}")
+        assert image.num_bytes == files_at(bucket).size(f"{source.root}/{image.path}")

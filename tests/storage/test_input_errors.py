@@ -21,7 +21,6 @@ from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.write_context import WriteContext, WriteSpec
 from beam_pipelines.storage.files import files_at, write_file, write_chunks
 from beam_pipelines.storage.input_errors import describe_fact, kind_of, listing_error, size_on_disk
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.spool import SpoolReader
 from listings import make_listing
 from made_images import jpeg, write_files
@@ -161,7 +160,7 @@ def test_denied_objects_fail_the_run_and_missing_ones_are_dead_letters(proxied, 
     assert reported.startswith(f"recordmill: {bucket}/in/b/1"), reported
     assert ".jpg could not be read: access to bucket" in reported or "no Google credentials" in reported, reported
     assert f"{bucket}/out is complete" not in reported and "--resume" in reported, reported
-    assert "manifest.json" not in dict(open_object_store(bucket).list(f"{bucket}/out"))
+    assert "manifest.json" not in dict(files_at(bucket).list(f"{bucket}/out"))
     faults.choose = answer_reads_with(404, "b/10.jpg", "b/11.jpg")
     assert main([*command, "--resume"]) == 0, "missing objects are dead letters"
     assert "dead letters: 2 of 60 inputs" in capsys.readouterr().out

@@ -32,7 +32,7 @@ from beam_pipelines.runners.job_servers import reserve_port
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.storage.object_stores import gcs, object_listing, object_store, retries, s3, upload
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.files import files_at
 
 MIB = 1 << 20
 OWN_CHUNK_BYTES = upload.CHUNK_BYTES
@@ -63,7 +63,7 @@ def connect(server: StoreServer, monkeypatch: pytest.MonkeyPatch, bucket: str) -
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     FileSystems.set_options(PipelineOptions(server.flags))
-    return open_object_store(bucket)
+    return files_at(bucket)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def faults(server: StoreServer, bucket: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def faulty_store(bucket: str, faults: Faults) -> ObjectStore:
-    return open_object_store(bucket)
+    return files_at(bucket)
 
 
 def contents(store: ObjectStore, folder: str) -> dict[str, bytes]:
@@ -232,7 +232,7 @@ def test_streamed_object_is_not_created_if_the_with_block_fails(store, server, b
 @pytest.mark.parametrize("server", ["s3"], indirect=True)  # other servers do not list unfinished uploads
 def test_abandon_uploads_aborts_uploads_below_the_folder(server, bucket):
     FileSystems.set_options(parse_pipeline_options([*server.flags, "--store_timeout=2"]))  # moto fails with a temporary error
-    store = open_object_store(bucket)
+    store = files_at(bucket)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(store.create(f"{bucket}/{name}")) for name in ("outer", "out/a", "out/b/c")]
         for file in files:
@@ -511,7 +511,7 @@ def test_store_timeout_option_extends_waiting(bucket, server, waited, monkeypatc
         FileSystems.set_options(parse_pipeline_options([*proxied.flags, "--store_timeout=900"]))
         faults.choose = lambda method, path, number: 503
         with pytest.raises(SilentStoreError, match="for 900 s"):
-            open_object_store(bucket).read(f"{bucket}/a")
+            files_at(bucket).read(f"{bucket}/a")
     assert 800 < sum(waited) <= 900
 
 
@@ -627,7 +627,7 @@ def test_threads_share_one_store_and_its_connections(faulty_store, bucket, fault
     faults.num_connections = 0
 
     def read(number: int) -> bool:
-        store = open_object_store(bucket)
+        store = files_at(bucket)
         return store is faulty_store and store.read(f"{bucket}/{number % 20}") == b"%d" % (number % 20)
 
     with ThreadPoolExecutor(32) as pool:
@@ -678,7 +678,7 @@ def test_check_access_accepts_bucket_that_can_be_listed(store, bucket):
 def check(path: str, kind: type[Exception] = UserError) -> str:
     """Returns the one-line message of the exception that `check_access` raises for `path`."""
     with pytest.raises(kind) as caught:
-        open_object_store(path).check_access(path)
+        files_at(path).check_access(path)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -800,7 +800,7 @@ def test_missing_credentials_are_reported(monkeypatch):
 def test_names_missing_credentials_file(monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     with pytest.raises(UserError, match=r"GOOGLE_APPLICATION_CREDENTIALS=.*none\.json"):
-        open_object_store("gs://bucket/a")
+        files_at("gs://bucket/a")
 
 
 @pytest.mark.parametrize(
@@ -820,7 +820,7 @@ def test_rejects_invalid_store_path(path, message, closed_port, monkeypatch):
 def test_rejects_invalid_endpoint_url():
     FileSystems.set_options(PipelineOptions(["--s3_endpoint_url=nowhere"]))
     with pytest.raises(UserError, match="nowhere"):
-        open_object_store("s3://bucket/a")
+        files_at("s3://bucket/a")
 
 
 @pytest.mark.parametrize(
@@ -837,7 +837,7 @@ def test_names_missing_extra(path, module, ours, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     FileSystems.set_options(PipelineOptions([]))  # opens the store again
     with pytest.raises(UserError, match=re.escape(f"pip install 'recordmill[{extra}]'")):
-        open_object_store(path)
+        files_at(path)
 
 
 # Whole runs. `test_prepare_objects` and other tests run on s3:// and gs://.

@@ -6,7 +6,6 @@ import pytest
 
 from beam_pipelines.errors import DataError
 from beam_pipelines.storage.files import files_at, input_size, open_file
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.pinned_files import PinnedFiles, check_versions
 from beam_pipelines.storage.versions import noting_versions
 from object_stores import connected_to, shared_server, upload_files
@@ -28,7 +27,7 @@ def rewrite(path: str, data: bytes = b"abcdefghij") -> None:
 
 
 def remove(path: str) -> None:
-    open_object_store(path).remove(path) if "://" in path else os.remove(path)
+    files_at(path).remove(path) if "://" in path else os.remove(path)
 
 
 def record_version(path: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES
 from beam_pipelines.errors import StorageError, UserError
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.storage.local_files import LocalFiles
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.files import files_at
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 from beam_pipelines.verify.check_example import ExampleCheck
 from beam_pipelines.verify.check_lines import check_dead_letters
@@ -635,7 +635,7 @@ def test_dataset_in_object_store_has_the_same_report(scheme: str, copied: pathli
         for options, more in (((), (f"--report={report}",)), (("--quick",), ())):
             here, existing = verify(capfd, copied, *options), verify(capfd, url, *options, *more, *server.flags)
             assert here[0] == existing[0] == 1 and existing[1] == here[1] | {"dataset": url}
-            assert not more or json.loads(open_object_store(url).read(report))["problems"] == here[1]["problems"]
+            assert not more or json.loads(files_at(url).read(report))["problems"] == here[1]["problems"]
         code, _, err = verify(capfd, f"{url}/nothing", *server.flags)
         assert code == 2 and "is not a dataset" in err and err.count("\n") == 1
 

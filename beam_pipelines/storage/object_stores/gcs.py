@@ -5,7 +5,7 @@ import contextlib
 import errno
 import os
 import urllib.parse
-from typing import Any, BinaryIO, Iterator
+from typing import Any, Iterator
 
 import google.auth
 import google_crc32c
@@ -19,7 +19,7 @@ from google.auth.transport.requests import AuthorizedSession
 from obstore.auth.google import GoogleCredentialProvider
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.storage.object_stores import object_listing, upload
+from beam_pipelines.storage.object_stores import object_listing
 from beam_pipelines.storage.object_stores.clients import NUM_THREADS
 from beam_pipelines.storage.object_stores.object_listing import Page
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
@@ -34,6 +34,7 @@ from beam_pipelines.storage.object_stores.retries import (
     status_error,
 )
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
+from beam_pipelines.storage.object_stores.upload import Upload
 from tf_input.storage.credentials import google_options
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -52,10 +53,60 @@ class _Refused(Exception):
         super().__init__(self.reason)
 
 
+class _GcsUpload(Upload):
+    """A resumable upload with the JSON API."""
+
+    def __init__(self, store: "GcsStore", path: str) -> None:
+        super().__init__(store, path)
+        self._url, self._checksum = "", google_crc32c.Checksum()
+        self._arrived = 0  # The number of bytes that the store has confirmed.
+        self._is_known = True  # False after a request without a response.
+
+    def send(self, chunk: bytes, is_last: bool) -> None:
+        self._url = self._url or self.store.call(self.path, self.store.begin_upload)
+        self._checksum.update(chunk)
+        while self._arrived < self.num_bytes:
+            self.store.call(self.path, lambda *_: self._send_rest(chunk, is_last))
+
+    def abandon(self, error: BaseException) -> None:
+        if self._url:
+            with contextlib.suppress(OSError):  # The store deletes old uploads itself.
+                self.store.call(self.path, lambda *_: self.store.send("DELETE", self._url), patience=ABANDON_SECONDS)
+
+    def _send_rest(self, chunk: bytes, is_last: bool) -> None:
+        """Sends the missing part of a chunk. If the last attempt had no response, first asks which bytes have arrived."""
+        if not self._is_known:
+            self._note(self._put(b"", "bytes */*"))
+            self._is_known = True
+            return
+        before, self._is_known = self._arrived, False
+        span = f"bytes {before}-{self.num_bytes - 1}/{self.num_bytes if is_last else '*'}"
+        self._note(self._put(chunk[before - self.num_bytes :], span))
+        self._is_known = True
+        if self._arrived == before:
+            raise ConnectionError("the store received no byte of a chunk")
+
+    def _put(self, data: bytes, span: str) -> requests.Response:
+        return self.store.send("PUT", self._url, self.store.options.timeout, data=data, headers={"Content-Range": span})
+
+    def _note(self, response: requests.Response) -> None:
+        if response.status_code == _INCOMPLETE:
+            arrived = response.headers.get("Range")
+            self._arrived = int(arrived.rpartition("-")[2]) + 1 if arrived else 0
+        else:
+            self._arrived = self.num_bytes
+            try:
+                _check_sum(response.json(), self._checksum)
+            except OSError:
+                self.store.remove(self.path)
+                raise
+
+
 class GcsStore(ObjectStore):
     """Accesses Google Cloud Storage, or the emulator at `STORAGE_EMULATOR_HOST`."""
 
     library_errors = (*ObjectStore.library_errors, _Refused, GoogleAuthError, *_BROKEN_OFF)
+    new_upload = _GcsUpload
 
     def __init__(self, scheme: str, options: StoreOptions) -> None:
         emulator = os.environ.get("STORAGE_EMULATOR_HOST")
@@ -127,17 +178,6 @@ class GcsStore(ObjectStore):
         while token:
             token = self.call(target, copy, token)
 
-    @contextlib.contextmanager
-    def create(self, path: str) -> Iterator[BinaryIO]:
-        created = _GcsUpload(self, path)
-        try:
-            yield created
-            created.finish()
-        except BaseException:
-            with contextlib.suppress(OSError):  # The store deletes old uploads itself.
-                created.abandon()
-            raise
-
     def send(self, method: str, url: str, seconds: float = RESPONSE_SECONDS, **request: Any) -> requests.Response:
         """Sends a request of the JSON API. Raises an exception if the response is an error."""
         timeouts = min(CONNECT_SECONDS, self.options.timeout), min(seconds, self.options.timeout)
@@ -174,77 +214,6 @@ class GcsStore(ObjectStore):
         if isinstance(error, _BROKEN_OFF):
             return Transient(errno.EIO, str(error), path)
         return OSError(errno.EACCES, str(error), path) if isinstance(error, GoogleAuthError) else super()._os_error(path, error)
-
-
-class _GcsUpload:
-    """A resumable upload. The object is created when the last chunk has been sent."""
-
-    def __init__(self, store: GcsStore, path: str) -> None:
-        self._store, self._path, self._url = store, path, ""
-        self._buffer, self._checksum = bytearray(), google_crc32c.Checksum()
-        self._start = self._arrived = 0  # The offset of the buffer; the number of bytes that the store has confirmed.
-        self._is_known = True  # False after a request without a response.
-
-    def write(self, data: bytes) -> int:
-        view = memoryview(data)
-        for start in range(0, len(view), upload.CHUNK_BYTES):
-            self._buffer += view[start : start + upload.CHUNK_BYTES]
-            if len(self._buffer) > upload.CHUNK_BYTES:  # Keeps at least a byte for the last chunk.
-                chunk = bytes(self._buffer[: upload.CHUNK_BYTES])
-                self._send(chunk, is_last=False)
-                del self._buffer[: len(chunk)]
-        return len(view)
-
-    def finish(self) -> None:
-        """Sends the remaining bytes. Afterwards, the object exists."""
-        if self._url:
-            self._send(bytes(self._buffer), is_last=True)
-        else:
-            self._store.write(self._path, bytes(self._buffer))
-
-    def abandon(self) -> None:
-        """Removes the chunks that have been sent."""
-        if self._url:
-            self._store.call(self._path, lambda *_: self._store.send("DELETE", self._url), patience=ABANDON_SECONDS)
-
-    def _send(self, chunk: bytes, is_last: bool) -> None:
-        self._url = self._url or self._store.call(self._path, self._store.begin_upload)
-        self._checksum.update(chunk)
-        end = self._start + len(chunk)
-        try:
-            while self._arrived < end:
-                self._store.call(self._path, lambda *_: self._send_rest(chunk, end, is_last))
-        except FileNotFoundError:  # The upload may be complete, although the response was lost.
-            if not (is_last and self._store.exists(self._path) and self._store.size(self._path) == end):
-                raise
-        self._start = end
-
-    def _send_rest(self, chunk: bytes, end: int, is_last: bool) -> None:
-        """Sends the missing part of a chunk. If the last attempt had no response, first asks which bytes have arrived."""
-        if not self._is_known:
-            self._note(self._put(b"", "bytes */*"), end)
-            self._is_known = True
-            return
-        before, self._is_known = self._arrived, False
-        self._note(self._put(chunk[before - self._start :], f"bytes {before}-{end - 1}/{end if is_last else '*'}"), end)
-        self._is_known = True
-        if self._arrived == before:
-            raise ConnectionError("the store received no byte of a chunk")
-
-    def _put(self, data: bytes, span: str) -> requests.Response:
-        return self._store.send("PUT", self._url, self._store.options.timeout, data=data, headers={"Content-Range": span})
-
-    def _note(self, response: requests.Response, end: int) -> None:
-        if response.status_code == _INCOMPLETE:
-            arrived = response.headers.get("Range")
-            self._arrived = int(arrived.rpartition("-")[2]) + 1 if arrived else 0
-        else:
-            self._arrived = end
-            try:
-                _check_sum(response.json(), self._checksum)
-            except OSError:
-                self._store.remove(self._path)
-                raise
 
 
 def _check_sum(answer: dict[str, Any], checksum: google_crc32c.Checksum) -> None:

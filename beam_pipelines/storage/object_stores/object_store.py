@@ -49,7 +49,7 @@ _SMALL_BYTES = 4 << 20
 
 
 class ObjectStore(ObjectListing):
-    """An object store. All threads of a process share an instance. All failures raise an `OSError`.
+    """An object store. It implements `Files`, and all threads of a process share an instance.
 
     Each private method sends a single request, and does not catch errors from client libraries.
 
@@ -61,6 +61,7 @@ class ObjectStore(ObjectListing):
     library_errors: tuple[type[Exception], ...] = (BaseError, FileNotFoundError)
     advice = ""  # What to do if access is denied.
     endpoint = ""  # The URL of the server.
+    new_upload: type[uploads.Upload] = uploads.ObstoreUpload
 
     def __init__(self, scheme: str, options: StoreOptions) -> None:
         self._scheme, self.options = scheme, options
@@ -76,15 +77,9 @@ class ObjectStore(ObjectListing):
         self._clients: dict[tuple[str, float, bool], Any] = {}
 
     def read(self, path: str) -> bytes:
-        """Reads a whole object with a single request. The maximum size is `storage.MAX_FILE_BYTES`."""
         return self.call(path, self._get)[0]
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of an object. Returns fewer bytes if the object ends within the requested range.
-
-        Raises:
-            DataError: The object has another version than the given one.
-        """
         if not num_bytes:
             return b""
         data, actual = self.call(path, self._get, (offset, offset + num_bytes))
@@ -93,11 +88,9 @@ class ObjectStore(ObjectListing):
         return data
 
     def size(self, path: str) -> int:
-        """Returns an object's size in bytes."""
         return self.stat(path).size
 
     def stat(self, path: str) -> FileStat:
-        """Returns the size in bytes and the version of an object. The version is its ETag or its generation."""
         return self.call(path, self._head)
 
     def exists(self, path: str) -> bool:
@@ -113,7 +106,6 @@ class ObjectStore(ObjectListing):
         return True
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes an object atomically."""
         self.call(path, self._put, data)
 
     def read_versioned(self, path: str) -> tuple[bytes, str]:
@@ -151,11 +143,7 @@ class ObjectStore(ObjectListing):
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
-        """Context manager for uploading a large object in chunks.
-
-        The object is created after the block, unless an exception is raised. Then, the chunks are removed.
-        """
-        upload = uploads.Upload(self, path)
+        upload = self.new_upload(self, path)
         try:
             yield upload
             upload.finish()

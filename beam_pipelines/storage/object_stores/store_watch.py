@@ -5,7 +5,7 @@ import threading
 from typing import Callable, Collection, Iterator
 
 from beam_pipelines.errors import SilentStoreError
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.files import files_at
 
 _POLL_SECONDS = 10.0
 
@@ -27,7 +27,7 @@ def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError],
         while not end.wait(_POLL_SECONDS):
             for path in paths:
                 try:
-                    open_object_store(path).exists(f"{path.rstrip('/')}/manifest.json")
+                    files_at(path).exists(f"{path.rstrip('/')}/manifest.json")
                 except SilentStoreError as error:
                     if not end.is_set():
                         give_up(error)
