@@ -5,6 +5,7 @@ import io
 import pathlib
 import zlib
 
+import google_crc32c
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
