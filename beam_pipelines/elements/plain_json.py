@@ -23,7 +23,7 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.reference_runs import SpoolRange
-from beam_pipelines.elements.statistics import ImageFacts, ImageStatistics, PixelSums, Range, SplitStatistics
+from beam_pipelines.elements.statistics import ImageFacts, ImageStatistics, Range, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.elements.near_duplicates import NearDuplicates
 from tf_input.dataset_format import Feature, ShardInfo
@@ -32,7 +32,7 @@ _CLASSES = {
     kind.__name__: kind
     for kind in (
         *(Column, Conflict, Conflicts, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics),
-        *(CoordinateFacts, LabelSequence, Listing, PixelSums),
+        *(CoordinateFacts, LabelSequence, Listing),
         *(PrepareOptions, Range, ShardAddress, ShardInfo, SourceConfig, SourceKind, SplitShards, SplitStatistics, SpoolRange, TensorSums, NearDuplicates),
         WrittenShard,
         Plan,

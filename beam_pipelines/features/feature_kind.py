@@ -6,13 +6,14 @@ strings.
 """
 
 import dataclasses
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Protocol, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import ENTIRE_FILE, ArrayPart, FilePart
+from beam_pipelines.elements.merging import Mergeable
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Objects, is_turn_guessed
@@ -29,17 +30,15 @@ ToPixels = Callable[[np.ndarray, int], np.ndarray]
 TFDS = "tensorflow_datasets.core.features"
 
 
-class PositionFacts(Protocol):
+class PositionFacts(Mergeable):
     """Facts about the listed values of one feature, for checking whether the options fit the values."""
-
-    def merge(self, other: Any) -> None:
-        """Adds the facts of another part."""
 
     def check(self, name: str, source: SourceConfig) -> None:
         """Raises `UserError` if the options do not fit the values."""
 
     def warnings(self, name: str, source: SourceConfig) -> Sequence[str]:
         """Returns warnings about unlikely values."""
+        return ()
 
 
 class Mark(NamedTuple):

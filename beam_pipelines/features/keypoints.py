@@ -22,7 +22,7 @@ import numpy as np
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.features.feature_kind import EncodedExample, Encoder, EncoderOptions, FeatureKind, Mark, ObjectEncoder, ToPixels
+from beam_pipelines.features.feature_kind import EncodedExample, Encoder, EncoderOptions, FeatureKind, Mark, ObjectEncoder, PositionFacts, ToPixels
 from beam_pipelines.images.annotations import DrawnPoints, Objects, place_points
 from tf_input.dataset_format import OBJECTS, Feature
 from tf_input.serialized_example import SerializedExample
@@ -114,7 +114,7 @@ class Keypoints(FeatureKind):
 
 
 @dataclasses.dataclass
-class PointFacts:
+class PointFacts(PositionFacts):
     """Counts of listed keypoints, for checking whether the unit of the coordinates is right.
 
     Attributes:
@@ -135,14 +135,7 @@ class PointFacts:
         num_relative = int(((positions >= 0) & (positions <= 1)).all(axis=1).sum())
         return cls(len(positions), num_relative, int((points[~is_labeled, :2] != 0).any(axis=1).sum()))
 
-    def merge(self, other: "PointFacts") -> None:
-        """Adds the counts of another part."""
-        self.num_labeled += other.num_labeled
-        self.num_relative += other.num_relative
-        self.num_unlabeled_positions += other.num_unlabeled_positions
-
     def check(self, name: str, source: SourceConfig) -> None:
-        """Raises `UserError` if the coordinates contradict `--box_unit`."""
         if not self.num_labeled:
             return
         if source.box_unit is None and self.num_relative == self.num_labeled:

@@ -17,7 +17,8 @@ determines whether the mask is rotated. Masks are resized by nearest-neighbor in
 IDs.
 """
 
-from typing import Any, Sequence
+import contextlib
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
@@ -62,10 +63,9 @@ def read_colors(data: bytes) -> np.ndarray:
         InvalidInput: `bad_mask`: the file is corrupt, its colors have more than 8 bits, or its compression is lossy.
     """
     image_format = identify(data)
-    try:
+    with _bad_masks():
         if image_format not in ("png", "gif", "bmp", "tiff"):
-            name = image_format.upper() if image_format else describe_bytes(data)
-            raise InvalidInput("bad_image", f"{name}; a mask with colors must be a PNG, TIFF, BMP or GIF, whose colors are exact")
+            raise InvalidInput("bad_image", f"{_name_of(data)}; a mask with colors must be a PNG, TIFF, BMP or GIF, whose colors are exact")
         if image_format == "tiff":
             header = read_header(data)
             if header.orientation != 1:
@@ -75,15 +75,11 @@ def read_colors(data: bytes) -> np.ndarray:
             with bad_data_refused(image_format):
                 png = read_png(data, checksums=True)
                 _check_orientation(png)
-                if png.num_bits == 16:
-                    raise InvalidInput("bad_image", "PNG: 16 bits per channel; colors must have 8")
-                image = decode_with_pillow("png", png.to_stored())
+                image = decode_with_pillow("png", png.to_stored()) if png.num_bits < 16 else None
         else:
             image = decode_with_pillow(image_format, data)
-        if isinstance(image, np.ndarray) or image.mode[0] in "IF":
+        if image is None or isinstance(image, np.ndarray) or image.mode[0] in "IF":
             raise InvalidInput("bad_image", f"{image_format.upper()}: more than 8 bits per channel; colors must have 8")
-    except InvalidInput as error:
-        raise _bad_mask(str(error)) from None
     return rgb(image)
 
 
@@ -94,33 +90,37 @@ def _read_ids(data: bytes) -> np.ndarray:
         InvalidInput: `bad_mask`: the file is corrupt, or its values are not class IDs.
     """
     image_format = identify(data)
-    try:
+    with _bad_masks():
         if data.startswith(NPY_MAGIC):
             raw, values = npy_image(data)
             if np.dtype(raw.dtype).kind not in "iub" or raw.num_channels != 1:
-                raise InvalidInput(
-                    "bad_image",
-                    f"an array of {np.dtype(raw.dtype).name} in {raw.num_channels} channels; it must have integers in "
-                    "one",
-                )
+                found = f"an array of {np.dtype(raw.dtype).name} in {raw.num_channels} channels"
+                raise InvalidInput("bad_image", f"{found}; it must have integers in one")
             return check_ids(np.frombuffer(values, raw.dtype).reshape(raw.height, raw.width))
         if image_format == "png":
             with bad_data_refused(image_format):
                 return _read_png(data)
         if image_format == "tiff":
             return check_ids(read_tiff_ids(data))
-        if image_format is None:
-            raise InvalidInput("bad_image", f"{describe_bytes(data)}; {_EXPECTED}")
-        if image_format == "ppm":  # Pillow scales the values of most PGMs.
-            raise InvalidInput("bad_image", f"PPM: {_EXPECTED}")
-        if image_format not in ("bmp", "gif"):
-            raise InvalidInput("bad_image", f"{image_format.upper()}: lossy compression changes the values; {_EXPECTED}")
+        if image_format not in ("bmp", "gif"):  # Other formats are lossy, or Pillow scales their values.
+            raise InvalidInput("bad_image", f"{_name_of(data)}; {_EXPECTED}")
         image = decode_with_pillow(image_format, data)
         if image.mode not in ("1", "L", "P"):
             raise InvalidInput("bad_image", f"{image_format.upper()}: in color; {_advise_colors(rgb(image))}")
+    return np.asarray(image).astype(np.uint8)
+
+
+@contextlib.contextmanager
+def _bad_masks() -> Iterator[None]:
+    """Context manager that changes the reason of an `InvalidInput` to `bad_mask`."""
+    try:
+        yield
     except InvalidInput as error:
         raise _bad_mask(str(error)) from None
-    return np.asarray(image).astype(np.uint8)
+
+
+def _name_of(data: bytes) -> str:
+    return (identify(data) or "").upper() or describe_bytes(data)
 
 
 def _read_png(data: bytes) -> np.ndarray:
@@ -206,10 +206,8 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
         InvalidInput: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not a class name.
     """
     height, width = regions.image_size
-    try:
+    with _bad_masks():
         check_size("mask", height, width)
-    except InvalidInput as error:
-        raise _bad_mask(str(error)) from None
     if len(label_names) > 0xFFFF:
         raise _bad_mask(f"{len(label_names)} class names; a mask can have at most {0xFFFF}")
     ids = {name: index for index, name in enumerate(label_names, start=1)}
@@ -220,10 +218,7 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
         if label not in ids:
             raise InvalidInput("bad_label", f"region {index}: unknown class name {label!r}")
         try:
-            if regions.are_values:
-                mask[_draw_cell(region, height, width)] = ids[label]
-            else:
-                mask[_draw_region(region, height, width, regions.is_relative)] = ids[label]
+            mask[_draw_region(region, regions)] = ids[label]
         except InvalidInput as error:
             raise _bad_mask(f"region {index} ({printable(label)}): {error}") from None
     return mask
@@ -251,18 +246,14 @@ def _bad_mask(message: str) -> InvalidInput:
     return InvalidInput("bad_mask", message)
 
 
-def _draw_region(region: Any, height: int, width: int, is_relative: bool) -> np.ndarray:
-    """Draws a run-length encoding or polygons, bool [height, width]."""
+def _draw_region(region: Any, regions: Regions) -> np.ndarray:
+    """Draws run lengths or polygons, bool [height, width]."""
+    height, width = regions.image_size
     if isinstance(region, dict):
-        return _draw_runs(region, height, width)
-    return _draw_polygons(region, height, width, (width, height) if is_relative else (1, 1))
-
-
-def _draw_cell(region: Any, height: int, width: int) -> np.ndarray:
-    """Draws a region from the run lengths in a table cell, bool [height, width]."""
-    if isinstance(region, str):
+        return _draw_runs({"size": [height, width], **region} if regions.are_values else region, height, width)
+    if regions.are_values:
         return _draw_pairs(region, height, width)
-    return _draw_runs({"size": [height, width], **region}, height, width)
+    return _draw_polygons(region, height, width, (width, height) if regions.is_relative else (1, 1))
 
 
 def _draw_polygons(polygons: Any, height: int, width: int, scale: tuple[int, int]) -> np.ndarray:

@@ -247,12 +247,13 @@ def _split_statistics(split: SplitStatistics, schema: Sequence[Feature], qualiti
     if IMAGE in features:
         facts["image_bytes"] = split.num_bytes
     facts |= label_statistics({LABEL: split.labels} | split.other_labels, schema)
+    tensors = split.tensors
     if IMAGE in features:
-        facts["pixels"] = split.pixels.to_json()
-        if IMAGE in split.tensors:
-            facts["pixels"] = split.tensors[IMAGE].pixels_to_json(features[IMAGE].shape[-1])
-    if split.tensors:
-        facts["tensors"] = {name: sums.to_json() for name, sums in sorted(split.tensors.items())}
+        has_tensors = features[IMAGE].is_tensor
+        facts["pixels"] = split.pixels.pixels_to_json(features[IMAGE].shape[-1] if has_tensors else 3)
+        tensors = tensors | {IMAGE: split.pixels} if has_tensors and split.pixels.num_examples else tensors
+    if tensors:
+        facts["tensors"] = {name: sums.to_json() for name, sums in sorted(tensors.items())}
     if split.counts:
         facts["counts"] = {name: dict(sorted(counts.items())) for name, counts in sorted(split.counts.items())}
     facts["shuffle"] = qualities.to_json()

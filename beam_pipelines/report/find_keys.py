@@ -13,9 +13,6 @@ from beam_pipelines.report.sample import ExampleLocation, read_keys
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import Manifest, ShardInfo
 
-# Interpolation steps before binary search. One or two are usually enough, unless many shards have few examples.
-_MAX_STEPS = 8
-
 
 def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[str, ExampleLocation]:
     """Returns the locations of the examples with the given keys. Keys that do not exist are omitted.
@@ -40,30 +37,25 @@ def _orders(seed: int, keys: Sequence[str]) -> list[float]:
 def _find_in_split(
     directory: str, split: int, infos: Sequence[ShardInfo], seed: int, keys: Sequence[str]
 ) -> Iterator[tuple[str, ExampleLocation]]:
-    """Finds keys in a split by interpolation search and yields their locations."""
+    """Finds keys in a split, and yields their locations. Moves from the shard in which a key is expected to its
+    neighbors, until the first and the last key of a shard enclose the key."""
     shards = [shard for shard, info in enumerate(infos) if info.num_examples]
-    if not shards:
-        return
     starts = list(itertools.accumulate((infos[shard].num_examples for shard in shards), initial=0))
-    orders, bounds = dict(zip(keys, _orders(seed, keys))), dict.fromkeys(keys, (0, len(shards) - 1))
-    guesses = {key: _at(starts, order * starts[-1]) for key, order in orders.items()}
-    for step in itertools.count():
+    orders = dict(zip(keys, _orders(seed, keys)))
+    guesses = {key: _at(starts, order * starts[-1]) for key, order in orders.items()} if shards else {}
+    tried: set[tuple[str, int]] = set()
+    while guesses:
         wanted, guesses = guesses, {}
+        tried |= wanted.items()
         for guess, stored in _read_all(directory, [infos[shard] for shard in shards], sorted(set(wanted.values()))):
             missing = {key for key, at in wanted.items() if at == guess}
             records = {key: record for record, key in enumerate(stored) if key in missing}
             yield from ((key, ExampleLocation(split, shards[guess], record)) for key, record in records.items())
             first, last = _orders(seed, [stored[0], stored[-1]])
             for key in missing - records.keys():
-                (low, high), is_before = bounds[key], orders[key] < first
-                low, high = (low, guess - 1) if is_before else (guess + 1, high)
-                if low > high or first <= orders[key] <= last:
-                    continue
-                away = (orders[key] - (first if is_before else last)) * starts[-1]  # Distance in examples.
-                near = _at(starts, starts[guess if is_before else guess + 1] + away)
-                bounds[key], guesses[key] = (low, high), min(max(near, low), high) if step < _MAX_STEPS else (low + high) // 2
-        if not guesses:
-            return
+                near = guess + (orders[key] > last) - (orders[key] < first)
+                if 0 <= near < len(shards) and (key, near) not in tried:
+                    guesses[key] = near
 
 
 def _at(starts: Sequence[int], rank: float) -> int:

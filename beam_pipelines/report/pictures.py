@@ -102,6 +102,13 @@ class Pictures:
 
     Args:
         manifest: The manifest of the dataset.
+
+    Attributes:
+        has_any: Whether the examples have images that can be displayed.
+        has_brightness: Whether thumbnails are as bright as the stored images. Tensors are rescaled for display.
+        has_boxes: Whether pictures have boxes.
+        has_masks: Whether pictures have masks.
+        marks_noun: The plural noun for the marks in the pictures, such as `keypoints`; empty if there are no marks.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -116,31 +123,10 @@ class Pictures:
         self._names = label.label_names if label else ()
         sides = (_SIDE_WITH_DRAWINGS, _SHOWN_SIDE_WITH_DRAWINGS) if self._mask or self._has_boxes or self._positions else (SIDE, _SHOWN_SIDE)
         self._side, self._shown_side = sides
-
-    @property
-    def has_any(self) -> bool:
-        """Whether the examples have images that can be displayed."""
-        return bool(self._images)
-
-    @property
-    def has_brightness(self) -> bool:
-        """Whether thumbnails are as bright as the stored images. Tensors are rescaled for display."""
-        return self.has_any and not self._images[0].is_tensor
-
-    @property
-    def has_boxes(self) -> bool:
-        """Whether pictures have boxes."""
-        return self.has_any and self._has_boxes
-
-    @property
-    def marks_noun(self) -> str:
-        """The plural noun for the marks in the pictures, such as `keypoints`; empty if there are no marks."""
-        return ", ".join(sorted({kind_of(feature).noun for feature in self._positions})) if self.has_any else ""
-
-    @property
-    def has_masks(self) -> bool:
-        """Whether pictures have masks."""
-        return self.has_any and bool(self._mask)
+        self.has_any = bool(self._images)
+        self.has_brightness = self.has_any and not self._images[0].is_tensor
+        self.has_boxes, self.has_masks = self.has_any and self._has_boxes, self.has_any and bool(self._mask)
+        self.marks_noun = ", ".join(sorted({kind_of(feature).noun for feature in self._positions})) if self.has_any else ""
 
     def of(self, example: SerializedExample) -> list[Picture]:
         """Returns the pictures of an example. Images that cannot be decoded are omitted."""

@@ -13,7 +13,7 @@ from beam_pipelines.elements.dead_letters import NUM_THUMBNAILS, DeadLetter
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.input_record import NO_IMAGE, ENTIRE_FILE, InputRecord, image_bytes
 from beam_pipelines.elements.references import References
-from beam_pipelines.elements.statistics import PixelSums
+from beam_pipelines.elements.statistics import sum_pixels
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import InvalidInput, RunError, printable
 from beam_pipelines.images.image_headers import check_storable, identify
@@ -51,7 +51,7 @@ class ReadImage(NamedTuple):
     data: bytes
     extras: Extras | None
     image: StoredImage
-    pixels: PixelSums | TensorSums | None = None
+    pixels: TensorSums | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -163,7 +163,7 @@ class InputReader:
         if is_sampled and context.tensor is not None:
             pixels = TensorSums.of(stored, context.tensor.dtype, context.tensor.shape[-1])
         else:
-            pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
+            pixels = None if checked.pixels is None else sum_pixels(checked.pixels)
         return ReadImage(stored, extras, checked.describe(len(stored)), pixels)
 
     def digest(self, image: InputRecord) -> ImageDigests | DeadLetter:

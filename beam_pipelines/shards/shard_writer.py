@@ -19,7 +19,6 @@ from beam_pipelines.elements.plan import PlannedShard
 from beam_pipelines.elements.plan_files import read_planned_shard
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
-from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import DataError, StorageError
 from beam_pipelines.images.images import StoredImage
 from beam_pipelines.parallel import progress
@@ -133,9 +132,7 @@ class _Part:
                 (offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label, google_crc32c.value(data), height, width)
             )
             self._images.append(stored)
-            if isinstance(pixels, TensorSums):
-                self._split.add_tensor(IMAGE, pixels)
-            elif pixels is not None:
+            if pixels is not None:
                 self._split.pixels.merge(pixels)
             if extras is not None:
                 self._keep_extras(extras)

@@ -8,7 +8,7 @@ import numpy as np
 
 from beam_pipelines.elements.quality import LabelSequence, ShuffleQualities
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
-from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, SplitStatistics, is_sampled
+from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics, is_sampled, sum_pixels
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.features.image import image_data, image_facts
 from beam_pipelines.features.kinds import kind_of
@@ -88,9 +88,9 @@ class RecordCounter:
     ) -> None:
         image = image_facts(feature, example, checked)
         if is_sampled and feature.is_tensor:
-            self._split.add_tensor(IMAGE, TensorSums.of(image_data(feature, example), feature.dtype, feature.shape[-1]))
+            self._split.pixels.merge(TensorSums.of(image_data(feature, example), feature.dtype, feature.shape[-1]))
         elif is_sampled and (pixels := _pixels(feature, example, checked)) is not None:
-            self._split.pixels.merge(PixelSums.of(pixels))
+            self._split.pixels.merge(sum_pixels(pixels))
             self._decoded += [len(self.images)] * (image.format in _LOSSY)
         self.images.append(image)
 

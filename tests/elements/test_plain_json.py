@@ -23,7 +23,7 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.reference_runs import SpoolRange
-from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
+from beam_pipelines.elements.statistics import ImageStatistics, Range, SplitStatistics, sum_pixels
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.sources.registry import find_kind
@@ -108,7 +108,7 @@ LISTING = Listing(
 )
 
 STATISTICS = ImageStatistics()
-STATISTICS.splits[1] = SplitStatistics(5, 2**50, Counter({3: 2, 0: 3}), PixelSums.of(np.full((4, 5, 3), 200, np.uint8)), {"objects/label": Counter({7: 1})})
+STATISTICS.splits[1] = SplitStatistics(5, 2**50, Counter({3: 2, 0: 3}), sum_pixels(np.full((4, 5, 3), 200, np.uint8)), {"objects/label": Counter({7: 1})})
 STATISTICS.splits[1].add_tensor("x", TensorSums.of(np.array([1e-300, 0.1, 1e300]).tobytes(), "float64"))
 STATISTICS.images_of("image").formats.update(["jpeg", "png", "jpeg"])
 STATISTICS.images_of("right").heights.add([5, 2**31])

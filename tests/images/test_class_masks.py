@@ -117,8 +117,8 @@ RGB = np.zeros((4, 5, 3), np.uint8)
 REJECTED = {
     "empty": (b"", "0 bytes"),
     "text": (b"hello", "starts with b'hello'"),
-    "JPEG": (encode(RGB[..., 0], "JPEG"), "JPEG: "),
-    "WebP": (encode(RGB, "WEBP", lossless=True), "WEBP: "),
+    "JPEG": (encode(RGB[..., 0], "JPEG"), "JPEG; "),
+    "WebP": (encode(RGB, "WEBP", lossless=True), "WEBP; "),
     "PNG, RGB": (encode(RGB, "PNG"), "PNG: in color"),
     "PNG, RGBA": (encode(np.zeros((4, 5, 4), np.uint8), "PNG"), "PNG: in color, with alpha"),
     "PNG, grey and alpha": (make_png(np.zeros((4, 5, 2), int), 8, 4), "PNG: with alpha"),

@@ -16,7 +16,8 @@ from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
-from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES, PixelSums
+from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES, sum_pixels
+from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import RunError
 from beam_pipelines.images.images import StoredImage, check_image
 from beam_pipelines.images.raw_image import RawImage
@@ -292,7 +293,7 @@ def test_reads_from_slow_storage_are_concurrent_and_in_order(tmp_path):
 
 def test_only_sampled_images_return_pixel_sums(valid_inputs):
     for path, data in GOOD.items():
-        expected = PixelSums.of(check_image(data, "strict", full_scale=True).pixels)
+        expected = sum_pixels(check_image(data, "strict", full_scale=True).pixels)
         assert valid_inputs.read(path, is_sampled=True).pixels == expected, path
         assert valid_inputs.read(path).pixels is None, path
 
@@ -303,7 +304,7 @@ def test_sampled_pixels_are_released(tmp_path):
     tracemalloc.start()
     try:
         actual = [inputs.read(f"cat/{index}.jpg", is_sampled=True) for index in range(8)]
-        assert {item.pixels.num_images for item in actual} == {1}
+        assert {item.pixels.num_examples for item in actual} == {1}
         assert tracemalloc.get_traced_memory()[1] < 4 * 9_000_000 + 8 * len(photograph)
     finally:
         tracemalloc.stop()
@@ -317,15 +318,15 @@ def test_sample_of_pixels_depends_on_seed_and_key(tmp_path):
         run = PlannedInput(tmp_path / case, files, seed=seed, num_shards=num_shards)
         # The dataset is 20 times larger than the sample, so that about 10 of the 200 images are in the sample.
         run.context = WriteContext(run.made.spec(WriteSpec), dataclasses.replace(run.context.listing, num_inputs=20 * NUM_PIXEL_SAMPLES))
-        sums[case] = PixelSums()
+        sums[case] = TensorSums()
         for shard in run.shards:
             sums[case].merge(run.write(shard=shard).statistics.splits[0].pixels)
         orders = shuffle_orders(seed, [path.encode() for path in paths]).tolist()
-        expected = PixelSums()
+        expected = TensorSums()
         for path, order in zip(paths, orders):
             if order % 2**32 < 2**32 // 20:
-                expected.merge(PixelSums.of(check_image(files[path], "strict", full_scale=True).pixels))
-        assert sums[case] == expected and 3 < expected.num_images < 25, case
+                expected.merge(sum_pixels(check_image(files[path], "strict", full_scale=True).pixels))
+        assert sums[case] == expected and 3 < expected.num_examples < 25, case
     assert sums["one"] == sums["five"] != sums["another seed"]
 
 
