@@ -16,17 +16,11 @@ from types import ModuleType
 from typing import Any, Callable, Iterator, Mapping
 
 from beam_pipelines import log
-from beam_pipelines.config.analyze_config import AnalyzeConfig
-from beam_pipelines.config.dataset_configs import BenchmarkConfig, InspectConfig, ReportConfig, StatusConfig
-from beam_pipelines.config.export_config import ExportConfig
+from beam_pipelines.config.dataset_options import BenchmarkOptions, InspectOptions, LeaksOptions, QualityOptions, ReportOptions, StatusOptions
+from beam_pipelines.config.job_options import AnalyzeOptions, ExportOptions, RepairOptions, TransformOptions, VerifyOptions
 from beam_pipelines.config.launch_options import LaunchOptions
-from beam_pipelines.config.leaks_config import LeaksConfig
 from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.quality_config import QualityConfig
-from beam_pipelines.config.repair_config import RepairConfig
-from beam_pipelines.config.transform_config import TransformConfig
-from beam_pipelines.config.verify_config import VerifyConfig
-from beam_pipelines.config.which_config import WhichConfig
+from beam_pipelines.config.which_options import WhichOptions
 from beam_pipelines.errors import ProblemsFound, RunError, StorageError, UserError, escaped, printable, reading_error
 from beam_pipelines.lean import without_optional_parts
 from beam_pipelines.options.arguments import option_names, read
@@ -54,16 +48,16 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     beam_flags = [*beam_flags, f"--store_timeout={launch.store_timeout}"]
     if any("://" in location for location in (*(arguments.label_names or ()), arguments.label_names_from or "")):
         _use_for_stores(beam_flags, "prepare")  # Reading the options reads these files.
-    config = read(PrepareOptions, arguments)
+    options = read(PrepareOptions, arguments)
     if launch.estimate:
-        _print(_import("launch").run_estimate(config, _pipeline_options(beam_flags, "prepare")))
+        _print(_import("launch").run_estimate(options, _pipeline_options(beam_flags, "prepare")))
         return
-    if not is_remote(config.input) and not is_remote(config.output):
-        check_paths(config, launch.overwrite, ResumePolicy.of(launch))
-        _import_and_start_workers("launch", beam_flags, config.source.image_root, config.splits_from)
+    if not is_remote(options.input) and not is_remote(options.output):
+        check_paths(options, launch.overwrite, ResumePolicy.of(launch))
+        _import_and_start_workers("launch", beam_flags, options.source.image_root, options.splits_from)
 
     job = _import("launch").run_prepare(
-        config,
+        options,
         _pipeline_options(beam_flags, "prepare"),
         overwrite=launch.overwrite,
         resume_policy=ResumePolicy.of(launch),
@@ -74,8 +68,8 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         _print(job)
         return
     summary = _import("publish.summary")
-    _report(summary.describe_dataset(config.output))
-    for warning in summary.read_warnings(config.output, has_report=config.has_report):
+    _report(summary.describe_dataset(options.output))
+    for warning in summary.read_warnings(options.output, has_report=options.has_report):
         log.print_message(warning, "warning")
 
 
@@ -99,110 +93,110 @@ def _import_and_start_workers(name: str, beam_flags: list[str], *paths: str | No
 
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill analyze`: writes the TensorFlow Transform graph of a dataset."""
-    config = read(AnalyzeConfig, arguments)
-    check_analysis(config)
-    options = _pipeline_options(beam_flags, "analyze")
-    _report(_import("transform.analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
+    options = read(AnalyzeOptions, arguments)
+    check_analysis(options)
+    pipeline_options = _pipeline_options(beam_flags, "analyze")
+    _report(_import("transform.analyze", "tensorflow", "tensorflow_transform").run_analyze(options, pipeline_options))
 
 
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill transform`: applies the graph of `recordmill analyze` and writes the result as a dataset."""
-    config = read(TransformConfig, arguments)
-    make_job(config)  # Reports errors before Beam is imported.
-    _report(_import("transform.run_transform").run_transform(config, _pipeline_options(beam_flags, "transform")))
+    options = read(TransformOptions, arguments)
+    make_job(options)  # Reports errors before Beam is imported.
+    _report(_import("transform.run_transform").run_transform(options, _pipeline_options(beam_flags, "transform")))
 
 
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill repair`: rebuilds the corrupt shards of a dataset and prints which files were repaired."""
-    config = read(RepairConfig, arguments)
-    for line in _import("repair.repair").run_repair(config, _pipeline_options(beam_flags, "repair")):
-        if config.is_dry or not log.is_quiet():  # A dry run prints corrupt files even with --quiet.
+    options = read(RepairOptions, arguments)
+    for line in _import("repair.repair").run_repair(options, _pipeline_options(beam_flags, "repair")):
+        if options.is_dry or not log.is_quiet():  # A dry run prints corrupt files even with --quiet.
             _print(line)
 
 
 def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill verify`: compares a dataset with its manifest and prints a report."""
-    config = read(VerifyConfig, arguments)
-    check_folder("--report", config.report)
-    if not config.is_quick and not is_remote(config.directory) and os.path.exists(f"{config.directory}/{MANIFEST}"):
-        _import_and_start_workers("verify.verify", beam_flags, config.report)
+    options = read(VerifyOptions, arguments)
+    check_folder("--report", options.report)
+    if not options.is_quick and not is_remote(options.directory) and os.path.exists(f"{options.directory}/{MANIFEST}"):
+        _import_and_start_workers("verify.verify", beam_flags, options.report)
     module = _import("verify.verify")
-    report = module.run_verify(config, _pipeline_options(beam_flags, "verify"))
-    _show(report.to_json(), report.describe(), config.as_json)
-    if config.report:  # Written last, because writing may fail.
-        module.write_report(report, config.report)
+    report = module.run_verify(options, _pipeline_options(beam_flags, "verify"))
+    _show(report.to_json(), report.describe(), options.as_json)
+    if options.report:  # Written last, because writing may fail.
+        module.write_report(report, options.report)
     _fail(report.failure() if report.problems else None)
 
 
 def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill report`: writes the HTML report of a dataset and prints its path."""
-    config = read(ReportConfig, arguments)
-    check_folder("--page", config.page or "")
+    options = read(ReportOptions, arguments)
+    check_folder("--page", options.page or "")
     _use_for_stores(beam_flags, "report")
     try:
-        manifest, _ = open_dataset(config.directory)
+        manifest, _ = open_dataset(options.directory)
     except OSError as error:
-        raise StorageError(f"{printable(config.directory)} could not be read: {error.strerror or error}") from error
-    check_names(config.directory, manifest)
+        raise StorageError(f"{printable(options.directory)} could not be read: {error.strerror or error}") from error
+    check_names(options.directory, manifest)
     module = importlib.import_module("beam_pipelines.report.write_report")
-    _print(module.run_report(config.directory, manifest, config.page))
+    _print(module.run_report(options.directory, manifest, options.page))
 
 
 def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill leaks`: prints near-duplicates and groups that span splits or datasets."""
-    config = read(LeaksConfig, arguments)
+    options = read(LeaksOptions, arguments)
     _use_for_stores(beam_flags, "leaks")
     module = importlib.import_module("beam_pipelines.leaks.leaks")
-    found_leaks = module.run_leaks(config)
-    _show(found_leaks, module.describe_leaks(found_leaks), config.as_json)
-    _fail(module.failure(config, found_leaks))
+    found_leaks = module.run_leaks(options)
+    _show(found_leaks, module.describe_leaks(found_leaks), options.as_json)
+    _fail(module.failure(options, found_leaks))
 
 
 def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill quality`: prints how well TFRecord files are shuffled, and writes a plot with `--plot`."""
-    config = read(QualityConfig, arguments)
-    check_folder("--plot", config.plot)
+    options = read(QualityOptions, arguments)
+    check_folder("--plot", options.plot)
     _use_for_stores(beam_flags, "quality")
     module = importlib.import_module("beam_pipelines.quality.quality")
-    plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
-    links = {"follow_links": config.follow_links, "split_folders": config.split_folders}
-    qualities = [module.find_quality(path, config.label, **links) for path in config.paths]
-    _show([item.to_json() for item in qualities], "\n\n".join(item.describe() for item in qualities), config.as_json)
+    plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if options.plot else None
+    links = {"follow_links": options.follow_links, "split_folders": options.split_folders}
+    qualities = [module.find_quality(path, options.label, **links) for path in options.paths]
+    _show([item.to_json() for item in qualities], "\n\n".join(item.describe() for item in qualities), options.as_json)
     if plot:
-        write_file(config.plot, plot(qualities))
+        write_file(options.plot, plot(qualities))
     _fail(module.failure(qualities))
 
 
 def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill status`: prints the state of an output directory."""
-    config = read(StatusConfig, arguments)
+    options = read(StatusOptions, arguments)
     _use_for_stores(beam_flags, "status")
-    run_status = find_status(config.directory)
-    _show(run_status, describe_status(run_status), config.as_json)
+    run_status = find_status(options.directory)
+    _show(run_status, describe_status(run_status), options.as_json)
 
 
 def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill export`: writes a dataset in another format."""
-    config = read(ExportConfig, arguments)
-    if not any_remote(config.directory, config.output):
-        importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # Reports errors early.
-    _report(_import("export.export").run_export(config, _pipeline_options(beam_flags, "export")))
+    options = read(ExportOptions, arguments)
+    if not any_remote(options.directory, options.output):
+        importlib.import_module("beam_pipelines.export.export_job").make_job(options)  # Reports errors early.
+    _report(_import("export.export").run_export(options, _pipeline_options(beam_flags, "export")))
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
     """Runs `recordmill benchmark`: measures the read speed of a dataset, and prints how to increase it."""
     from tf_input.benchmark import benchmark  # Imported here, because machines that write datasets may lack TensorFlow.
 
-    given = read(BenchmarkConfig, arguments)
-    options = {name: getattr(given, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
+    given = read(BenchmarkOptions, arguments)
+    values = {name: getattr(given, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
     with _reading():
-        config = benchmark.ReadConfig(**{name: value for name, value in options.items() if value is not None}, seed=0)
+        config = benchmark.ReadConfig(**{name: value for name, value in values.items() if value is not None}, seed=0)
         benchmark.run(given.directory, given.split, config, given.seconds)
 
 
 def which(arguments: argparse.Namespace, unused: list[str]) -> None:
     """Runs `recordmill which`: prints the examples in a given batch of a training run."""
-    given = read(WhichConfig, arguments)
+    given = read(WhichOptions, arguments)
     from tf_input.training import which as past_batches
 
     with _reading():
@@ -212,7 +206,7 @@ def which(arguments: argparse.Namespace, unused: list[str]) -> None:
 
 def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
     """Runs `recordmill inspect`: prints the contents of a dataset."""
-    given = read(InspectConfig, arguments)
+    given = read(InspectOptions, arguments)
     from tf_input.inspection import inspection
 
     with _reading():

@@ -12,7 +12,7 @@ import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsIter
 
-from beam_pipelines.config.export_config import ExportConfig
+from beam_pipelines.config.job_options import ExportOptions
 from beam_pipelines.config.run_paths import EXPORT, RunPaths
 from beam_pipelines.errors import DataError, RunError, StorageError, printable
 from beam_pipelines.export import image_folder, record_files
@@ -53,12 +53,12 @@ _READ = {
 }
 
 
-def run_export(config: ExportConfig, options: PipelineOptions) -> str:
+def run_export(options: ExportOptions, pipeline_options: PipelineOptions) -> str:
     """Exports a dataset. The output directory is created only after all files have been written.
 
     Args:
-        config: The options of the command.
-        options: The options of the Beam pipeline.
+        options: The options of the command.
+        pipeline_options: The options of the Beam pipeline.
 
     Returns:
         A description of the output and of how to read it.
@@ -67,15 +67,15 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
         UserError: The dataset or the options are invalid.
         RunError: The run failed, for example because a disk is full.
     """
-    paths = [("OUT", config.directory), ("DIR", config.output)]
-    engine = open_engine(options, "export", paths, shared_filesystem=config.shared_filesystem)
-    job = make_job(config)
+    paths = [("OUT", options.directory), ("DIR", options.output)]
+    engine = open_engine(pipeline_options, "export", paths, shared_filesystem=options.shared_filesystem)
+    job = make_job(options)
     _metadata(job)  # Reports corrupt metadata before anything is written.
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
     stages = lambda counts: [Stage("written", counts.written, num_examples)]
     paths = RunPaths.start(job.output, "export", is_output_new=is_new(job.output, EXPORT), num_processes=engine.num_processes)
     add_steps = lambda pipeline, paths, run_info: export(pipeline, job, paths, run_info)
-    Run(engine, config, job.name, paths, (job.directory, job.output)).execute(add_steps, stages)
+    Run(engine, options, job.name, paths, (job.directory, job.output)).execute(add_steps, stages)
     return "\n".join(_describe(job))
 
 

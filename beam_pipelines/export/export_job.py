@@ -4,7 +4,7 @@ import dataclasses
 import os
 from typing import NamedTuple
 
-from beam_pipelines.config.export_config import ExportConfig
+from beam_pipelines.config.job_options import ExportOptions
 from beam_pipelines.config.run_paths import EXPORT
 from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
 from beam_pipelines.export.export_objects import ExportedValues
@@ -56,7 +56,7 @@ class ExportedShard(NamedTuple):
     names: bytes = b""
 
 
-def make_job(config: ExportConfig) -> ExportJob:
+def make_job(options: ExportOptions) -> ExportJob:
     """Checks the dataset and the output path, and returns the parameters of the export.
 
     Raises:
@@ -64,29 +64,29 @@ def make_job(config: ExportConfig) -> ExportJob:
         StorageError: The dataset cannot be read.
     """
     try:
-        manifest, _ = open_dataset(config.directory)
+        manifest, _ = open_dataset(options.directory)
     except OSError as error:
-        raise StorageError(f"{printable(config.directory)} could not be read: {error.strerror or error}") from error
-    check_names(config.directory, manifest)
-    reject_verbatim(config.directory, manifest, "export")
-    for split in config.splits:
+        raise StorageError(f"{printable(options.directory)} could not be read: {error.strerror or error}") from error
+    check_names(options.directory, manifest)
+    reject_verbatim(options.directory, manifest, "export")
+    for split in options.splits:
         if split not in manifest.splits:
             raise UserError(
                 f"--split={printable(split)} does not exist. Choose one of "
                 f"{', '.join(manifest.splits)}{did_you_mean(split, manifest.splits)}"
             )
-    if config.splits:
+    if options.splits:
         manifest = dataclasses.replace(
-            manifest, splits={split: infos for split, infos in manifest.splits.items() if split in config.splits}
+            manifest, splits={split: infos for split, infos in manifest.splits.items() if split in options.splits}
         )
-    if config.to == "image_folder":
+    if options.to == "image_folder":
         class_feature(manifest)
-    if config.to in ("parquet", "webdataset"):
+    if options.to in ("parquet", "webdataset"):
         ExportedValues(manifest)
-    if config.to == ARRAY_RECORD:
+    if options.to == ARRAY_RECORD:
         check_array_record(f"--to={ARRAY_RECORD}")
-    check_output(config.output, config.directory, config.overwrite, "DIR", last_file=EXPORT)
-    return ExportJob(_resolve(config.directory), manifest, config.to, _resolve(config.output))
+    check_output(options.output, options.directory, options.overwrite, "DIR", last_file=EXPORT)
+    return ExportJob(_resolve(options.directory), manifest, options.to, _resolve(options.output))
 
 
 def _resolve(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Iterable, Iterator
 
-from beam_pipelines.config.export_config import FORMATS
+from beam_pipelines.config.job_options import FORMATS
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import DataError, printable
 from beam_pipelines.export import dali_index, image_folder, parquet, record_files, webdataset

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_pipelines.config.leaks_config import LeaksConfig
+from beam_pipelines.config.dataset_options import LeaksOptions
 from beam_pipelines.elements.label_conflicts import show_label
 from beam_pipelines.errors import ProblemsFound, StorageError, UserError, printable
 from beam_pipelines.images.visual_groups import VisualHashes, find_edges, group_by_hash, join_edges
@@ -29,7 +29,7 @@ from tf_input.cores import num_cores
 from tf_input.dataset_format import IMAGE, MANIFEST, STATISTICS, Manifest, decode_manifest, not_a_dataset
 
 
-def run_leaks(config: LeaksConfig) -> dict[str, Any]:
+def run_leaks(options: LeaksOptions) -> dict[str, Any]:
     """Finds leaks in one or more datasets.
 
     Returns:
@@ -40,21 +40,21 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
         StorageError: A dataset could not be read.
     """
     num_processes = num_cores()
-    tables = [_read(directory, _from_catalogs) for directory in config.datasets]
+    tables = [_read(directory, _from_catalogs) for directory in options.datasets]
     if any(table is None for table in tables):  # Stored bytes equal source bytes only if images were stored unchanged.
         tables = [
-            table if table and table.are_as_stored else _read(directory, _from_records, config, num_processes)
-            for directory, table in zip(config.datasets, tables)
+            table if table and table.are_as_stored else _read(directory, _from_records, options, num_processes)
+            for directory, table in zip(options.datasets, tables)
         ]
-    for directory, table in zip(config.datasets, tables):
+    for directory, table in zip(options.datasets, tables):
         if not len(table.keys):
             raise UserError(f"{printable(directory)}: no images found. Give a dataset with images.")
     if len(tables) > 1:
-        tables = [_name_dataset(printable(directory), table) for directory, table in zip(config.datasets, tables)]
+        tables = [_name_dataset(printable(directory), table) for directory, table in zip(options.datasets, tables)]
     table = join_tables(tables)
     visual_hashes = group_by_hash(table.hashes)
-    leaks = find_leaks(table, visual_hashes, *_search(visual_hashes, config.distance, num_processes))
-    return {**leaks, "classes": _read(config.datasets[0], _class_shares) if len(tables) == 1 else {}}
+    leaks = find_leaks(table, visual_hashes, *_search(visual_hashes, options.distance, num_processes))
+    return {**leaks, "classes": _read(options.datasets[0], _class_shares) if len(tables) == 1 else {}}
 
 
 def _name_dataset(directory: str, table: ImageTable) -> ImageTable:
@@ -98,11 +98,11 @@ def _from_catalogs(directory: str) -> ImageTable | None:
     return table if table and (manifest.features[IMAGE].is_tensor or table.hashes["has_visual_hash"].any()) else None
 
 
-def _from_records(directory: str, config: LeaksConfig, num_processes: int) -> ImageTable:
+def _from_records(directory: str, options: LeaksOptions, num_processes: int) -> ImageTable:
     manifest = _manifest_of(directory)
     if manifest:
         return _hash_shards(directory, manifest, num_processes)
-    return _read_records(directory, config, num_processes)
+    return _read_records(directory, options, num_processes)
 
 
 def _manifest_of(directory: str) -> Manifest | None:
@@ -134,10 +134,10 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
     return join_parts(tables)
 
 
-def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTable:
+def _read_records(path: str, options: LeaksOptions, num_processes: int) -> ImageTable:
     """Reads TFRecord files that another tool wrote, and returns a table of their images."""
     try:
-        files = ForeignFiles(path, config.follow_links, config.split_folders)
+        files = ForeignFiles(path, options.follow_links, options.split_folders)
     except UserError as error:
         raise UserError(
             f"{printable(str(not_a_dataset(path)))}. Reading it as TFRecords of another program failed: {error}"
@@ -214,11 +214,11 @@ def _lines(leaks: dict[str, Any]) -> Iterator[str]:
     yield from map(printable, describe_shares(leaks["classes"], list(leaks["parts"])))
 
 
-def failure(config: LeaksConfig, leaks: dict[str, Any]) -> ProblemsFound | None:
+def failure(options: LeaksOptions, leaks: dict[str, Any]) -> ProblemsFound | None:
     """Returns the error to raise if leaks were found. Otherwise None."""
     if not leaks["num_pairs_across_splits"] and not leaks["groups"]["num_across_splits"]:
         return None
-    shown = ", ".join(map(printable, config.datasets))
+    shown = ", ".join(map(printable, options.datasets))
     return ProblemsFound(
         f"{shown}: near-duplicate pairs in different splits: {leaks['num_pairs_across_splits']:,}, groups in different splits: "
         f"{leaks['groups']['num_across_splits']:,}"

@@ -6,36 +6,30 @@ import importlib.metadata
 import textwrap
 from typing import Any, Iterator, Mapping, Sequence, TypeVar
 
-from beam_pipelines.config.analyze_config import AnalyzeConfig
-from beam_pipelines.config.dataset_configs import BenchmarkConfig, InspectConfig, ReportConfig, StatusConfig
-from beam_pipelines.config.export_config import ExportConfig
+from beam_pipelines.config.dataset_options import BenchmarkOptions, InspectOptions, LeaksOptions, QualityOptions, ReportOptions, StatusOptions
+from beam_pipelines.config.job_options import AnalyzeOptions, ExportOptions, RepairOptions, TransformOptions, VerifyOptions
 from beam_pipelines.config.launch_options import LaunchOptions
-from beam_pipelines.config.leaks_config import LeaksConfig
 from beam_pipelines.config.option import Option, Options, declarations, parts
 from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.quality_config import QualityConfig
-from beam_pipelines.config.repair_config import RepairConfig
 from beam_pipelines.config.shared_options import LogOptions, ProgressOptions
-from beam_pipelines.config.transform_config import TransformConfig
-from beam_pipelines.config.verify_config import VerifyConfig
-from beam_pipelines.config.which_config import WhichConfig
+from beam_pipelines.config.which_options import WhichOptions
 from beam_pipelines.options.command_parser import CommandParser
 
 # The classes with the options of each command, in the order in which `--help` lists the commands.
 COMMANDS: Mapping[str, tuple[type[Options], ...]] = {
     "prepare": (PrepareOptions, LaunchOptions, ProgressOptions),
-    "analyze": (AnalyzeConfig, ProgressOptions),
-    "transform": (TransformConfig, ProgressOptions),
-    "verify": (VerifyConfig, ProgressOptions),
-    "report": (ReportConfig, LogOptions),
-    "leaks": (LeaksConfig, ProgressOptions),
-    "export": (ExportConfig, ProgressOptions),
-    "quality": (QualityConfig, ProgressOptions),
-    "inspect": (InspectConfig, LogOptions),
-    "repair": (RepairConfig, ProgressOptions),
-    "status": (StatusConfig, LogOptions),
-    "benchmark": (BenchmarkConfig, LogOptions),
-    "which": (WhichConfig, LogOptions),
+    "analyze": (AnalyzeOptions, ProgressOptions),
+    "transform": (TransformOptions, ProgressOptions),
+    "verify": (VerifyOptions, ProgressOptions),
+    "report": (ReportOptions, LogOptions),
+    "leaks": (LeaksOptions, ProgressOptions),
+    "export": (ExportOptions, ProgressOptions),
+    "quality": (QualityOptions, ProgressOptions),
+    "inspect": (InspectOptions, LogOptions),
+    "repair": (RepairOptions, ProgressOptions),
+    "status": (StatusOptions, LogOptions),
+    "benchmark": (BenchmarkOptions, LogOptions),
+    "which": (WhichOptions, LogOptions),
 }
 WITHOUT_BEAM = ("benchmark", "which", "inspect")
 _ON_AN_ENGINE = ("prepare", "analyze", "transform", "verify", "export")

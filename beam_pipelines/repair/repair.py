@@ -11,7 +11,7 @@ from typing import Iterator, Mapping, Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.repair_config import RepairConfig
+from beam_pipelines.config.job_options import RepairOptions
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.plan_files import find_problems, read_done, read_plan
@@ -45,7 +45,7 @@ _LOST = (
 )
 
 
-def run_repair(config: RepairConfig, options: PipelineOptions) -> Iterator[str]:
+def run_repair(options: RepairOptions, pipeline_options: PipelineOptions) -> Iterator[str]:
     """Finds the corrupt files of a dataset and rebuilds them.
 
     Yields:
@@ -55,30 +55,30 @@ def run_repair(config: RepairConfig, options: PipelineOptions) -> Iterator[str]:
         UserError: The dataset cannot be repaired, or has no shard with the given name.
         RunError: Files are corrupt and `--dry_run` is set, or files cannot be rebuilt.
     """
-    engine = open_engine(options, "repair", [], shared_filesystem=False)
+    engine = open_engine(pipeline_options, "repair", [], shared_filesystem=False)
     if not engine.is_local:
         raise UserError(f"--runner={engine.name}: `recordmill repair` runs on this machine. Omit --runner.")
-    manifest = read_dataset(config.directory, "repair")
-    shards = choose_shards(config, manifest)
+    manifest = read_dataset(options.directory, "repair")
+    shards = choose_shards(options, manifest)
     corrupt = []
     stages = lambda counts: [Stage("checked", counts.analyzed, len(shards))]
     with interrupts.temporary_folder() as scratch, ProgressDisplay(scratch, stages):
-        for shard in find_corrupt(config.directory, shards, not manifest.is_verbatim, scratch):
+        for shard in find_corrupt(options.directory, shards, not manifest.is_verbatim, scratch):
             corrupt.append(shard)
             yield from (f"{printable(name)} {how}" for name, how in shard.corruption.items())
     num_files = sum(len(info.files()) for _, info in shards)
     num_corrupt = sum(len(shard.corruption) for shard in corrupt)
     if not corrupt:
         yield f"all shards, indexes and catalogs match the manifest (files: {num_files:,}, shards: {len(shards):,})"
-    elif config.is_dry:
+    elif options.is_dry:
         raise ProblemsFound(f"corrupt or missing: {num_corrupt:,} of {num_files:,} files. {_describe_repair(corrupt)}")
     else:
-        yield from _rebuild(config, manifest, corrupt, engine)
+        yield from _rebuild(options, manifest, corrupt, engine)
 
 
-def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardAddress, ShardInfo]]:
+def choose_shards(options: RepairOptions, manifest: Manifest) -> list[tuple[ShardAddress, ShardInfo]]:
     """Returns the shards to check."""
-    shown = printable(config.directory)
+    shown = printable(options.directory)
     shards = [
         (ShardAddress(split, index, len(infos)), info) for split, infos in manifest.splits.items() for index, info in enumerate(infos)
     ]
@@ -87,13 +87,13 @@ def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardA
             f"{shown} has no catalog, because `recordmill transform` wrote it. Run `recordmill transform` again."
         )
     names = [info.name for _, info in shards]
-    for name in config.shards:
+    for name in options.shards:
         if name not in names:
             some = ", ".join(map(printable, names[:3])) + (", …" if len(names) > 3 else "")
             raise UserError(
                 f"--shard={printable(name)}: no such shard in {shown}. Its shards are {some}{did_you_mean(name, names)}"
             )
-    return [(address, info) for address, info in shards if not config.shards or info.name in config.shards]
+    return [(address, info) for address, info in shards if not options.shards or info.name in options.shards]
 
 
 def find_corrupt(
@@ -115,22 +115,22 @@ def find_corrupt(
             yield CorruptShard(address, info, corruptions, has_keys)
 
 
-def _rebuild(config: RepairConfig, manifest: Manifest, corrupt: Sequence[CorruptShard], engine: Engine) -> Iterator[str]:
+def _rebuild(options: RepairOptions, manifest: Manifest, corrupt: Sequence[CorruptShard], engine: Engine) -> Iterator[str]:
     """Rebuilds shards and yields one line for each repaired file. Raises `RunError` if a file could not be rebuilt."""
-    recorded, directory = read_how_made(config.directory, manifest), os.path.realpath(config.directory)
-    options = _change_options(recorded.options, config, manifest)
+    recorded, directory = read_how_made(options.directory, manifest), os.path.realpath(options.directory)
+    pipeline_options = _change_options(recorded.options, options, manifest)
     paths = RunPaths.start(f"{directory}{WORKING}", "repair", num_processes=engine.num_processes)
     changes = {shard.info.name: [_LOST] for shard in corrupt if shard.is_lost}
     shards = [shard for shard in corrupt if not shard.is_lost]
     if shards:
-        check_is_owned(paths.scratch_directory, printable(config.directory))
+        check_is_owned(paths.scratch_directory, printable(options.directory))
         num_examples = sum(shard.info.num_examples for shard in shards)
         stages = lambda counts: [Stage("listed", counts.listed, None), Stage("written", counts.written, num_examples)]
-        add_steps = lambda pipeline, paths, unused: write_again(pipeline, options, paths, directory, manifest.schema, shards)
+        add_steps = lambda pipeline, paths, unused: write_again(pipeline, pipeline_options, paths, directory, manifest.schema, shards)
         finish = lambda paths: changes.update(replace_shards(directory, paths, manifest, shards))
-        inputs = (options.input, options.source.image_root or "")
+        inputs = (pipeline_options.input, pipeline_options.source.image_root or "")
         try:
-            Run(engine, config, options.name, paths, inputs, resume_policy=ResumePolicy.RESTART).execute(add_steps, stages, finish=finish)
+            Run(engine, options, pipeline_options.name, paths, inputs, resume_policy=ResumePolicy.RESTART).execute(add_steps, stages, finish=finish)
         except UserError as error:
             raise RunError(f"the inputs of the dataset cannot be listed again: {error}") from error
     lines = [line for shard in corrupt for line in _shorten(shard, changes[shard.info.name])]
@@ -143,12 +143,12 @@ def _rebuild(config: RepairConfig, manifest: Manifest, corrupt: Sequence[Corrupt
     yield f"repaired files: {len(repaired):,}, in shards: {len(corrupt):,}"
 
 
-def _change_options(recorded: PrepareOptions, config: RepairConfig, manifest: Manifest) -> PrepareOptions:
+def _change_options(recorded: PrepareOptions, options: RepairOptions, manifest: Manifest) -> PrepareOptions:
     """Returns the options of the original run, changed for the repair. Known classes keep their labels."""
     named = {feature.name: feature.label_names for feature in manifest.schema if feature.is_categorical}
     first = {name: labels for name, labels in named.items() if not recorded.source.names_of(name)}
     # All dead letters are reported.
-    return recorded.derive(source={"first_label_names": first}, ignore=(*recorded.ignore, *config.ignore), max_bad_fraction=1.0)
+    return recorded.derive(source={"first_label_names": first}, ignore=(*recorded.ignore, *options.ignore), max_bad_fraction=1.0)
 
 
 def replace_shards(

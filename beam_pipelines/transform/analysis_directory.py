@@ -5,7 +5,7 @@ import dataclasses
 import os
 from typing import Any, Iterator
 
-from beam_pipelines.config.analyze_config import AnalyzeConfig
+from beam_pipelines.config.job_options import AnalyzeOptions
 from beam_pipelines.config.run_paths import ANALYSIS_SCRATCH
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import print_message
@@ -65,7 +65,7 @@ def image_sides(directory: str, manifest: Manifest) -> list[dict[str, Any] | Non
         ) from None
 
 
-def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
+def check_analysis(options: AnalyzeOptions) -> tuple[AnalyzeOptions, Manifest]:
     """Checks that the dataset has examples to analyze, and that an existing analysis may be replaced.
 
     Returns:
@@ -74,33 +74,33 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
     Raises:
         UserError: There are no examples to analyze, or an existing analysis must not be replaced.
     """
-    manifest = open_for_analysis(config.directory, "analyze")
-    if config.splits is None:
+    manifest = open_for_analysis(options.directory, "analyze")
+    if options.splits is None:
         try:
-            config = dataclasses.replace(config, splits=(training_split(manifest.splits),))
+            options = dataclasses.replace(options, splits=(training_split(manifest.splits),))
         except ValueError as error:
             raise UserError(f"--splits: {error}") from None
-    for split in config.splits:
+    for split in options.splits:
         if split not in manifest.splits:
             has = ", ".join(manifest.splits)
             raise UserError(
-                f"--splits={','.join(config.splits)}: the dataset has no split {split!r}. Choose from {has}."
+                f"--splits={','.join(options.splits)}: the dataset has no split {split!r}. Choose from {has}."
             )
-    if not sum(map(manifest.num_examples, config.splits)):
-        raise UserError(f"--splits={','.join(config.splits)} has no examples. Choose a split with examples.")
+    if not sum(map(manifest.num_examples, options.splits)):
+        raise UserError(f"--splits={','.join(options.splits)} has no examples. Choose a split with examples.")
     for feature in manifest.schema:
         if feature.shape.count(None) > 1:
             raise UserError(
                 f"{feature.name!r}: examples differ in shape, {feature.shape}, which preprocessing does not support. "
                 "Store tensors of one shape."
             )
-    _check_may_replace(config.directory, config.overwrite)
-    module = config.preprocessing_module
+    _check_may_replace(options.directory, options.overwrite)
+    module = options.preprocessing_module
     if module is not None and not os.path.isfile(module):
         problem = "is a folder" if os.path.isdir(module) else "does not exist"
         raise UserError(f"--preprocessing_module={printable(module)} {problem}. Pass a Python file.")
-    check_is_owned(_working_directory(config.directory), printable(config.directory))
-    return config, manifest
+    check_is_owned(_working_directory(options.directory), printable(options.directory))
+    return options, manifest
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any, Iterator
 import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.config.analyze_config import AnalyzeConfig
+from beam_pipelines.config.job_options import AnalyzeOptions
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import Counts, Stage
@@ -39,12 +39,12 @@ from tf_input.transform.transform_graph import TransformGraph
 _DEFAULT_SIZE = (224, 224)
 
 
-def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
+def run_analyze(options: AnalyzeOptions, pipeline_options: PipelineOptions) -> str:
     """Analyzes a dataset. The analysis is published when it is complete. If it fails, an earlier analysis is kept.
 
     Args:
-        config: The options of the command.
-        options: The options of the Beam pipeline.
+        options: The options of the command.
+        pipeline_options: The options of the Beam pipeline.
 
     Returns:
         A description of the analysis.
@@ -53,13 +53,13 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
         UserError: The dataset, the options or the user's module are invalid.
         RunError: The run failed, for example because a disk is full.
     """
-    config, manifest = check_analysis(config)
-    paths = [("OUT", config.directory)]
-    engine = open_engine(options, "analyze", paths, shared_filesystem=config.shared_filesystem, has_tensorflow=True)
+    options, manifest = check_analysis(options)
+    paths = [("OUT", options.directory)]
+    engine = open_engine(pipeline_options, "analyze", paths, shared_filesystem=options.shared_filesystem, has_tensorflow=True)
     run_id = uuid.uuid4().hex
-    engine.set_defaults(manifest.name, output=analysis_path(config.directory), run_id=run_id, has_tensorflow=True)
-    analysis = Analysis.make(dataclasses.replace(config, directory=os.path.realpath(config.directory)), manifest)
-    with analysis_directory(config.directory, config.overwrite, run_id, EngineJobs(engine)) as working:
+    engine.set_defaults(manifest.name, output=analysis_path(options.directory), run_id=run_id, has_tensorflow=True)
+    analysis = Analysis.make(dataclasses.replace(options, directory=os.path.realpath(options.directory)), manifest)
+    with analysis_directory(options.directory, options.overwrite, run_id, EngineJobs(engine)) as working:
         # All workers can access this directory, because they can access the dataset.
         with tft_beam.Context(temp_dir=f"{working}/temporary"):
             traced = analysis.trace(f"{working}/temporary")
@@ -68,14 +68,14 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
         graph = TransformGraph(f"{working}/complete/{TRANSFORM_FN}")
         analysis.check(graph, traced)
         analysis.publish(analysis.describe(graph, traced), working, run_id)
-    return describe_analysis(config.directory)
+    return describe_analysis(options.directory)
 
 
-def _warn_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
+def _warn_of_crop(options: AnalyzeOptions, image_size: tuple[int, int]) -> None:
     """Logs warnings about boxes, masks and dense targets that are lost because images are cropped."""
-    data = open_dataset(config.directory)
-    for split in config.splits:
-        data.split_reader(split).plan(ReadConfig(1, image_size=image_size, fit=config.fit, shuffle=False, memory_budget=0))
+    data = open_dataset(options.directory)
+    for split in options.splits:
+        data.split_reader(split).plan(ReadConfig(1, image_size=image_size, fit=options.fit, shuffle=False, memory_budget=0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,19 +83,19 @@ class Analysis:
     """The parameters of an analysis, with defaults for all unset options.
 
     Attributes:
-        config: The options of the command, with an absolute path.
+        options: The options of the command, with an absolute path.
         manifest: The manifest of the dataset.
         preprocessing: The function from parsed features to transformed features. Both are dictionaries by name.
         example_bytes: The memory of a decoded example, in bytes.
     """
 
-    config: AnalyzeConfig
+    options: AnalyzeOptions
     manifest: Manifest
     preprocessing: DefaultPreprocessing | UserPreprocessing
     example_bytes: int
 
     @classmethod
-    def make(cls, config: AnalyzeConfig, manifest: Manifest) -> "Analysis":
+    def make(cls, options: AnalyzeOptions, manifest: Manifest) -> "Analysis":
         """Creates the parameters of an analysis.
 
         Raises:
@@ -104,30 +104,30 @@ class Analysis:
         """
         if IMAGE not in manifest.features:
             for name in ("image_size", "fit"):
-                if getattr(config, name) is not None:
+                if getattr(options, name) is not None:
                     raise UserError(f"--{name} needs images, and the dataset has none. Omit --{name}.")
-        sides = image_sides(config.directory, manifest)
-        image_size = config.image_size or _one_size(sides) or _DEFAULT_SIZE
-        num_examples = sum(map(manifest.num_examples, config.splits))
-        if config.preprocessing_module is None:
-            channels = open_dataset(config.directory).channels or NUM_CHANNELS
-            preprocessing = DefaultPreprocessing(manifest.schema, image_size, config.fit, num_examples, channels)
-            if config.fit == "crop":
-                _warn_of_crop(config, image_size)
+        sides = image_sides(options.directory, manifest)
+        image_size = options.image_size or _one_size(sides) or _DEFAULT_SIZE
+        num_examples = sum(map(manifest.num_examples, options.splits))
+        if options.preprocessing_module is None:
+            channels = open_dataset(options.directory).channels or NUM_CHANNELS
+            preprocessing = DefaultPreprocessing(manifest.schema, image_size, options.fit, num_examples, channels)
+            if options.fit == "crop":
+                _warn_of_crop(options, image_size)
         else:
-            preprocessing = UserPreprocessing.read(config.preprocessing_module)
+            preprocessing = UserPreprocessing.read(options.preprocessing_module)
         # The mean size is enough to estimate the memory of a batch, because shards are shuffled.
         height, width = (side["mean"] if side else default for side, default in zip(sides, _DEFAULT_SIZE))
         num_pixels = max(height * width, image_size[0] * image_size[1])
         # Other images are assumed to have the same size as `image`.
         num_images = sum(feature.may_be_image for feature in manifest.schema)
         example_bytes = int(num_pixels) * NUM_CHANNELS * num_images if num_images else _record_bytes(manifest)
-        return cls(config, manifest, preprocessing, example_bytes)
+        return cls(options, manifest, preprocessing, example_bytes)
 
     @functools.cached_property
     def num_examples(self) -> int:
         """The number of examples to analyze."""
-        return sum(map(self.manifest.num_examples, self.config.splits))
+        return sum(map(self.manifest.num_examples, self.options.splits))
 
     def trace(self, temporary_directory: str) -> Traced:
         """Calls the preprocessing function once. Raises `UserError` if it fails or its outputs are invalid."""
@@ -152,8 +152,8 @@ class Analysis:
         run_pipeline(pipeline, engine, progress_directory, self._stages)
 
     def _reader(self, progress_directory: str = "") -> ReadRecordBatches:
-        shards = [shard for split in self.config.splits for shard in self.manifest.splits[split]]
-        return ReadRecordBatches(self.config.directory, shards, self.manifest.schema, self.example_bytes, progress_directory)
+        shards = [shard for split in self.options.splits for shard in self.manifest.splits[split]]
+        return ReadRecordBatches(self.options.directory, shards, self.manifest.schema, self.example_bytes, progress_directory)
 
     def _stages(self, counts: Counts) -> list[Stage]:
         """Returns the progress bar. Each phase of the analysis reads all examples."""
@@ -209,18 +209,18 @@ class Analysis:
                 channels = {name: graph.value(f"channel_{name}").tolist() for name in ("mean", "variance")}
             schema = tuple(self.preprocessing.describe(feature) for feature in schema)
         digest = manifest_digest(self.manifest)
-        return TransformInfo(digest, self.config.splits, self.num_examples, schema, traced.targets, channels)
+        return TransformInfo(digest, self.options.splits, self.num_examples, schema, traced.targets, channels)
 
     def publish(self, info: TransformInfo, working: str, run_id: str) -> None:
         """Publishes the analysis. Raises `RunError` if the dataset has changed or another run has taken over."""
         with open(f"{working}/complete/{TRANSFORM}", "w", encoding="utf-8") as file:
             file.write(info.to_json())
-        if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:
+        if manifest_digest(read_manifest(self.options.directory)) != info.manifest_sha256:
             raise RunError(
-                f"{printable(self.config.directory)} was replaced during the analysis. Run the command again."
+                f"{printable(self.options.directory)} was replaced during the analysis. Run the command again."
             )
         interrupts.check()
-        publish_analysis(working, self.config.directory, run_id)
+        publish_analysis(working, self.options.directory, run_id)
 
 
 def _record_bytes(manifest: Manifest) -> int:

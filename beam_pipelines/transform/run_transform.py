@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.run_paths import RunPaths
-from beam_pipelines.config.transform_config import TransformConfig
+from beam_pipelines.config.job_options import TransformOptions
 from beam_pipelines.parallel.progress import Stage
 from beam_pipelines.publish import summary
 from beam_pipelines.publish.check_paths import is_new
@@ -19,12 +19,12 @@ from beam_pipelines.transform.transform_job import TransformedShard, TransformJo
 from beam_pipelines.transform.transform_metadata import publish_transformed
 
 
-def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
+def run_transform(options: TransformOptions, pipeline_options: PipelineOptions) -> str:
     """Writes the transformed dataset and publishes it when it is complete.
 
     Args:
-        config: The options of the command.
-        options: The options of the Beam pipeline.
+        options: The options of the command.
+        pipeline_options: The options of the Beam pipeline.
 
     Returns:
         A description of the dataset.
@@ -33,15 +33,15 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
         UserError: The dataset or the options are invalid.
         RunError: The run failed, for example because a disk is full.
     """
-    job = make_job(config)
+    job = make_job(options)
     paths = [("OUT", job.directory), ("OUT2", job.output)]
-    engine = open_engine(options, "transform", paths, shared_filesystem=config.shared_filesystem, has_tensorflow=True)
+    engine = open_engine(pipeline_options, "transform", paths, shared_filesystem=options.shared_filesystem, has_tensorflow=True)
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
     stages = lambda counts: [Stage("written", counts.written, num_examples)]
     paths = RunPaths.start(job.output, "transform", is_output_new=is_new(job.output))
     add_steps = lambda pipeline, paths, run_info: transform(pipeline, job, paths, run_info)
-    Run(engine, config, job.name, paths, has_tensorflow=True).execute(add_steps, stages)
-    return summary.describe_dataset(config.output)
+    Run(engine, options, job.name, paths, has_tensorflow=True).execute(add_steps, stages)
+    return summary.describe_dataset(options.output)
 
 
 def transform(root: beam.Pipeline, job: TransformJob, run: RunPaths, run_info: Mapping[str, Any]) -> beam.PCollection:

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from typing import NamedTuple
 
-from beam_pipelines.config.transform_config import TransformConfig
+from beam_pipelines.config.job_options import TransformOptions
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.errors import UserError, printable
@@ -75,28 +75,28 @@ class TransformedShard(NamedTuple):
     label_counts: dict[str, Counter[int]]
 
 
-def make_job(config: TransformConfig) -> TransformJob:
+def make_job(options: TransformOptions) -> TransformJob:
     """Checks the dataset, its transform graph and the output path, and returns the parameters of the run.
 
     Raises:
         UserError: The dataset has no valid analysis, or the output path is not usable.
     """
-    manifest = open_for_analysis(config.directory, "transform")
-    if is_remote(config.output):
+    manifest = open_for_analysis(options.directory, "transform")
+    if is_remote(options.output):
         raise UserError(
-            f"{config.output} is a URL. `recordmill transform` writes to local and mounted directories only."
+            f"{options.output} is a URL. `recordmill transform` writes to local and mounted directories only."
         )
-    info, digest = _read_transform(config.directory, manifest)
-    check_output(config.output, config.directory, config.overwrite, "OUT2")
+    info, digest = _read_transform(options.directory, manifest)
+    check_output(options.output, options.directory, options.overwrite, "OUT2")
     return TransformJob(
-        directory=os.path.realpath(config.directory),
+        directory=os.path.realpath(options.directory),
         manifest=manifest,
         schema=info.schema,
         targets=info.targets,
         transform_digest=digest,
-        example_bytes=_example_bytes(config.directory, manifest, info.schema),
-        output=os.path.realpath(config.output),
-        name=config.name,
+        example_bytes=_example_bytes(options.directory, manifest, info.schema),
+        output=os.path.realpath(options.output),
+        name=options.name,
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsIter
 
-from beam_pipelines.config.verify_config import VerifyConfig
+from beam_pipelines.config.job_options import VerifyOptions
 from beam_pipelines.errors import ProblemsFound, StorageError, UserError, printable
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
@@ -106,31 +106,31 @@ class Report:
             yield f"Run `recordmill report {printable(self.directory)}`{' afterwards' if repairable else ''} to rebuild {REPORT}."
 
 
-def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
+def run_verify(options: VerifyOptions, pipeline_options: PipelineOptions) -> Report:
     """Verifies a dataset without changing it.
 
     Args:
-        config: The options of the command.
-        options: The options of the Beam pipeline.
+        options: The options of the command.
+        pipeline_options: The options of the Beam pipeline.
 
     Raises:
         UserError: The directory is not a dataset, or the options are invalid.
         RunError: The dataset could not be read.
     """
-    beam.io.filesystems.FileSystems.set_options(options)  # Beam needs the options to access object stores.
-    directory = config.directory if is_remote(config.directory) else os.path.realpath(config.directory)
+    beam.io.filesystems.FileSystems.set_options(pipeline_options)  # Beam needs the options to access object stores.
+    directory = options.directory if is_remote(options.directory) else os.path.realpath(options.directory)
     try:
         manifest, problems = read_manifest(directory)
         problems += check_metadata(directory, manifest)
         statistics = read_statistics(directory)
-        if config.is_quick:
+        if options.is_quick:
             problems += check_sizes(directory, manifest)
     except OSError as error:
         raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
     shards = [info for infos in manifest.splits.values() for info in infos]
     report = Report(directory, len(shards), sum(info.num_examples for info in shards), problems)
-    if not config.is_quick:
-        of_records, num_verified, recounted = _read_records(config, options, directory, manifest)
+    if not options.is_quick:
+        of_records, num_verified, recounted = _read_records(options, pipeline_options, directory, manifest)
         if recounted and statistics:
             of_records += itertools.islice(check_statistics(statistics, recounted), MAX_PROBLEMS)
         report = dataclasses.replace(report, problems=problems + of_records, num_verified=num_verified)
@@ -143,21 +143,21 @@ def write_report(report: Report, path: str) -> None:
 
 
 def _read_records(
-    config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest
+    options: VerifyOptions, pipeline_options: PipelineOptions, directory: str, manifest: Manifest
 ) -> tuple[list[Corruption], int, dict[str, Any] | None]:
     """Runs the Beam job. Returns the errors, the number of valid records and the recomputed statistics.
 
     If a shard is corrupt, the statistics are None.
     """
-    paths = [("OUT", directory), *([("--report", config.report)] if config.report else [])]
-    engine = open_engine(options, "verify", paths, shared_filesystem=config.shared_filesystem)
-    if not engine.is_local and not config.report:
+    paths = [("OUT", directory), *([("--report", options.report)] if options.report else [])]
+    engine = open_engine(pipeline_options, "verify", paths, shared_filesystem=options.shared_filesystem)
+    if not engine.is_local and not options.report:
         raise UserError(f"--runner={engine.name}: its workers write their findings to a file. Give --report=FILE with a path that they can write.")
     engine.set_defaults(manifest.name)
     with tempfile.TemporaryDirectory() as scratch, explained_errors(engine):
         progress = f"{scratch}/progress" if engine.is_local else ""
-        context = VerifyContext(directory, manifest, config.decodes, progress)
-        path = f"{scratch}/results" if engine.is_local else f"{config.report}.results"
+        context = VerifyContext(directory, manifest, options.decodes, progress)
+        path = f"{scratch}/results" if engine.is_local else f"{options.report}.results"
         pipeline = engine.make_pipeline()
         verify(pipeline, context, path, engine.num_processes)
         num_examples = sum(map(manifest.num_examples, manifest.splits))

@@ -15,7 +15,7 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.export_config import FORMATS
+from beam_pipelines.config.job_options import FORMATS
 from beam_pipelines.errors import DataError, StorageError, UserError
 from beam_pipelines.export.dali_index import index_lines
 from beam_pipelines.export.examples import ExportedExample, read_exported

@@ -17,7 +17,7 @@ import tensorflow as tf
 import forked_python
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.analyze_config import AnalyzeConfig
+from beam_pipelines.config.job_options import AnalyzeOptions
 from beam_pipelines.errors import RunError, StorageError, UserError
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.publish.output import Jobs
@@ -618,7 +618,7 @@ def copy_with_changes(directory: pathlib.Path, copy: pathlib.Path, **fields: obj
 
 
 def test_analysis_of_a_replaced_dataset_is_not_published(mixed, tmp_path):
-    config = AnalyzeConfig(str(copy_with_changes(mixed, tmp_path / "made", seed=5)), ("train",))
+    config = AnalyzeOptions(str(copy_with_changes(mixed, tmp_path / "made", seed=5)), ("train",))
     analysis = Analysis(config, read_manifest(mixed), UserPreprocessing("my.py", "my.py", ""), 1)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with analysis_directory(config.directory, True, "mine") as working:

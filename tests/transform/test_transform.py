@@ -20,7 +20,7 @@ import tf_input
 from analysed import SIZE, analysed_images
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.run_paths import RunPaths
-from beam_pipelines.config.transform_config import TransformConfig
+from beam_pipelines.config.job_options import TransformOptions
 from beam_pipelines.errors import RunError, StorageError
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.storage.working_directory import MARKER, MARKER_TEXT
@@ -432,7 +432,7 @@ def test_corrupt_transform_fails_the_run_and_leaves_no_files(copied, tmp_path, c
 
 
 def test_replaced_input_or_failed_write_publishes_nothing(copied, tmp_path):
-    job, run = make_job(TransformConfig(str(copied), str(tmp_path / "out"), "made")), RunPaths(str(tmp_path / "out"))
+    job, run = make_job(TransformOptions(str(copied), str(tmp_path / "out"), "made")), RunPaths(str(tmp_path / "out"))
     manifest = (copied / "manifest.json").read_text()
     (copied / "manifest.json").write_text(manifest.replace("made", "other"))
     with pytest.raises(RunError, match="copied was replaced "):

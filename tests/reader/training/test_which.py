@@ -231,9 +231,9 @@ def test_command_escapes_control_characters(tmp_path, capsys):
 
 
 def test_training_options_are_options_of_the_reader():
-    from beam_pipelines.config.which_config import OF_DATASET, WhichConfig
+    from beam_pipelines.config.which_options import OF_DATASET, WhichOptions
 
-    options = {field.name for field in dataclasses.fields(WhichConfig)} - {*OF_DATASET, "hosts", "fold"}  # a part of `select`
+    options = {field.name for field in dataclasses.fields(WhichOptions)} - {*OF_DATASET, "hosts", "fold"}  # a part of `select`
     assert options < {field.name for field in dataclasses.fields(ReadConfig)}
 
 

@@ -1,14 +1,25 @@
-"""The options of the commands that show a dataset: `report`, `status`, `inspect` and `benchmark`."""
+"""The options of the commands that read a dataset without a Beam job."""
 
 import dataclasses
 
 from beam_pipelines.config.option import Options, option
-from beam_pipelines.config.shared_options import SIZES, as_json, memory, order, path
+from beam_pipelines.config.shared_options import (
+    MAX_DUPLICATE_DISTANCE,
+    SIZES,
+    as_json,
+    duplicate_distance,
+    follow_links,
+    memory,
+    order,
+    path,
+    paths,
+    split_folders,
+)
 from beam_pipelines.config.values import parse_height_and_width, parse_integer
 
 
 @dataclasses.dataclass(frozen=True)
-class ReportConfig(Options):
+class ReportOptions(Options):
     """Writes report.html into a dataset, as `recordmill prepare` does. The page works offline. It shows samples of each
     class, image sizes, the order before and after the shuffle, dead letters, unusual images, near-duplicates, and code
     that reads the dataset. The command reads only the dataset, and not the source."""
@@ -32,7 +43,7 @@ FILE exists and is not an earlier page.
 
 
 @dataclasses.dataclass(frozen=True)
-class StatusConfig(Options):
+class StatusOptions(Options):
     """Shows whether OUT contains a complete dataset, and whether a run is writing to it. For an active run, the command
     shows the machine, the job and the progress. For an interrupted run, it shows how to resume. Runs of `recordmill
     analyze` are shown too. The directory does not change."""
@@ -49,7 +60,7 @@ examples:
 
 
 @dataclasses.dataclass(frozen=True)
-class InspectConfig(Options):
+class InspectOptions(Options):
     """Shows the splits, features, classes, image sizes and shards of a dataset, and how it was made. With --where or
     --example, the command shows examples instead. The dataset does not change."""
 
@@ -79,7 +90,7 @@ examples:
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchmarkConfig(Options):
+class BenchmarkOptions(Options):
     """Runs the input pipeline with one more stage at a time. Prints the images per second with each added stage, the
     bottleneck, and suggestions."""
 
@@ -108,3 +119,65 @@ examples:
         help="Memory for decoded splits. If the decoded examples of a split fit, they are cached. 0 disables the "
         "cache. Default: 1GiB.",
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class LeaksOptions(Options):
+    """Finds near-duplicate images and groups that are in several splits, and near-duplicates with different labels.
+    Near-duplicates include recompressed, resized, recolored and flipped copies. If the dataset was prepared with
+    --duplicates and without --exact_only, the command reads perceptual hashes from the catalogs. Otherwise it reads the
+    images. The data does not change.
+
+    The command also reads TFRecord files from other tools: a file, a folder or a pattern. Files whose names differ only
+    in the shard number (NAME-00000-of-00002) form one split. Labels are read from the layouts that `prepare` detects."""
+
+    summary = "Find near-duplicate images and groups that span splits or datasets."
+    examples = """\
+examples:
+  recordmill leaks out/flowers
+  recordmill leaks out/mine out/benchmark --json
+  recordmill leaks 'records/train-*' records/test
+
+The exit code is 0 if there are no leaks, and 1 if there are leaks. The output counts the pairs and names the first few.
+"""
+
+    datasets: tuple[str, ...] = paths(
+        name="OUT", check=lambda names: len(set(names)) == len(names), expected="each dataset only once",
+        help="Path or URL of a dataset, or path, pattern or URL of TFRecord files. Several datasets are also compared "
+        "with each other.",
+    )
+    distance: int = duplicate_distance(MAX_DUPLICATE_DISTANCE, "--duplicate_distance")
+    follow_links: bool = follow_links("OUT", "are skipped with a warning")
+    split_folders: bool | None = split_folders()
+    as_json: bool = as_json()
+
+
+@dataclasses.dataclass(frozen=True)
+class QualityOptions(Options):
+    """Compares the order of the labels with random orders. The command measures the lengths of sequences of equal
+    labels, the number of different labels in a window of records, the labels of each shard, and the correlation with the
+    order of the source. For datasets from Recordmill, the command reads only indexes and catalogs. It reads other
+    TFRecord files once. The data does not change."""
+
+    summary = "Test whether the records of a dataset, or of other TFRecord files, are shuffled."
+    examples = """\
+examples:
+  recordmill quality out/flowers
+  recordmill quality 'old/train-*.tfrecord' --label image/class/label --plot quality.png
+
+The exit code is 0 if all splits are shuffled, or if the test is not conclusive. The exit code is 1 if a split is not
+shuffled, or only partly shuffled.
+"""
+
+    paths: tuple[str, ...] = paths(name="PATH", help="Path or URL of a dataset, or path, pattern or URL of TFRecord files.")
+    label: str | None = option(
+        None, metavar="FEATURE",
+        help="Feature whose order is tested. Default: the label, if it is known; otherwise the length of the records.",
+    )
+    plot: str = option(
+        "", metavar="FILE.png", check=lambda path: path.lower().endswith(".png"), expected="a path that ends with .png",
+        help="Write a plot of the result to FILE.png. The option needs the package extra recordmill[demo].",
+    )
+    follow_links: bool = follow_links("PATH", "are skipped with a warning")
+    split_folders: bool | None = split_folders()
+    as_json: bool = as_json()

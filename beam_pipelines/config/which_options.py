@@ -52,7 +52,7 @@ _pair = functools.partial(option, None, parse=_parse_pair, expected="a count and
 
 
 @dataclasses.dataclass(frozen=True)
-class WhichConfig(Options):
+class WhichOptions(Options):
     """Prints the keys, paths and class names of the examples in a batch, in the order of the batch. A batch depends
     only on the seed, the epoch and the step, so the command does not need a log of the training. Pass the options of
     the training, or a checkpoint with these options."""
