@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import unicodedata
-from typing import BinaryIO, Callable, ContextManager, Iterable, Iterator, Protocol
+from typing import BinaryIO, Callable, ContextManager, Iterable, Protocol
 
 from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.storage.local_files import LocalFiles, version_of
@@ -48,6 +48,29 @@ class Files(Protocol):
 
     def write(self, path: str, data: bytes) -> None:
         """Writes a file atomically. If writing fails, an existing file is not changed."""
+
+    def read_versioned(self, path: str) -> tuple[bytes, str]:
+        """Reads a whole file. Returns its bytes and a version that `write_if` accepts.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
+
+    def write_if(self, path: str, data: bytes, version: str | None) -> str | None:
+        """Writes a file atomically, unless another writer has changed it. On a disk, the caller must lock the directory.
+
+        Args:
+            path: The path of the file.
+            data: The new contents. They must be unique, for example contain an ID, so that a writer whose response was
+                lost recognizes its own write.
+            version: The version to replace. None if the file must not exist.
+
+        Returns:
+            The new version, or None if another writer was faster and nothing was written.
+
+        Raises:
+            OSError: The request failed, or the store does not support conditional writes.
+        """
 
     def create(self, path: str) -> ContextManager[BinaryIO]:
         """Context manager for writing a file in parts. After the block, the complete file is created atomically.
@@ -106,7 +129,6 @@ def _open_store(scheme: str, options: StoreOptions) -> Files:
 
 # Large buffers, because the latency of a request equals the time for transferring several megabytes.
 _STREAM_BYTES = 8 << 20
-_BLOCK_BYTES = 1 << 20
 
 
 class _Stream(io.RawIOBase):
@@ -201,12 +223,7 @@ def make_parent_folders(directory: str, name: str) -> str:
 
 def write_file(path: str, data: bytes) -> None:
     """Writes a file atomically. Raises `StorageError` if writing fails, for example because the disk is full."""
-    try:
-        files_at(path).write(path, data)
-    except StorageError:
-        raise
-    except OSError as error:
-        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}", path) from error
+    write_chunks(path, [data])
 
 
 def write_chunks(path: str, chunks: Iterable[bytes]) -> int:
@@ -215,26 +232,10 @@ def write_chunks(path: str, chunks: Iterable[bytes]) -> int:
     Raises:
         StorageError: Writing failed.
     """
-    num_bytes = 0
     try:
         with files_at(path).create(path) as file:
-            for block in _blocks(chunks):
-                num_bytes += len(block)
-                file.write(block)
+            return sum(map(file.write, chunks))
     except StorageError:
         raise
     except OSError as error:
-        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error
-    return num_bytes
-
-
-def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    waiting: list[bytes] = []
-    num_bytes = 0
-    for chunk in chunks:
-        waiting.append(chunk)
-        num_bytes += len(chunk)
-        if num_bytes >= _BLOCK_BYTES:
-            yield b"".join(waiting)
-            waiting, num_bytes = [], 0
-    yield b"".join(waiting)
+        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}", path) from error

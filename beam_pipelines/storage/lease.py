@@ -89,7 +89,6 @@ class Lease:
         return self.renewed + LIFE_SECONDS - time.time()
 
     def describe(self) -> str:
-        """Describes the process that holds the lease, for messages."""
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         who = f"job {self.job} on {self.engine}" if self.is_detached else f"process {self.process_id} on {self.host}"
         return f"{who}, since {since}"
@@ -171,9 +170,7 @@ def check_lease(directory: str, holder: str) -> None:
         raise StorageError(f"{printable(directory)}/{LEASE} could not be read: {error.strerror or error}") from error
     if lease is None or lease.holder != holder:
         who = lease.describe() if lease else "its lease is missing"
-        raise RunError(
-            f"{printable(directory)}: another run has taken over this output ({who}). This run has published nothing."
-        )
+        raise RunError(f"{printable(directory)}: another run has taken over this output ({who}). This run has published nothing.")
 
 
 class HeldLease:
@@ -224,7 +221,7 @@ class HeldLease:
 
 
 def stop_process() -> None:
-    """Ends this process with SIGTERM because another command has taken over the output."""
+    """Ends this process with SIGTERM after its lease was lost."""
     print_message("another run has taken over the output, so this run stops")
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -67,11 +67,9 @@ class LocalFiles:
 
     def read_versioned(self, path: str) -> tuple[bytes, str]:
         data = self.read(path)
-        return data, data.hex()
+        return data, data.hex()  # The contents of a small file identify its version.
 
     def write_if(self, path: str, data: bytes, version: str | None) -> str | None:
-        """Writes a file if it has the given version, which is a hexadecimal form of its contents. Reading and writing
-        are two steps, so the caller must lock the directory."""
         try:
             current = self.read_versioned(path)[1]
         except FileNotFoundError:

@@ -109,29 +109,10 @@ class ObjectStore(ObjectListing):
         self.call(path, self._put, data)
 
     def read_versioned(self, path: str) -> tuple[bytes, str]:
-        """Reads a whole object. Returns its bytes and its version, which `write_if` accepts.
-
-        Raises:
-            FileNotFoundError: The object does not exist.
-        """
         data, version = self.call(path, self._get)
         return data, version.partition(" ")[2]
 
     def write_if(self, path: str, data: bytes, version: str | None) -> str | None:
-        """Writes an object atomically, unless another writer has changed it.
-
-        Args:
-            path: The path of the object.
-            data: The new contents. They must be unique, for example contain an ID, so that a writer whose response was
-                lost recognizes its own write.
-            version: The version to replace. None if the object must not exist.
-
-        Returns:
-            The new version, or None if another writer was faster and nothing was written.
-
-        Raises:
-            OSError: The request failed, or the store does not support conditional writes.
-        """
         written = self.call(path, self._put_if, data, version)
         if written:
             return written
