@@ -136,7 +136,7 @@ def test_problem_found_exits_with_1_and_is_not_retryable(run_command, tmp_path_f
 def test_tests_named_in_the_exit_codes_page_exist():
     rows = [line for line in (TESTS.parent / "docs" / "reference" / "exit_codes.md").read_text().splitlines() if line.startswith("|") and "`test_" in line]
     existing = {path.stem for path in TESTS.rglob("test_*.py")}
-    assert len(rows) > 10
+    assert len(rows) > 5
     for row in rows:
         assert set(re.findall(r"`(test_\w+)`", row)) <= existing, row
 
