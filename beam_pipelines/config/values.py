@@ -186,8 +186,14 @@ def parse_image_roots(texts: Sequence[str]) -> tuple[str | None, tuple[str, ...]
         return (paths[0] if paths else None), ()
     if not all(paths):
         raise UserError(f"--image_root={printable(','.join(texts))}: a folder has no name. Separate the folders by commas.")
+    return common_parent([path if is_remote(path) else os.path.abspath(path) for path in paths])
+
+
+def common_parent(paths: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Returns the folder that contains all folders in `--image_root`, and the folders relative to it. Local paths must be
+    absolute. Raises `UserError` if the folders have no common parent, because they are in different stores."""
     schemes = {path.partition("://")[0] if is_remote(path) else "" for path in paths}
-    parts = [path.rstrip("/").split("/") if is_remote(path) else os.path.abspath(path).split("/") for path in paths]
+    parts = [path.rstrip("/").split("/") for path in paths]
     common = [some[0] for some in itertools.takewhile(lambda some: len(set(some)) == 1, zip(*parts))]
     if len(schemes) > 1 or (schemes != {""} and len(common) < 3):
         raise UserError(f"--image_root={printable(','.join(paths))}: the folders must be on one disk or in one bucket.")

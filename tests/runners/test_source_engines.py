@@ -23,6 +23,8 @@ ENGINES = {
     "table csv, pairs": ("two workers", "gs"),
     "table parquet, embedded pairs": ("one worker", "s3"),
     "arrays idx gz, class": ("two workers", "gs"),
+    "arrays npz, raw": ("one worker", "s3"),
+    "fixed_length, class": ("one worker", "gs"),
     "webdataset gz, pairs": ("one worker", "gs"),
     "webdataset, segmentation": ("two workers", "s3"),
     "tfrecord detection": ("one worker", "s3"),

@@ -17,11 +17,9 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays import array_source
 from beam_pipelines.sources.formats.arrays.arrays import Arrays
-from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.spool import SpoolWriter
 from made_arrays import Listing, assert_rejected, gzipped, idx_file, make_pixels
 from made_images import write_files
-from object_stores import connected_to, shared_server
 from tf_input.dataset_format import Feature
 
 
@@ -668,28 +666,3 @@ def test_corruption_gives_a_one_line_error(kind: str, tmp_path: pathlib.Path) ->
             assert str(error).isprintable()
         path.write_bytes(files[path])
     assert num_rejected > 10
-
-
-# Object stores
-
-
-@pytest.mark.slow(4)
-def test_object_store_lists_same_images(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("google.cloud.storage", reason="the extra gcp is not installed")
-    x, y = digits
-    monkeypatch.setenv("NO_GCE_CHECK", "true")
-    with connected_to(shared_server("gs")) as server:
-        for kind in KINDS:
-            bucket = server.make_bucket()
-            local = write_digits(kind, tmp_path / kind, x, y)
-            folder = local.parent if local.is_file() else local
-            for path in folder.rglob("*.*" if kind != "IDX" else "*-*"):
-                url = f"{bucket}/in/{path.relative_to(folder)}"
-                files_at(url).write(url, path.read_bytes())
-            from_file, from_folder = Listing(Arrays, local), Listing(Arrays, f"{bucket}/in")
-            assert [image[:4] for image in from_folder.images] == [image[:4] for image in from_file.images], kind
-            sample = [*range(0, 1797, 300), 1796]
-            actual = from_folder.pixels([from_folder.images[index] for index in sample])
-            np.testing.assert_array_equal(actual, from_file.pixels([from_file.images[index] for index in sample]), kind)
-            if local.is_file():
-                assert Listing(Arrays, f"{bucket}/in/{local.name}").labels == from_file.labels, kind

@@ -708,8 +708,3 @@ def test_rejects_a_file_whose_outlines_are_all_empty(tmp_path):
 def test_segmentation_may_have_another_form(segmentation, tmp_path):
     listed = list_json(tmp_path, instances(annotations=[annotation(segmentation=segmentation)]), source={"has_masks": True})
     assert listed.images["a.jpg"].values["mask"].regions == (SQUARE,)
-
-
-def test_other_labels_are_rejected():
-    with pytest.raises(UserError, match="--label=label: "):
-        open_kind("in", "coco", {"labels": (Column("label", ("label",)),)})

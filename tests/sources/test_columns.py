@@ -19,7 +19,7 @@ from beam_pipelines.columns.forms import feature_of, parse_column, parse_labels
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError
-from beam_pipelines.sources.cells.cells import read_name, read_weight
+from beam_pipelines.sources.cells.cells import read_name
 from beam_pipelines.sources.cells.class_cells import class_name, read_class
 from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_by_cell
 from beam_pipelines.sources.files.roots import Root
@@ -155,11 +155,6 @@ def test_feature_may_be_named_differently_from_its_column() -> None:
     assert [label.name for label in parse_labels(["a=b", "c"])] == ["a", "c"]
     with pytest.raises(UserError, match="--label=a=b: "):
         parse_labels(["a=b"])
-
-
-def test_missing_column_is_an_empty_cell(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InvalidInput, match="column 'x' is empty"):
-        read(tmp_path, "x", {"y": "cat"})
 
 
 def test_multi_label_of_several_columns_uses_their_names(tmp_path: pathlib.Path) -> None:
@@ -299,13 +294,6 @@ def test_any_cell_is_read_or_rejected(cell: Any) -> None:
             assert str(error).isprintable() and error.reason in ("bad_label", "bad_value", "outside")
 
 
-def test_weight_must_not_be_negative() -> None:
-    assert [read_weight(cell) for cell in ("0", 2, 0.5)] == [0.0, 2.0, 0.5]
-    for cell in ("-1", -0.5, "nan", "", None):
-        with pytest.raises(InvalidInput):
-            read_weight(cell)
-
-
 def test_name_must_be_a_single_line_of_text() -> None:
     assert [read_name("bad_key", cell) for cell in ("a b", 7, b"c", "e\u0301")] == ["a b", "7", "c", "\u00e9"]
     for cell in ("", None, "a\nb", "k" * 5000, "\udce9"):
@@ -314,15 +302,6 @@ def test_name_must_be_a_single_line_of_text() -> None:
 
 
 # Arrays
-
-
-def test_shape_of_arrays_is_the_shape_of_the_first(tmp_path: pathlib.Path) -> None:
-    np.save(tmp_path / "a.npy", np.zeros((46, 46, 5), np.float32))
-    root = Root(os.fspath(tmp_path))
-    columns = tuple(parse_column("--label", text, "class") for text in ("maps:array", "other:array[3]", "species"))
-    actual = find_array_shapes(columns, functools.partial(resolve_by_cell, {"maps": "a.npy", "other": "none.npy"}, root))
-    assert [column.shape for column in actual] == [(46, 46, 5), (3,), ()]
-    assert RowMapper(actual, (), SourceConfig(), root).features[0] == Feature("maps", "float", (46, 46, 5))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.option import Option, declarations
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.errors import UserError
@@ -83,6 +84,12 @@ def test_option_that_does_not_apply_is_rejected_before_any_work(tmp_path, kind, 
         message = capsys.readouterr().err
         assert f"--{declared.name}" in message and "Traceback" not in message, (given, message)
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if not source_classes()[kind].kind.has_label_columns])
+def test_label_of_a_format_without_columns_is_rejected(tmp_path, kind):
+    with pytest.raises(UserError, match="^--label"):
+        open_kind(write(kind, tmp_path / "in")[0], kind, {"labels": (Column("label", ("label",)),)})
 
 
 @pytest.mark.slow(2)

@@ -12,7 +12,6 @@ import pytest
 import listed
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import FilePart, InputRecord
@@ -201,12 +200,6 @@ def test_messages_about_missing_masks_advise_options(tmp_path):
         SourceConfig(mask_suffix="_part.png")
 
 
-def test_image_sizes_are_read_only_if_requested(tmp_path):
-    write_files(tmp_path, {"images/a.jpg": b"12345", "masks/a.png": b"1"})
-    assert Listing(tmp_path, with_sizes=True).images["images/a.jpg"].num_bytes == 5
-    assert Listing(tmp_path).images["images/a.jpg"].num_bytes == 0
-
-
 def test_links_to_outside_are_dead_letters(tmp_path):
     outside = make_folder(tmp_path / "outside", ["a.png", "b.jpg", "f/d.png"])
     root = make_folder(
@@ -249,19 +242,6 @@ def test_features_and_targets_follow_the_options(tmp_path):
     assert Listing(root, source={"labels": ()}).images["images/a.jpg"].values is None
     image = InputRecord("images/a.jpg", "images/a.jpg", "", None, values={"mask": FilePart("masks/a.png")})
     assert Listing(root).images == {"images/a.jpg": image}
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"labels": (Column("label", ("label",)),)}, "--label: "),
-        ({"bad_boxes": "clip"}, "--bad_boxes: "),
-        ({"image_root": "elsewhere"}, "--image_root: "),
-    ],
-)
-def test_rejects_options_of_other_sources(options, message):
-    with pytest.raises(UserError, match=message):
-        Masks(PrepareOptions("in", "out", "made", source=SourceConfig(kind=find_kind("masks"), **options)))
 
 
 @pytest.mark.parametrize(

@@ -570,10 +570,3 @@ def test_command_reports_rejected_images_and_missing_label_files(tmp_path, capfd
         letters = [json.loads(line) for line in (tmp_path / "out/dead_letters.jsonl").read_text().splitlines()]
         assert [letter["path"] for letter in letters] == rejected
         assert "labels/3.txt: line 2" in letters[-1]["message"]
-
-
-def test_sizes_of_images_are_found_on_request(tmp_path):
-    write_files(tmp_path, {"images/1.jpg": IMAGE, "labels/1.txt": BOX, "train.txt": b"images/1.jpg"})
-    for more in ({}, yaml("train: train.txt")):
-        write_files(tmp_path, more)
-        assert list_yolo(tmp_path, with_sizes=True).images["images/1.jpg"].num_bytes == len(IMAGE)

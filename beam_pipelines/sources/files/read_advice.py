@@ -32,13 +32,8 @@ _LABEL_WORD = re.compile("class|label|categor|target", re.IGNORECASE)
 _FLAGS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
 
 
-def unpack_advice(path: str, inner_folder: str = "") -> str:
-    """Returns advice on how to unpack an archive, with a command that depends on its file extension.
-
-    Args:
-        path: The path of the archive.
-        inner_folder: The folder in the archive that contains the class folders; empty if this is unknown.
-    """
+def unpack_advice(path: str) -> str:
+    """Returns advice on how to unpack an archive, with a command that depends on its file extension."""
     commands = UNPACKERS | _TARS
     end = next((end for end in sorted(commands, key=len, reverse=True) if path.lower().endswith(end)), "")
     if not end:
@@ -47,8 +42,7 @@ def unpack_advice(path: str, inner_folder: str = "") -> str:
     folder = name[: -len(end)].rstrip("/") or "images"
     command = commands[end].format(path=_quote(name), folder=_quote(folder))
     first = "Copy it to a local disk, unpack it" if is_remote(path) else "Unpack it"
-    unpacked = _quote(f"{folder}/{inner_folder}".rstrip("/"))
-    return f"{first} with `{command}`, and pass --input={unpacked}{'' if inner_folder else ', or the only folder in it'}."
+    return f"{first} with `{command}`, and pass --input={_quote(folder)}, or the only folder in it."
 
 
 def coco_options(path: str) -> str:

@@ -4,13 +4,13 @@ The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.ht
 subtracted from coordinates, and fractions are kept. DTDs, entities and external content are rejected.
 """
 
-import itertools
 import os
 from typing import Iterator, Sequence
 from xml.etree.ElementTree import Element, ParseError
 
 from beam_pipelines.config.source_kinds import SourceKind
-from beam_pipelines.errors import InvalidInput, UserError, printable
+from beam_pipelines.config.values import common_parent
+from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.sources.annotations.annotation_source import Annotation
 from beam_pipelines.sources.annotations.paired_files import PairedFolders
 from beam_pipelines.sources.annotations.paired_source import PairedSource
@@ -58,14 +58,15 @@ class Voc(PairedSource):
 
     def _find_root(self) -> Root:
         """Returns the input or, with `--image_root`, the folder that contains the input and the images."""
-        path, image_root = self._options.input, self._options.source.image_root
-        return Root(path if image_root is None else _common_folder(path, image_root), self._options.follow_links)
+        path, self._below = self._options.input, ()
+        if (image_root := self._options.source.image_root) is not None:
+            path, self._below = common_parent([_real(path), _real(image_root)])
+        return Root(path, self._options.follow_links)
 
     def _find_groups(self, files: FileListing) -> tuple[list[PairedFolders], list[str]]:
         if self._options.source.image_root is None:
             return super()._find_groups(files)
-        below = [_real(path)[len(self.root.rstrip("/")) + 1 :] for path in (self._options.input, self._options.source.image_root)]
-        group = PairedFolders(*(files.take_folder(folder) if folder else "" for folder in below))
+        group = PairedFolders(*(files.take_folder(folder) if folder else "" for folder in self._below))
         return self._split_group(files, group)
 
     def parse(self, data: bytes) -> Annotation:
@@ -120,15 +121,6 @@ def _text(parent: Element, tag: str) -> str:
 
 def _real(path: str) -> str:
     return path.rstrip("/") if is_remote(path) else os.path.realpath(path)
-
-
-def _common_folder(*paths: str) -> str:
-    """Returns the folder that contains all paths. Raises `UserError` if there is none."""
-    parts = [_real(path).split("/") for path in paths]
-    common = [some[0] for some in itertools.takewhile(lambda some: len({*some}) == 1, zip(*parts))]
-    if len({is_remote(path) for path in paths}) > 1 or (is_remote(paths[0]) and len(common) < 3):
-        raise UserError(f"--image_root={paths[1]}: is in another store than --input={paths[0]}. Copy both to one bucket or disk.")
-    return "/".join(common) or "/"
 
 
 def _folders_in(folder: InputNames | None, usual: Sequence[str]) -> Iterator[InputNames]:

@@ -11,7 +11,6 @@ from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.files.paths import is_utf8, matches
 from beam_pipelines.sources.formats.webdataset.tar_reader import FILE, FOLDER, BadTarError, Member, NoTarError, TarReader
 from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.storage.spool import SpoolWriter
 
 MAX_TEXT_BYTES = 16 << 20
 _MAX_NAME = 4096
@@ -25,7 +24,7 @@ class TarSample:
     Attributes:
         key: The part of the names before the first dot.
         parts: Extension (the part of a name after the first dot) -> the location of the member's data.
-        data: Extension -> the text in a member, or the first bytes of an array.
+        data: Extension -> the bytes of a member, or the first bytes of an array, if they were read.
         rejection: The reason and the message of a rejected sample, or None.
     """
 
@@ -82,10 +81,9 @@ class SampleReader:
     Args:
         tar: The reader of the tar file.
         name: The path of the file.
-        texts: The extensions of members to read.
-        parts: The extensions of members to spool if there is a spool, such as images, masks and arrays.
+        texts: The extensions of members to read as texts.
         starts: The extensions of arrays whose first bytes are read.
-        spool: The spool for the data of a compressed file.
+        parts: The extensions of other members to read, such as images in a compressed file.
         ignore: Glob patterns of member names to ignore.
 
     Attributes:
@@ -97,9 +95,8 @@ class SampleReader:
         tar: TarReader,
         name: str,
         texts: Collection[str],
-        parts: Collection[str] = (),
         starts: Collection[str] = (),
-        spool: SpoolWriter | None = None,
+        parts: Collection[str] = (),
         ignore: tuple[str, ...] = (),
     ) -> None:
         self.num_ignored = 0
@@ -108,7 +105,6 @@ class SampleReader:
         self._texts = texts
         self._parts = parts
         self._starts = starts
-        self._spool = spool
         self._ignore = ignore
 
     def __iter__(self) -> Iterator[TarSample | DeadLetter]:
@@ -148,18 +144,12 @@ class SampleReader:
         if extension in sample.parts:
             sample.reject("bad_sample", f"two members are called .{shown}")
             return
-        part = FilePart(self._name, member.offset, member.num_bytes)
-        is_text, is_start = extension in self._texts, extension in self._starts
-        is_spooled = self._spool and extension in self._parts and member.num_bytes <= MAX_FILE_BYTES
+        is_text, is_part = extension in self._texts, extension in self._parts and member.num_bytes <= MAX_FILE_BYTES
         if is_text and member.num_bytes > MAX_TEXT_BYTES:
             sample.reject("bad_value", f".{shown} has {member.num_bytes} bytes; the limit is {MAX_TEXT_BYTES}")
-        elif is_text or is_start or is_spooled:
-            data = self._tar.read(member, None if is_text or is_spooled else MAX_HEADER_BYTES)
-            if is_spooled:
-                part = part._replace(offset=self._spool.append(data), spool=self._spool.spool)
-            if is_text or is_start:
-                sample.data[extension] = data if is_text else data[:MAX_HEADER_BYTES]
-        sample.parts[extension] = part
+        elif is_text or is_part or extension in self._starts:
+            sample.data[extension] = self._tar.read(member, None if is_text or is_part else MAX_HEADER_BYTES)
+        sample.parts[extension] = FilePart(self._name, member.offset, member.num_bytes)
 
 
 def _check_name(name: str) -> tuple[str, str] | None:

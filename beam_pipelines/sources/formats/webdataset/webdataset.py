@@ -16,6 +16,7 @@ from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.arrays import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array, resolve_array
 from beam_pipelines.sources.cells.objects import ObjectsColumn
+from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.read_advice import unpack_advice
 from beam_pipelines.sources.files.paths import nfc
 from beam_pipelines.sources.files.roots import OutsideError
@@ -24,9 +25,8 @@ from beam_pipelines.sources.rows.containers import ContainerSource, find_contain
 from beam_pipelines.sources.rows.field_names import describe_names, map_fields, search_names, unknown_name, wanted_names
 from beam_pipelines.sources.formats.webdataset.tar_reader import NoTarError, TarReader
 from beam_pipelines.sources.formats.webdataset.tar_samples import SampleReader, TarSample
-from beam_pipelines.storage.spool import SpoolWriter
 from beam_pipelines.tfrecord.record_reader import inflate
-from tf_input.dataset_format import LABEL, OBJECTS
+from tf_input.dataset_format import IMAGE, LABEL, OBJECTS
 
 _IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif", "tif", "tiff", "avif", "jp2", "ppm", "pgm", "pnm")
 _ARRAY = "npy"
@@ -150,14 +150,12 @@ class WebDataset(ContainerSource):
                         yield sample
 
     def _list_file(self, name: str) -> Iterator[InputRecord | DeadLetter]:
-        with contextlib.ExitStack() as stack:
-            tar, is_compressed = stack.enter_context(self._open(name))
-            spool = stack.enter_context(SpoolWriter(self._spool_directory)) if is_compressed and self._spool_directory else None
+        with self._open(name) as (tar, is_compressed):
             starts = {extension for extension in self._images if extension.endswith(_ARRAY)}
-            parts = {*self._images, *self._mapper.part_names}
-            samples = SampleReader(tar, name, self._texts, parts, starts, spool, self._options.ignore)
-            for sample in samples:
-                yield sample if isinstance(sample, DeadLetter) else self._list_sample(name, sample)
+            parts = {*self._images, *self._mapper.part_names} if is_compressed and self._spool_directory else ()
+            samples = SampleReader(tar, name, self._texts, starts, parts, self._options.ignore)
+            listed = (sample if isinstance(sample, DeadLetter) else self._list_sample(name, sample, is_compressed) for sample in samples)
+            yield from spool_images(listed, self._spool_directory)
             self.num_ignored += samples.num_ignored
 
     @contextlib.contextmanager
@@ -172,7 +170,7 @@ class WebDataset(ContainerSource):
                 path = printable(f"{self.root}/{self._files.root.relative(name)}")
                 raise UserError(f"{path}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
-    def _list_sample(self, part: str, sample: TarSample) -> InputRecord | DeadLetter:
+    def _list_sample(self, part: str, sample: TarSample, is_compressed: bool) -> InputRecord | DeadLetter | Embedded:
         try:
             if sample.rejection:
                 raise InvalidInput(*sample.rejection)
@@ -182,14 +180,22 @@ class WebDataset(ContainerSource):
                 extension = self._image_of(sample)
                 location = sample.part(extension)
                 raw = npy_layout(sample.data[extension]) if extension.endswith(_ARRAY) else None
-                image = image._replace(num_bytes=location.num_bytes, offset=location.offset, raw=raw, spool=location.spool)
+                image = image._replace(num_bytes=location.num_bytes, offset=location.offset, raw=raw)
             row = sample.fields() if self._uses_json else {}
             row |= {name: sample.text(name) for name in self._mapper.value_names if name in sample.data}
             row |= {name: sample.part(name) for name in self._mapper.part_names if name in sample.parts}
             self.unused_fields.add(name for name in (*row, *(f".{name}" for name in sample.parts)) if name not in self._used)
-            return self._mapper.read(row, image)
+            image = self._mapper.read(row, image)
+            return self._embed(image, sample) if is_compressed and self._spool_directory else image
         except InvalidInput as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
+
+    def _embed(self, image: InputRecord, sample: TarSample) -> Embedded:
+        """Returns the input of a sample with the bytes of its images and arrays."""
+        members = {column.name: column.names[0] for column in self._mapper.columns if column.names[0] in self._mapper.part_names}
+        if image.offset != NO_IMAGE:
+            members[IMAGE] = self._image_of(sample)
+        return Embedded(image, {name: sample.data[member] for name, member in members.items() if member in sample.parts})
 
     def _image_of(self, sample: TarSample) -> str:
         """Returns the extension of a sample's image. Raises `InvalidInput` if there is no image, or the image is
