@@ -57,12 +57,12 @@ class GlobalShuffle(beam.PTransform):
         )
         cut = (
             runs
-            | "RouteToBlocks" >> beam.FlatMap(route_to_blocks, plan)  # (block, Stretch)
+            | "RouteToBlocks" >> beam.FlatMap(route_to_blocks, plan)  # (block, SpoolRange)
             | "GroupByBlock" >> beam.GroupByKey()
             | "CutShards" >> beam.FlatMap(cut_shards, plan, spec).with_outputs("collisions", main="chunks")
         )
         planned = (
-            cut.chunks  # ((split, shard index), (block, number of references, Stretch))
+            cut.chunks  # ((split, shard index), (block, number of references, SpoolRange))
             | "GroupByShard" >> beam.GroupByKey()
             | "WritePlan" >> beam.Map(join_shard, plan, spec.run)
         )

@@ -91,7 +91,7 @@ class FindNearDuplicates(beam.PTransform):
         resolved = (
             root
             | "AfterTheSearch" >> beam.Impulse()
-            | "SettleNearDuplicates"
+            | "ResolveNearDuplicates"
             >> beam.FlatMap(resolve_near_duplicates_found, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), spec).with_outputs(
                 "near_duplicates", "renames", main="runs"
             )
