@@ -11,7 +11,7 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import InvalidInput
-from beam_pipelines.sources.rows import row_groups
+from beam_pipelines.sources.formats.table import image_rows
 from listed_rows import Listing, open_rows, write_rows
 from made_images import encode, noise, write_files
 from test_table_values import read_records
@@ -246,12 +246,12 @@ def test_relative_numbers_in_a_pixel_format_are_refused(tmp_path: pathlib.Path, 
 
 @pytest.mark.parametrize("cache_kib", [1 << 10, 8])
 def test_groups_rows_by_key_with_any_cache(tmp_path: pathlib.Path, monkeypatch, cache_kib: int) -> None:
-    monkeypatch.setattr(row_groups, "_CACHE_KIB", cache_kib)
+    monkeypatch.setattr(image_rows, "_CACHE_KIB", cache_kib)
     rows = [(f"key{index * 7919 % 150}", index + 1, {"a": index, "b": "x" * (index % 50)}) for index in range(400)]
     rows += [("large", 10_000 + index, {"a": 1, "b": "y" * 90}) for index in range(50)]
     errors = [("", 5000 + index, InvalidInput("bad_row", "x")) for index in range(50)]
     directory = tmp_path / "it's scratch"
-    actual = dict(row_groups.group_rows([*errors, *rows], ("a", "b"), str(directory), max_bytes=5000))
+    actual = dict(image_rows.group_rows([*errors, *rows], ("a", "b"), str(directory), max_bytes=5000))
     assert actual.pop(10_000).reason == "too_large"
     assert [actual.pop(number) for _, number, _ in errors] == [error for *_, error in errors]
     expected = defaultdict(list)

@@ -45,6 +45,17 @@ def unpack_advice(path: str) -> str:
     return f"{first} with `{command}`, and pass --input={_quote(folder)}, or the only folder in it."
 
 
+def split_advice(path: str, column: str, image: str) -> str:
+    """Returns advice on how to divide a column of a table into the columns `image` and `label`. `image` is the start of a
+    cell."""
+    ending = image[image.rfind(".") :]
+    if not path.endswith(".csv") or is_remote(path) or not re.fullmatch(r"\w+", column):
+        return f"Split it into two columns, such as image ({printable(image[:80])}) and label"
+    output = f"{path.removesuffix('.csv')}_split.csv"
+    command = f"sed -e '1s/{column}/image,label/' -e 's/\\{ending}_/{ending},/' {shlex.quote(path)} > {shlex.quote(output)}"
+    return f"Split it into the columns image and label with: {command} and pass --input={shlex.quote(output)}"
+
+
 def coco_options(path: str) -> str:
     """Returns the options for reading a COCO file. For a file in a usual place, such as
     `annotations/instances_train.json`, `--input` is the folder with all splits."""

@@ -1,18 +1,18 @@
 """Creates the `Listing` of a run from the facts about all parts of the source, and rejects invalid datasets."""
 
 from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.source_config import OBJECT_LABEL
+from beam_pipelines.config.source_config import OBJECT_LABEL, REST
 from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, max_dead_letters, sufficient_fraction
 from beam_pipelines.elements.division import Division, largest_groups
-from beam_pipelines.elements.listing import Listing, spanning_groups
+from beam_pipelines.elements.listing import Listing, order_splits, spanning_groups
 from beam_pipelines.elements.split_hashes import SplitByGroup
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.sources.files.layouts import given_already
 from beam_pipelines.sources.files.other_files import UnexpectedFiles
 from beam_pipelines.sources.formats.image_folder.class_folders import ALL, read_class_folders
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.listing_warnings import listing_warnings
 from beam_pipelines.sources.listing.make_schema import make_schema
-from beam_pipelines.sources.listing.name_splits import name_splits
 from beam_pipelines.sources.source import Source
 
 _LARGE_SHARE = 0.25  # share of rejected inputs from which a dataset without any object is an error
@@ -44,7 +44,7 @@ def make_listing(options: PrepareOptions, source: Source, facts: ListedFacts) ->
     for name, positions in sorted(facts.problems.positions.items()):
         positions.check(name, options.source)
     _check_strata(options, facts)
-    splits = name_splits(options, facts)
+    splits = _name_splits(options, facts)
     num_spanning, group, in_splits = facts.splits.groups.spanning()
     if num_spanning:
         raise spanning_groups(num_spanning, group.decode(), in_splits)
@@ -134,3 +134,53 @@ def _check_strata(options: PrepareOptions, facts: ListedFacts) -> None:
             f"--stratify={','.join(options.stratify)}: {facts.splits.without_stratum.num:,} of {facts.counts.num_images:,} inputs "
             f"have no value: {facts.splits.without_stratum.describe()}. Add the values, or stratify by another feature."
         )
+
+
+def _name_splits(options: PrepareOptions, facts: ListedFacts) -> tuple[str, ...]:
+    """Returns the names of the splits. Raises `UserError` if the options conflict with the splits of the inputs."""
+    given, is_open, divide = facts.splits.names - {None}, None in facts.splits.names, set(options.source.divide)
+    if divide:
+        return _name_divided(options, given, is_open)
+    if not given:
+        return tuple(options.shares)
+    if is_open:
+        raise UserError(
+            f"--input={options.input}: some inputs name their split and others do not. Use --divide {REST} to divide the others."
+        )
+    if options.asks_for_shares:
+        raise given_already(options, f"--input={options.input}", _how_to_leave_splits(options), given)
+    names = order_splits(given)
+    if options.stratify or options.splits_from:
+        option = "--stratify" if options.stratify else "--splits_from"
+        raise UserError(
+            f"{option}: the inputs already name their splits ({', '.join(names)}). Use --divide {names[0]} to divide "
+            f"that split, or {_how_to_leave_splits(options)} to ignore them."
+        )
+    return names
+
+
+def _name_divided(options: PrepareOptions, given: set[str], is_open: bool) -> tuple[str, ...]:
+    option, divide = f"--divide={','.join(options.source.divide)}", options.source.divide
+    names = ", ".join(order_splits(given))
+    for split in divide:
+        if split != REST and split not in given:
+            known = f"They name {names}." if given else "They name no splits: omit --divide."
+            raise UserError(f"{option}: no input names a split {split!r}{did_you_mean(split, given) or '.'} {known}")
+    if is_open and REST not in divide:
+        raise UserError(f"{option}: some inputs name no split. Use --divide {','.join(divide)},{REST} to divide them too.")
+    if not is_open and not given.intersection(divide):
+        raise UserError(f"{option}: every input names its split. Choose one of them to divide: {names}.")
+    fixed, shares = given.difference(divide), options.shares
+    if (both := sorted(fixed.intersection(shares))) and divide != (REST,):
+        raise UserError(
+            f"{option}: some inputs already name the split {both[0]!r}, and other inputs would be added to it. Choose other names in "
+            f"{'--folds' if options.folds is not None else '--splits'}, or use --divide {','.join([*divide, *both])}."
+        )
+    return order_splits(fixed, shares) if fixed else tuple(shares)
+
+
+def _how_to_leave_splits(options: PrepareOptions) -> str:
+    if options.source.split_column:
+        return "--split_column=''"
+    column = " (--split_column='' for a column)" if options.source.kind.has_columns else ""
+    return f"--split_folders=no{column}"

@@ -24,12 +24,11 @@ from beam_pipelines.sources.files.file_listing import FileListing
 from beam_pipelines.sources.files.paths import nfc
 from beam_pipelines.sources.files.layouts import given_already
 from beam_pipelines.sources.files.roots import Root
-from beam_pipelines.sources.formats.table.image_rows import combine_rows
+from beam_pipelines.sources.formats.table.image_rows import GROUPING_BYTES, combine_rows
 from beam_pipelines.sources.formats.table.table_columns import Chooser
 from beam_pipelines.sources.formats.table.table_rows import FORMATS, TableHead, read_first_rows, read_head, read_rows, show_columns
 from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.sources.rows.row_files import Row, RowFiles, TableFile
-from beam_pipelines.sources.rows.row_groups import GROUPING_BYTES
 from beam_pipelines.sources.rows.row_mapper import RowMapper, check_defaults
 from tf_input.dataset_format import IMAGE, OBJECTS
 

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import re
-import shlex
 from typing import Any, Mapping, Sequence
 
 from beam_pipelines.columns.column import Column
@@ -14,10 +13,10 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.cells.box_columns import BOX_COLUMNS, BoxColumns, find_box_columns, near_box_column
 from beam_pipelines.sources.cells.cells import without_caption_number
 from beam_pipelines.sources.cells.pixel_cells import ONE_CELL, PixelColumns, find_pixel_columns, num_pixels, square_shape
+from beam_pipelines.sources.files.read_advice import split_advice
 from beam_pipelines.sources.formats.table.table_rows import TableHead, read_first_rows, show_columns
 from beam_pipelines.sources.rows.row_files import TableFile
 from beam_pipelines.sources.rows.row_mapper import RowRoles
-from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import LABEL, OBJECTS
 
 _IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
@@ -133,18 +132,9 @@ class Chooser:
         for name, cell in self._first_row(self._head.columns).items():
             if isinstance(cell, str) and (pair := _PAIR.fullmatch(cell[:1000])):
                 problem = f"column {printable(name)!r} joins the name of an image and a label, as in {printable(cell[:80])!r}"
-                raise self._error(problem, self._split_advice(name, pair[1]))
+                raise self._error(problem, split_advice(self._file.path, name, pair[1]))
         advice = f"Name the column of images with --image_column. For examples without images, {keep}"
         raise self._error(f"has none of the columns {', '.join((*_IMAGE_COLUMNS, *_OTHER_IMAGE_COLUMNS))}", advice)
-
-    def _split_advice(self, column: str, image: str) -> str:
-        """Returns advice on how to divide a column into the columns `image` and `label`. `image` is the start of a cell."""
-        path, ending = self._file.path, image[image.rfind(".") :]
-        if not path.endswith(".csv") or is_remote(path) or not re.fullmatch(r"\w+", column):
-            return f"Split it into two columns, such as image ({printable(image[:80])}) and label"
-        output = f"{path.removesuffix('.csv')}_split.csv"
-        command = f"sed -e '1s/{column}/image,label/' -e 's/\\{ending}_/{ending},/' {shlex.quote(path)} > {shlex.quote(output)}"
-        return f"Split it into the columns image and label with: {command} and pass --input={shlex.quote(output)}"
 
     def _roles(self, splits: Sequence[str]) -> RowRoles:
         config = self._config
