@@ -1,6 +1,7 @@
 """Defines the paths that a run writes, the ID of the run, and how it uses its machine."""
 
 import dataclasses
+import os
 import uuid
 from typing import Any
 
@@ -10,11 +11,11 @@ from tf_input.dataset_format import MANIFEST, RUN
 
 SCRATCH, REPLACED = ".incomplete", ".replaced"  # Suffixes of the scratch directory, and of a replaced dataset.
 PROGRESS = "progress"  # Folder in the scratch directory.
-ANALYSIS_SCRATCH = ".transform_fn.incomplete"  # Scratch directory of `recordmill analyze`, in the dataset.
+_ANALYSIS_SCRATCH = ".transform_fn.incomplete"  # Scratch directory of `recordmill analyze`, in the dataset.
 # The last file of an export. Its name starts with a dot, because readers of some formats treat other files as data.
 EXPORT = ".recordmill.json"
 
-_OUTPUT_OPTIONS = {"prepare": "--output", "transform": "OUT2", "export": "DIR", "repair": "OUT"}
+_OUTPUT_OPTIONS = {"prepare": "--output", "analyze": "OUT", "transform": "OUT2", "export": "DIR", "repair": "OUT"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +23,12 @@ class RunPaths:
     """The paths, the ID and the processes of a run.
 
     Attributes:
-        output: The output directory of the dataset, as an absolute path or a URL.
+        output: The output directory, as an absolute path or a URL. For `analyze`, the directory of the transform graph in
+            the dataset.
         id: The ID of the run. A command that resumes a run keeps its ID. Unfinished files are written to a folder with
             this name, so that jobs of other runs cannot write to them. Empty if no job is submitted.
         holder: The ID of the command that holds the run's lease (see `storage.lease`).
-        command: The command that creates the output: `prepare`, `transform`, `export` or `repair`.
+        command: The command that creates the output: `prepare`, `analyze`, `transform`, `export` or `repair`.
         is_output_new: Whether the output does not exist yet. In an object store, which cannot rename, a new dataset is
             written directly to the output.
         progress_directory: The directory in which workers report their progress. Empty if progress is not shown.
@@ -78,6 +80,8 @@ class RunPaths:
     @property
     def scratch_directory(self) -> str:
         """The directory for unfinished files. It is next to the output, so that renaming it publishes the dataset."""
+        if self.command == "analyze":
+            return f"{os.path.dirname(self.output)}/{_ANALYSIS_SCRATCH}"
         return f"{self.output}{SCRATCH}"
 
     @property

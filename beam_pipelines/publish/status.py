@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any, Iterator, Mapping
 
-from beam_pipelines.config.run_paths import ANALYSIS_SCRATCH, PROGRESS, RunPaths
+from beam_pipelines.config.run_paths import PROGRESS, RunPaths
 from beam_pipelines.elements.plan import recordmill_version
 from beam_pipelines.elements.plan_files import num_done, read_plan
 from beam_pipelines.errors import UserError, printable
@@ -98,11 +98,11 @@ def _analysis(output: str) -> dict[str, Any] | None:
 
 def _analysis_run(output: str) -> dict[str, Any] | None:
     """Returns the state of an unfinished analysis, or None. The analysis is running or was interrupted."""
-    scratch = f"{output}/{ANALYSIS_SCRATCH}"
+    run = of_resumable_run(RunPaths(f"{output}/{os.path.dirname(_ANALYSIS)}", command="analyze"))
+    scratch, directory, folder_name = run.scratch_directory, run.directory, os.path.dirname(_ANALYSIS)
     lease = read_lease(scratch)
     if lease is None:
         return None
-    directory, folder_name = f"{scratch}/{lease.run_id}", os.path.dirname(_ANALYSIS)
     analyzed = read_counts(f"{directory}/{PROGRESS}").analyzed
     is_moved = os.path.lexists(f"{scratch}/old_{folder_name}")
     if is_moved or os.path.lexists(f"{directory}/whole/{_ANALYSIS}"):

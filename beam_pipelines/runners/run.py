@@ -114,27 +114,28 @@ class Run:
             paths = dataclasses.replace(paths, progress_directory=directory)
             if is_finished(paths):
                 return None
-            pipeline = engine.make_pipeline()
-            add_steps(pipeline, paths, run_info)
             if self.is_submitted:
+                add_steps(pipeline := engine.make_pipeline(), paths, run_info)
                 submitted = pipeline.run()
                 detach()
                 return submitted
-            run_pipeline(pipeline, engine, directory, stages, self.inputs)
+            run_pipeline(engine, lambda pipeline: add_steps(pipeline, paths, run_info), directory, stages, self.inputs)
             finish(paths)
         return None
 
 
 def run_pipeline(
-    pipeline: beam.Pipeline,
     engine: Engine,
+    add_steps: Callable[[beam.Pipeline], object],
     progress_directory: str,
     stages: Stages | None = None,
     paths: Sequence[str] = (),
 ) -> None:
-    """Runs a pipeline until it ends, and shows its progress unless the progress directory is an empty string."""
-    with ProgressDisplay(progress_directory, stages) if progress_directory else contextlib.nullcontext():
-        run_job(pipeline, engine, paths)
+    """Runs a job until it ends, and shows its progress unless the progress directory is an empty string."""
+    with explained_errors(engine):
+        add_steps(pipeline := engine.make_pipeline())
+        with ProgressDisplay(progress_directory, stages) if progress_directory else contextlib.nullcontext():
+            run_job(pipeline, engine, paths)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import os
 from typing import Any, Iterator
 
 from beam_pipelines.config.job_options import AnalyzeOptions
-from beam_pipelines.config.run_paths import ANALYSIS_SCRATCH
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import print_message
 from beam_pipelines.parallel import interrupts
@@ -94,26 +94,25 @@ def check_analysis(options: AnalyzeOptions) -> tuple[AnalyzeOptions, Manifest]:
                 f"{feature.name!r}: examples differ in shape, {feature.shape}, which preprocessing does not support. "
                 "Store tensors of one shape."
             )
-    _check_may_replace(options.directory, options.overwrite)
+    _check_may_replace(f"{options.directory}/{TRANSFORM_FN}", options.overwrite)
     module = options.preprocessing_module
     if module is not None and not os.path.isfile(module):
         problem = "is a folder" if os.path.isdir(module) else "does not exist"
         raise UserError(f"--preprocessing_module={printable(module)} {problem}. Pass a Python file.")
-    check_is_owned(_working_directory(options.directory), printable(options.directory))
+    check_is_owned(analysis_paths(options.directory).scratch_directory, printable(options.directory))
     return options, manifest
 
 
 @contextlib.contextmanager
-def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs = Jobs()) -> Iterator[str]:
+def analysis_directory(run: RunPaths, overwrite: bool, jobs: Jobs = Jobs()) -> Iterator[None]:
     """Context manager that creates an empty working directory for an analysis inside the dataset.
 
     First, jobs that killed commands left running for the same dataset are canceled. If a killed command moved an
     earlier analysis away, the analysis is moved back. See `WorkingDirectory`.
 
     Args:
-        directory: The directory of the dataset.
+        run: The run, from `analysis_paths`.
         overwrite: Whether an earlier analysis may be replaced.
-        run_id: The ID of the run, which is the name of its folder.
         jobs: The jobs of the engine, including jobs that killed commands left running.
 
     Raises:
@@ -121,46 +120,43 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
         UserError: The directory belongs to another program or cannot be created, or an analysis exists.
         RunError: The disk is full, or the earlier analysis could not be restored.
     """
-    working = _working_directory(directory)
 
     def rescue() -> None:
-        _bring_back(directory)
-        jobs.end_others(analysis_path(directory))
+        _bring_back(run)
+        jobs.end_others(run.output)
 
-    lease = make_lease(run_id, run_id, jobs.name, jobs.job_name, "analyze")
-    with WorkingDirectory(working, lease, printable(directory), rescue).hold():
+    lease = make_lease(run.id, run.holder, jobs.name, jobs.job_name, run.command)
+    with WorkingDirectory(run.scratch_directory, lease, printable(os.path.dirname(run.output)), rescue).hold():
         try:
-            _check_may_replace(directory, overwrite)
-            make_folder(f"{working}/{run_id}")
-            yield f"{working}/{run_id}"
+            _check_may_replace(run.output, overwrite)
+            make_folder(run.directory)
+            yield
         except (UserError, RunError):
             raise
         except Exception as error:  # TensorFlow and the engines wrap the error in various classes.
             if reason := find_not_writable(str(error)):
-                raise StorageError(f"{printable(working)} could not be written: {reason}") from None
+                raise StorageError(f"{printable(run.scratch_directory)} could not be written: {reason}") from None
             raise
 
 
-def _check_may_replace(directory: str, overwrite: bool) -> None:
-    if os.path.lexists(analysis_path(directory)) and not overwrite:
-        raise UserError(f"{printable(analysis_path(directory))} exists. To replace it, pass --overwrite.")
+def _check_may_replace(path: str, overwrite: bool) -> None:
+    if os.path.lexists(path) and not overwrite:
+        raise UserError(f"{printable(path)} exists. To replace it, pass --overwrite.")
 
 
-def analysis_path(directory: str) -> str:
-    """Returns the path of the transform graph, which is published last. Job names are derived from this path."""
-    return f"{directory}/{TRANSFORM_FN}"
+def analysis_paths(directory: str) -> RunPaths:
+    """Returns the paths of a new run that analyzes a dataset. Its output is the transform graph, which is published last.
+
+    The paths are absolute, because workers may have another current directory.
+    """
+    return RunPaths.start(f"{os.path.realpath(directory)}/{TRANSFORM_FN}", "analyze")
 
 
-def _working_directory(directory: str) -> str:
-    # Absolute, because workers may have another current directory.
-    return f"{os.path.realpath(directory)}/{ANALYSIS_SCRATCH}"
-
-
-def _moves(new_analysis: str, directory: str) -> list[tuple[str, str]]:
+def _moves(run: RunPaths, run_id: str) -> list[tuple[str, str]]:
     """Returns the renames that publish an analysis, as (old path, new path). The last rename creates `transform_fn`."""
-    names, working = (TRANSFORM_FN, TRANSFORMED_METADATA), _working_directory(directory)
-    aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
-    return aside + [(f"{new_analysis}/{name}", f"{directory}/{name}") for name in reversed(names)]
+    names, directory, scratch = (TRANSFORM_FN, TRANSFORMED_METADATA), os.path.dirname(run.output), run.scratch_directory
+    aside = [(f"{directory}/{name}", f"{scratch}/old_{name}") for name in names]
+    return aside + [(f"{scratch}/{run_id}/{_NEW_ANALYSIS}/{name}", f"{directory}/{name}") for name in reversed(names)]
 
 
 def _move_back(moves: list[tuple[str, str]]) -> None:
@@ -170,38 +166,32 @@ def _move_back(moves: list[tuple[str, str]]) -> None:
             os.rename(new_path, path)
 
 
-def _bring_back(directory: str) -> None:
+def _bring_back(run: RunPaths) -> None:
     """Restores the earlier analysis if a run was killed while publishing a new analysis."""
-    working = _working_directory(directory)
-    was_moved = any(os.path.lexists(f"{working}/old_{name}") for name in (TRANSFORM_FN, TRANSFORMED_METADATA))
-    if not was_moved or os.path.lexists(analysis_path(directory)):
+    scratch = run.scratch_directory
+    was_moved = any(os.path.lexists(f"{scratch}/old_{name}") for name in (TRANSFORM_FN, TRANSFORMED_METADATA))
+    if not was_moved or os.path.lexists(run.output):
         return
-    lease = read_lease(working)
+    lease = read_lease(scratch)
     try:
-        _move_back(_moves(f"{working}/{lease.run_id if lease else ''}/{_NEW_ANALYSIS}", directory))
+        _move_back(_moves(run, lease.run_id if lease else ""))
     except OSError as error:
-        raise StorageError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
+        raise StorageError(f"the earlier analysis could not be moved back from {printable(scratch)}: {error.strerror}") from None
     message = "a run was killed while it replaced the analysis; the earlier analysis is restored"
-    print_message(f"{printable(directory)}: {message}")
+    print_message(f"{printable(os.path.dirname(run.output))}: {message}")
 
 
-def publish_analysis(working: str, directory: str, run_id: str) -> None:
+def publish_analysis(run: RunPaths) -> None:
     """Moves a complete analysis from the working directory to its final path.
 
     After an error, the earlier analysis is unchanged. If the process is killed during the move, the dataset may contain
     no analysis until the next run restores the earlier analysis.
 
-    Args:
-        working: The directory from `analysis_directory`.
-        directory: The directory of the dataset.
-        run_id: The ID of the run.
-
     Raises:
         RunError: Another run has taken over the directory.
     """
-    check_lease(_working_directory(directory), run_id)
-    new_analysis = f"{working}/{_NEW_ANALYSIS}"
-    moves = _moves(new_analysis, directory)
+    check_lease(run.scratch_directory, run.holder)
+    moves = _moves(run, run.id)
     source, target = moves[-1]
     new, shown = os.stat(source), printable(target)
     in_place = lambda: os.path.exists(target) and os.path.samestat(new, os.stat(target))
@@ -209,7 +199,7 @@ def publish_analysis(working: str, directory: str, run_id: str) -> None:
     try:
         for path, new_path in moves:
             # The new files must exist. A missing new file is an error.
-            if os.path.lexists(path) or path.startswith(f"{new_analysis}/"):
+            if os.path.lexists(path) or path.startswith(f"{run.directory}/"):
                 os.rename(path, new_path)
     except BaseException:  # Includes KeyboardInterrupt.
         _move_back(moves)

@@ -8,20 +8,20 @@ import contextlib
 import dataclasses
 import functools
 import os
-import uuid
 from typing import Any, Iterator
 
+import apache_beam as beam
 import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.job_options import AnalyzeOptions
+from beam_pipelines.config.run_paths import PROGRESS, RunPaths
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import Counts, Stage
-from beam_pipelines.runners.engine import Engine
-from beam_pipelines.runners.jobs import EngineJobs, explained_errors
+from beam_pipelines.runners.jobs import EngineJobs
 from beam_pipelines.runners.run import open_engine, run_pipeline
-from beam_pipelines.transform.analysis_directory import analysis_directory, analysis_path, check_analysis, image_sides, publish_analysis
+from beam_pipelines.transform.analysis_directory import analysis_directory, analysis_paths, check_analysis, image_sides, publish_analysis
 from beam_pipelines.transform.analysis_summary import describe_analysis
 from beam_pipelines.transform.graph_failures import GraphFailure, find_graph_failure, quiet_graph_failures, read_graph_failure
 from beam_pipelines.transform.preprocessing import DefaultPreprocessing
@@ -56,18 +56,19 @@ def run_analyze(options: AnalyzeOptions, pipeline_options: PipelineOptions) -> s
     options, manifest = check_analysis(options)
     paths = [("OUT", options.directory)]
     engine = open_engine(pipeline_options, "analyze", paths, shared_filesystem=options.shared_filesystem, has_tensorflow=True)
-    run_id = uuid.uuid4().hex
-    engine.set_defaults(manifest.name, output=analysis_path(options.directory), run_id=run_id, has_tensorflow=True)
+    run = analysis_paths(options.directory)
+    engine.set_defaults(manifest.name, output=run.output, run_id=run.id, has_tensorflow=True)
     analysis = Analysis.make(dataclasses.replace(options, directory=os.path.realpath(options.directory)), manifest)
-    with analysis_directory(options.directory, options.overwrite, run_id, EngineJobs(engine)) as working:
+    with analysis_directory(run, options.overwrite, EngineJobs(engine)):
         # All workers can access this directory, because they can access the dataset.
-        with tft_beam.Context(temp_dir=f"{working}/temporary"):
-            traced = analysis.trace(f"{working}/temporary")
-            with analysis.explained(traced), explained_errors(engine), quiet_graph_failures():
-                analysis.run(working, engine)
-        graph = TransformGraph(f"{working}/complete/{TRANSFORM_FN}")
+        with tft_beam.Context(temp_dir=f"{run.directory}/temporary"):
+            traced = analysis.trace(f"{run.directory}/temporary")
+            with analysis.explained(traced), quiet_graph_failures():
+                progress_directory = f"{run.directory}/{PROGRESS}"
+                run_pipeline(engine, lambda pipeline: analysis.add_steps(pipeline, run), progress_directory, analysis.stages)
+        graph = TransformGraph(f"{run.directory}/complete/{TRANSFORM_FN}")
         analysis.check(graph, traced)
-        analysis.publish(analysis.describe(graph, traced), working, run_id)
+        analysis.publish(analysis.describe(graph, traced), run)
     return describe_analysis(options.directory)
 
 
@@ -139,23 +140,20 @@ class Analysis:
         except BadOutputsError as error:
             raise self._error(str(error), error.line) from None
 
-    def run(self, working: str, engine: Engine) -> None:
-        """Runs the Beam job, which writes the analysis to the working directory."""
-        progress_directory = f"{working}/progress"
-        pipeline = engine.make_pipeline()
-        batches = pipeline | "ReadRecords" >> self._reader(progress_directory)
+    def add_steps(self, pipeline: beam.Pipeline, run: RunPaths) -> None:
+        """Adds the steps that write the analysis to the directory of the run."""
+        batches = pipeline | "ReadRecords" >> self._reader(f"{run.directory}/{PROGRESS}")
         with self._explained_tracing():
             transform_fn = (batches, tensor_adapter_config(self.manifest.schema)) | "Analyze" >> tft_beam.AnalyzeDataset(
                 self.preprocessing
             )
-        transform_fn | "WriteTransform" >> tft_beam.WriteTransformFn(f"{working}/complete")
-        run_pipeline(pipeline, engine, progress_directory, self._stages)
+        transform_fn | "WriteTransform" >> tft_beam.WriteTransformFn(f"{run.directory}/complete")
 
     def _reader(self, progress_directory: str = "") -> ReadRecordBatches:
         shards = [shard for split in self.options.splits for shard in self.manifest.splits[split]]
         return ReadRecordBatches(self.options.directory, shards, self.manifest.schema, self.example_bytes, progress_directory)
 
-    def _stages(self, counts: Counts) -> list[Stage]:
+    def stages(self, counts: Counts) -> list[Stage]:
         """Returns the progress bar. Each phase of the analysis reads all examples."""
         num_iterations, num_done = divmod(max(counts.analyzed - 1, 0), self.num_examples)
         return [Stage("analysed", min(num_done + 1, counts.analyzed), self.num_examples, f"pass {num_iterations + 1}")]
@@ -211,16 +209,16 @@ class Analysis:
         digest = manifest_digest(self.manifest)
         return TransformInfo(digest, self.options.splits, self.num_examples, schema, traced.targets, channels)
 
-    def publish(self, info: TransformInfo, working: str, run_id: str) -> None:
+    def publish(self, info: TransformInfo, run: RunPaths) -> None:
         """Publishes the analysis. Raises `RunError` if the dataset has changed or another run has taken over."""
-        with open(f"{working}/complete/{TRANSFORM}", "w", encoding="utf-8") as file:
+        with open(f"{run.directory}/complete/{TRANSFORM}", "w", encoding="utf-8") as file:
             file.write(info.to_json())
         if manifest_digest(read_manifest(self.options.directory)) != info.manifest_sha256:
             raise RunError(
                 f"{printable(self.options.directory)} was replaced during the analysis. Run the command again."
             )
         interrupts.check()
-        publish_analysis(working, self.options.directory, run_id)
+        publish_analysis(run)
 
 
 def _record_bytes(manifest: Manifest) -> int:

@@ -25,7 +25,6 @@ from beam_pipelines.errors import ProblemsFound, StorageError, UserError, printa
 from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.parallel.progress import Stage
-from beam_pipelines.runners.jobs import explained_errors
 from beam_pipelines.runners.run import open_engine, run_pipeline
 from beam_pipelines.storage.files import files_at, is_remote, open_file, write_file
 from beam_pipelines.tfrecord.record_reader import Record, read_records
@@ -154,14 +153,13 @@ def _read_records(
     if not engine.is_local and not options.report:
         raise UserError(f"--runner={engine.name}: its workers write their findings to a file. Give --report=FILE with a path that they can write.")
     engine.set_defaults(manifest.name)
-    with tempfile.TemporaryDirectory() as scratch, explained_errors(engine):
+    with tempfile.TemporaryDirectory() as scratch:
         progress = f"{scratch}/progress" if engine.is_local else ""
         context = VerifyContext(directory, manifest, options.decodes, progress)
         path = f"{scratch}/results" if engine.is_local else f"{options.report}.results"
-        pipeline = engine.make_pipeline()
-        verify(pipeline, context, path, engine.num_processes)
         num_examples = sum(map(manifest.num_examples, manifest.splits))
-        run_pipeline(pipeline, engine, progress, lambda counts: [Stage("verified", counts.analyzed, num_examples)], [directory])
+        add_steps = lambda pipeline: verify(pipeline, context, path, engine.num_processes)
+        run_pipeline(engine, add_steps, progress, lambda counts: [Stage("verified", counts.analyzed, num_examples)], [directory])
         record = json.loads(files_at(path).read(path))
         return [Corruption(*fields) for fields in record["problems"]], record["verified"], record["recounted"]
 

@@ -23,7 +23,7 @@ from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.publish.output import Jobs
 from beam_pipelines.storage.lease import read_lease
 from beam_pipelines.storage.working_directory import MARKER, MARKER_TEXT
-from beam_pipelines.transform.analysis_directory import analysis_directory, publish_analysis
+from beam_pipelines.transform.analysis_directory import analysis_directory, analysis_paths, publish_analysis
 from beam_pipelines.transform.analysis_summary import describe_analysis
 from beam_pipelines.transform.user_preprocessing import UserPreprocessing
 from made_images import encode, write_files
@@ -458,9 +458,9 @@ def test_failed_publishing_keeps_the_old_analysis(tmp_path, complete):
     for name in ("transform_fn", "transformed_metadata"):
         write_files(tmp_path / name, {"file": name.encode()})
     old = {path: path.read_bytes() for path in tmp_path.rglob("file")}
-    with pytest.raises(FileNotFoundError), analysis_directory(str(tmp_path), True, "mine") as working:
-        write_files(pathlib.Path(working, "complete", complete), {"file": b"new"})
-        publish_analysis(working, str(tmp_path), "mine")  # fails because the other directory is missing
+    with pytest.raises(FileNotFoundError), analysis_directory(run := analysis_paths(str(tmp_path)), True):
+        write_files(pathlib.Path(run.directory, "complete", complete), {"file": b"new"})
+        publish_analysis(run)  # fails because the other directory is missing
     assert {path: path.read_bytes() for path in tmp_path.rglob("file")} == old
 
 
@@ -470,7 +470,7 @@ def test_old_analysis_that_cannot_be_restored_is_not_changed(tmp_path):
     write_files(tmp_path / ".transform_fn.incomplete", {MARKER: MARKER_TEXT, "old_transform_fn/file": b"old"})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     reported = "the earlier analysis could not be moved back from .*/.transform_fn.incomplete: No such file or directory"
-    with pytest.raises(StorageError, match=reported), analysis_directory(str(tmp_path), True, "next"):
+    with pytest.raises(StorageError, match=reported), analysis_directory(analysis_paths(str(tmp_path)), True):
         pass
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
@@ -488,19 +488,19 @@ class EngineWithJobs(Jobs):
 
 
 def test_job_of_a_killed_command_is_ended_and_cannot_publish(tmp_path):
-    with analysis_directory(str(tmp_path), False, "orphan") as orphan:
-        scratch = os.path.dirname(orphan)
+    with analysis_directory(orphan := analysis_paths(str(tmp_path)), False):
+        scratch = orphan.scratch_directory
         os.rename(scratch, tmp_path / "killed")  # without the lock of the killed command
         shutil.copytree(tmp_path / "killed", scratch)
-        with analysis_directory(str(tmp_path), False, "next", engine := EngineWithJobs()) as working:
+        with analysis_directory(run := analysis_paths(str(tmp_path)), False, engine := EngineWithJobs()):
             assert engine.ended == [f"{tmp_path}/transform_fn"] and read_lease(scratch).job == "recordmill-made"
             with pytest.raises(OSError):
-                (pathlib.Path(orphan) / "complete").write_bytes(b"")
+                pathlib.Path(orphan.directory, "complete").write_bytes(b"")
             with pytest.raises(RunError, match="another run .*taken over"):
-                publish_analysis(orphan, str(tmp_path), "orphan")
+                publish_analysis(orphan)
             for name in ("transform_fn", "transformed_metadata"):
-                write_files(pathlib.Path(working, "complete", name), {"file": b"new"})
-            publish_analysis(working, str(tmp_path), "next")
+                write_files(pathlib.Path(run.directory, "complete", name), {"file": b"new"})
+            publish_analysis(run)
     assert (tmp_path / "transform_fn/file").read_bytes() == b"new"
     assert sorted(os.listdir(tmp_path)) == ["killed", "transform_fn", "transformed_metadata"]
 
@@ -508,7 +508,7 @@ def test_job_of_a_killed_command_is_ended_and_cannot_publish(tmp_path):
 # Publishes an analysis and kills itself after the number of renames in sys.argv[2].
 KILLED = """
 import os, signal, sys
-from beam_pipelines.transform.analysis_directory import analysis_directory, publish_analysis
+from beam_pipelines.transform.analysis_directory import analysis_directory, analysis_paths, publish_analysis
 
 rename, count = os.rename, int(sys.argv[2])
 
@@ -520,12 +520,12 @@ def killed(source, target):
         os.kill(os.getpid(), signal.SIGKILL)
 
 os.rename = killed
-with analysis_directory(sys.argv[1], True, f"run{count}") as working:
+with analysis_directory(run := analysis_paths(sys.argv[1]), True):
     for name in ("transform_fn", "transformed_metadata"):
-        os.makedirs(f"{working}/complete/{name}")
-        with open(f"{working}/complete/{name}/file", "w") as file:
+        os.makedirs(f"{run.directory}/complete/{name}")
+        with open(f"{run.directory}/complete/{name}/file", "w") as file:
             file.write("new")
-    publish_analysis(working, sys.argv[1], working.rpartition("/")[2])
+    publish_analysis(run)
 """
 
 
@@ -545,7 +545,7 @@ def test_run_killed_while_replacing_an_analysis_loses_none(tmp_path, capsys, kil
     is_complete = (tmp_path / "transform_fn").exists()
     assert is_complete == (killed_after in ((4,), (3, 3))), "either both directories exist, or the analysis is not found"
     exists = pytest.raises(UserError, match="transform_fn exists")
-    with exists, analysis_directory(str(tmp_path), False, "next"):
+    with exists, analysis_directory(analysis_paths(str(tmp_path)), False):
         pass
     expected = b"new" if killed_after == (4,) else b"old"
     assert [(tmp_path / name / "file").read_bytes() for name in names] == [expected] * 2
@@ -567,13 +567,13 @@ def test_status_reports_an_analysis_and_a_running_one(mixed, tmp_path, capsys):
     actual, reported = status()
     assert actual["analysis"] == {"splits": list(info.splits), "examples": info.num_examples} and actual["analysis_run"] is None
     assert "analysis: complete; 1,039 examples of train, validation\nrun:      none" in reported
-    with analysis_directory(str(out), True, "mine", EngineWithJobs()) as working:
+    with analysis_directory(made := analysis_paths(str(out)), True, EngineWithJobs()):
         assert status()[0]["analysis_run"]["stage"] == "start"
-        progress.count(f"{working}/progress", analyzed=1234)
+        progress.count(f"{made.directory}/progress", analyzed=1234)
         actual, reported = status()
         run = actual["analysis_run"]
         assert (run["state"], run["stage"], run["process"], run["job"]) == ("running", "analyze", os.getpid(), "recordmill-made")
-        assert "analyze:  mine: running" in reported and "job:      recordmill-made on FlinkRunner" in reported and "1,234 examples read" in reported
+        assert f"analyze:  {made.id}: running" in reported and "job:      recordmill-made on FlinkRunner" in reported and "1,234 examples read" in reported
     assert status()[0]["analysis_run"] is None
     kill_publishing(out, 2)
     actual, reported = status()
@@ -621,10 +621,10 @@ def test_analysis_of_a_replaced_dataset_is_not_published(mixed, tmp_path):
     config = AnalyzeOptions(str(copy_with_changes(mixed, tmp_path / "made", seed=5)), ("train",))
     analysis = Analysis(config, read_manifest(mixed), UserPreprocessing("my.py", "my.py", ""), 1)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with analysis_directory(config.directory, True, "mine") as working:
-        write_files(pathlib.Path(working, "complete/transform_fn"), {"file": b"new"})
+    with analysis_directory(run := analysis_paths(config.directory), True):
+        write_files(pathlib.Path(run.directory, "complete/transform_fn"), {"file": b"new"})
         with pytest.raises(RunError, match="made was replaced "):
-            analysis.publish(TransformInfo(manifest_digest(read_manifest(mixed)), ("train",), 30, (), ()), working, "mine")
+            analysis.publish(TransformInfo(manifest_digest(read_manifest(mixed)), ("train",), 30, (), ()), run)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
