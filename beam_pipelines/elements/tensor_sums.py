@@ -98,6 +98,11 @@ def _sums_of(pixels: np.ndarray) -> TensorSums:
     num_not_finite = pixels.size - int(np.count_nonzero(is_finite))
     if not len(kept):
         return TensorSums(num_not_finite=num_not_finite)
+    if kept.dtype.kind in "iu" and kept.dtype.itemsize == 1:  # for images, many times as fast as the general method
+        integers = kept.T.astype(np.int64, order="C")
+        sums, squares = integers.sum(axis=1), np.einsum("ij,ij->i", integers, integers)
+        ends = int(integers.min()), int(integers.max())
+        return TensorSums(0, len(kept), 0, *ends, *(tuple(map(Fraction, item.tolist())) for item in (sums, squares)))
     numbers = kept.astype(np.float64) + 0.0  # Adding 0.0 turns a negative zero into zero.
     has_integers = kept.dtype.kind in "iu"
     smallest, largest = (entry.item() for entry in ([kept.min(), kept.max()] if has_integers else [numbers.min(), numbers.max()]))

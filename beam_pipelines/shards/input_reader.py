@@ -189,24 +189,18 @@ class InputReader:
 
     def _read_bytes(self, image: InputRecord) -> bytes:
         """Returns the bytes of an image. The header of a `.npy` file inside an archive or a record is removed."""
-        data = self._read_part(image)
-        is_npy = image.raw is not None and data.startswith(NPY_MAGIC)
-        return npy_image(data)[1] if is_npy else data
-
-    def _read_part(self, image: InputRecord) -> bytes:
+        root, start = self._context.listing.root, time.perf_counter()
         if image.spool:
-            return self._read_spool(image)
-        path = f"{self._context.listing.root}/{image.path}"
-        start = time.perf_counter()
-        if image.offset == ENTIRE_FILE:
-            data = read_in_any_form(self._files.read, self._context.listing.root, image.path)
+            data = self._read_spool(image)
+        elif image.offset == ENTIRE_FILE:
+            data = read_in_any_form(self._files.read, root, image.path)
+        else:
+            data = self._files.read_range(f"{root}/{image.path}", image.offset, image.num_bytes)
+            if len(data) != image.num_bytes:
+                raise _UnreadableError(f"{len(data)} bytes at {image.offset} instead of {image.num_bytes}")
+        if not image.spool:
             self._waits.append(time.perf_counter() - start - len(data) * _SECONDS_OF_A_BYTE)
-            return data
-        data = self._files.read_range(path, image.offset, image.num_bytes)
-        self._waits.append(time.perf_counter() - start - len(data) * _SECONDS_OF_A_BYTE)
-        if len(data) != image.num_bytes:
-            raise _UnreadableError(f"{len(data)} bytes at {image.offset} instead of {image.num_bytes}")
-        return data
+        return npy_image(data)[1] if image.raw is not None and data.startswith(NPY_MAGIC) else data
 
     def _read_spool(self, image: InputRecord) -> bytes:
         """Reads from a temporary file. Raises `RunError` if the file is missing."""
@@ -218,18 +212,14 @@ class InputReader:
     def _reject(self, image: InputRecord, data: bytes, error: OSError | InvalidInput) -> DeadLetter:
         """Returns the dead letter of an invalid input. Raises `StorageError` if the error may be temporary."""
         if isinstance(error, OSError):
-            return self._reject_file(image, error)
+            root = self._context.listing.root
+            path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
+            reason = describe_fact(error, path)
+            of_another = f"{printable(path.removeprefix(f'{root}/'))}: " * (path != f"{root}/{image.path}")
+            error = _UnreadableError(of_another + reason)
         if isinstance(error, _UnreadableError):
             return DeadLetter.of(_name_of(image), error, "read")
         return self._reject_content(image, data, error)
-
-    def _reject_file(self, image: InputRecord, error: OSError) -> DeadLetter:
-        """Returns the dead letter of an unreadable file. Raises `StorageError` if the error may be temporary."""
-        root = self._context.listing.root
-        path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
-        reason = describe_fact(error, path)
-        of_another = f"{printable(path.removeprefix(f'{root}/'))}: " * (path != f"{root}/{image.path}")
-        return DeadLetter.of(_name_of(image), _UnreadableError(of_another + reason), "read")
 
     def _reject_content(self, image: InputRecord, data: bytes, error: InvalidInput) -> DeadLetter:
         """Returns the dead letter of an input with invalid contents.

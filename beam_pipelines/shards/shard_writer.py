@@ -6,38 +6,35 @@ Each input is checked, re-encoded if necessary, and written as a record. An inva
 import contextlib
 import itertools
 from collections import Counter
-from typing import Any, BinaryIO, Iterator
+from typing import BinaryIO, Iterator
 
 import google_crc32c
 import numpy as np
 
-from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listed_values import decode_values
 from beam_pipelines.elements.plan import PlannedShard
 from beam_pipelines.elements.plan_files import read_planned_shard
 from beam_pipelines.elements.references import References
-from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
+from beam_pipelines.elements.statistics import SplitStatistics
 from beam_pipelines.errors import DataError, StorageError
 from beam_pipelines.images.images import StoredImage
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.shards.written_part import ShardPart, WrittenPart, part_path
+from beam_pipelines.shards.written_part import INDEX, ShardPart, WrittenPart, part_path
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.tfrecord.record_reader import FRAME_BYTES, check_frames
 from beam_pipelines.tfrecord.record_writer import RecordWriter
-from tf_input.dataset_format import IMAGE, INDEX_ROW, LABEL, NO_LABEL, WEIGHT
-
-_INDEX = np.dtype([("record", "<u8"), ("image", "<u8"), ("length", "<u4"), ("label", "<i4")])
-assert _INDEX.itemsize == INDEX_ROW.size
+from tf_input.dataset_format import IMAGE, LABEL, NO_LABEL, WEIGHT
 
 # The values to keep for each record: its index row, and its values in `WrittenPart.crcs` and `WrittenPart.sizes`.
-_KEPT = np.dtype([*_INDEX.descr, ("crc", "<u4"), ("height", "<i4"), ("width", "<i4")])
+_KEPT = np.dtype([*INDEX.descr, ("crc", "<u4"), ("height", "<i4"), ("width", "<i4")])
 
 # The number of inputs after which the progress is updated, and the values are packed into an array.
 _COUNTED_INPUTS = 256
@@ -63,7 +60,10 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
             files_at(path).create(path) as file,
             contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool,
         ):
-            written = _Part(context, shard, references, file, spool).write(part, path)
+            extras = context.extras
+            names = extras.label_features, extras.catalog_values, extras.image_names
+            written = WrittenPart(shard, part, path, references, *({name: [] for name in some} for some in names))
+            _PartWriter(context, written, file, spool).write()
             if is_remote(path):  # A remote file is published after the block, so the lease must still be valid.
                 check_lease(context.spec.run.scratch_directory, context.spec.run.holder)
             return written
@@ -71,44 +71,34 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
         raise StorageError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
 
 
-class _Part:
-    """Writes a part of a shard."""
+class _PartWriter:
+    """Writes a part of a shard, and collects the information about its records in `part`."""
 
-    def __init__(
-        self, context: WriteContext, shard: PlannedShard, references: References, file: BinaryIO, spool: SpoolReader
-    ) -> None:
+    def __init__(self, context: WriteContext, part: WrittenPart, file: BinaryIO, spool: SpoolReader) -> None:
         self._context = context
-        self._shard = shard
-        self._references = references
+        self._part = part
         self._spool = spool
         self._reader = InputReader(context, files_at(context.listing.root), spool)
         self._writer = RecordWriter(file)
-        self._dead_letters: list[DeadLetter] = []
-        self._kept: list[int] = []  # The indices of accepted inputs. The lists below have one value for each of them.
         self._rows: list[tuple] = []
-        self._packed: list[np.ndarray] = []  # Rows of earlier records, packed into arrays.
+        self._packed = [np.zeros(0, _KEPT)]  # Rows of earlier records, packed into arrays.
         self._images: list[StoredImage] = []  # The images of `_rows`.
-        self._formats: list[str] = []
-        self._reencoded: list[str] = []
-        self._extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
-        self._values: dict[str, list[Any]] = {name: [] for name in context.extras.catalog_values}
-        self._paths: dict[str, list[str]] = {name: [] for name in context.extras.image_names}
-        self._statistics = ImageStatistics()
-        self._split = self._statistics.splits[context.listing.splits.index(shard.address.split)] = SplitStatistics()
+        self._split = part.statistics.splits[context.listing.splits.index(part.shard.address.split)] = SplitStatistics()
         self._counted = (0, 0, 0)
         self._stopwatch = progress.Stopwatch("write")
 
-    def write(self, which: ShardPart, path: str) -> WrittenPart:
+    def write(self) -> None:
+        references = self._part.references
         if self._context.listing.schema:
-            self._write_inputs(self._references, 0)
+            self._write_inputs(references, 0)
         else:  # records of any kind
-            for start in range(0, len(self._references), _COPIED_AT_ONCE):
-                some = self._references.slice(start, min(start + _COPIED_AT_ONCE, len(self._references)))
+            for start in range(0, len(references), _COPIED_AT_ONCE):
+                some = references.slice(start, min(start + _COPIED_AT_ONCE, len(references)))
                 if not self._copy_records(some, start):
                     self._write_inputs(some, start)
         self._writer.flush()
         self._count()
-        return self._written(which, path)
+        self._complete()
 
     def _write_inputs(self, references: References, start: int) -> None:
         """Reads, checks and writes inputs. `start` is the index of the first input in this part."""
@@ -127,7 +117,7 @@ class _Part:
                 values = {"height": height, "key": key, "label": label, "width": width}
                 before, after = encode_around(num_bytes, values, extras.entries if extras else ())
             offset = writer.write(before, data, after) if has_images else writer.write(data)
-            self._kept.append(position)
+            self._part.kept.append(position)
             self._rows.append(
                 (offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label, google_crc32c.value(data), height, width)
             )
@@ -150,62 +140,49 @@ class _Part:
         rows["image"], rows["length"], rows["crc"] = rows["record"] + RecordWriter.HEADER_BYTES, sizes, crcs
         self._packed.append(rows)
         self._writer.write_frames(frames)
-        self._kept += range(start, start + len(frames))
-        self._formats += [""] * len(frames)
-        self._reencoded += [""] * len(frames)
+        self._part.kept += range(start, start + len(frames))
+        self._part.formats += [""] * len(frames)
+        self._part.reencoded += [""] * len(frames)
         self._count()
         return True
 
     def _pack_rows(self) -> None:
         self._packed.append(np.array(self._rows, _KEPT))
         self._rows.clear()
-        self._formats += [image.format for image in self._images]
-        self._reencoded += [image.reencoded for image in self._images]
+        self._part.formats += [image.format for image in self._images]
+        self._part.reencoded += [image.reencoded for image in self._images]
         if self._context.listing.has_images:
-            self._statistics.images_of(IMAGE).add(self._images)
+            self._part.statistics.images_of(IMAGE).add(self._images)
         self._images.clear()
 
     def _keep_extras(self, extras: Extras) -> None:
-        self._statistics.add_extras(self._split, extras)
-        for name, labels in self._extra_labels.items():
-            labels.append(extras.labels[name])
-        for name, values in self._values.items():
-            values.append(extras.values[name])
-        for name, paths in self._paths.items():
-            paths.append(extras.paths[name])
+        part = self._part
+        part.statistics.add_extras(self._split, extras)
+        for columns, values in ((part.labels, extras.labels), (part.values, extras.values), (part.paths, extras.paths)):
+            for name, column in columns.items():
+                column.append(values[name])
 
-    def _written(self, which: ShardPart, path: str) -> WrittenPart:
-        table = np.concatenate([np.empty(0, _KEPT), *self._packed])
-        index = np.empty(len(table), _INDEX)
-        for name in _INDEX.names:
-            index[name] = table[name]
-        part = WrittenPart(
-            shard=self._shard,
-            part=which,
-            path=path,
-            num_bytes=self._writer.num_bytes,
-            crc32c=self._writer.crc32c,
-            fingerprint=self._writer.fingerprint,
-            index=index,
-            crcs=table["crc"].copy(),
-            sizes=np.stack([table["height"], table["width"]], axis=1),
-            formats=self._formats,
-            reencoded=self._reencoded,
-            references=self._references,
-            kept=np.array(self._kept, np.int64),
-            labels=self._extra_labels,
-            values=self._values,
-            paths=self._paths,
-            weights=self._weights(),
-            statistics=self._statistics,
-            dead_letters=self._dead_letters,
-        )
-        if self._context.has_labels:
-            part.labels[LABEL] = index["label"].tolist()
+    def _complete(self) -> None:
+        """Completes the information about the part."""
+        part, split, context = self._part, self._split, self._context
+        part.num_bytes, part.crc32c, part.fingerprint = self._writer.num_bytes, self._writer.crc32c, self._writer.fingerprint
+        table = np.concatenate(self._packed)
+        part.index = np.empty(len(table), INDEX)
+        for name in INDEX.names:
+            part.index[name] = table[name]
+        part.crcs, part.sizes = table["crc"].copy(), np.stack([table["height"], table["width"]], axis=1)
+        if WEIGHT in context.features:
+            values = [decode_values(value, self._spool) or {} for value in part.references.values]
+            part.weights = [values[position].get(WEIGHT) for position in part.kept]
+        part.statistics.dead_letters.add(part.dead_letters)
+        split.num_examples, split.num_bytes = len(table), int(table["length"].sum())
+        if context.listing.has_images:
+            split.num_bytes = sum(facts.num_bytes.total for facts in part.statistics.images.values())
+        if context.has_labels:
+            part.labels[LABEL] = part.index["label"].tolist()
+            split.labels.update(part.labels[LABEL])
         else:
-            index["label"] = NO_LABEL
-        _add_up(part, self._split, self._context)
-        return part
+            part.index["label"] = NO_LABEL
 
     def _labels(self, references: References) -> Iterator[int]:
         return map(self._context.labels.__getitem__, references.labels) if self._context.has_labels else itertools.repeat(0)
@@ -215,29 +192,24 @@ class _Part:
         return self._reader.read_all(list_again(references, self._spool), sampled.tolist())
 
     def _reject(self, dead_letter: DeadLetter) -> None:
-        self._dead_letters.append(dead_letter)
+        letters = self._part.dead_letters
+        letters.append(dead_letter)
         # More dead letters than allowed in the whole run.
-        if len(self._dead_letters) > max(self._context.max_dead_letters, _MANY):
-            count = ImageStatistics()
-            count.dead_letters.add(self._dead_letters)
+        if len(letters) > max(self._context.max_dead_letters, _MANY):
+            count = DeadLetterCount()
+            count.add(letters)
             raise DataError(
-                f"{count.dead_letters.num} inputs of shard {self._shard.address} alone are dead letters, more than "
+                f"{count.num} inputs of shard {self._part.shard.address} alone are dead letters, more than "
                 f"--max_bad_fraction={self._context.spec.max_bad_fraction:g} allows. Correct them and rerun with "
                 "--restart, or rerun with --resume --max_bad_fraction=1, which allows any number. Dead letters:"
-                f"{count.dead_letters.describe()}"
+                f"{count.describe()}"
             )
-
-    def _weights(self) -> list[float] | None:
-        if WEIGHT not in self._context.features:
-            return None
-        values = [decode_values(value, self._spool) or {} for value in self._references.values]
-        return [values[position].get(WEIGHT) for position in self._kept]
 
     def _count(self) -> None:
         """Updates the progress counts."""
-        counts = len(self._kept) + len(self._dead_letters), len(self._dead_letters), self._writer.num_bytes
+        counts = len(self._part.kept) + len(self._part.dead_letters), len(self._part.dead_letters), self._writer.num_bytes
         written, rejected, num_bytes = (now - before for now, before in zip(counts, self._counted))
-        reasons = Counter(f"dead_letters_{letter.reason}" for letter in self._dead_letters[self._counted[1] :])
+        reasons = Counter(f"dead_letters_{letter.reason}" for letter in self._part.dead_letters[self._counted[1] :])
         details = {**reasons, **self._stopwatch.lap()}
         progress.count(self._context.spec.run.progress_directory, details, written=written, dead_letters=rejected, written_bytes=num_bytes)
         self._counted = counts
@@ -257,16 +229,3 @@ def list_again(references: References, spool: SpoolReader) -> Iterator[InputReco
             name, path.decode() if path else name, label.decode(), None, num_bytes, "", offset, raws[raw], number,
             decode_values(values, spool),
         )  # fmt: skip
-
-
-def _add_up(part: WrittenPart, split: SplitStatistics, context: WriteContext) -> None:
-    """Completes the statistics of a part."""
-    statistics, lengths = part.statistics, part.index["length"].tolist()
-    statistics.dead_letters.add(part.dead_letters)
-    if context.listing.has_images:
-        split.num_bytes = sum(facts.num_bytes.total for facts in statistics.images.values())
-    else:
-        split.num_bytes = sum(lengths)
-    split.num_examples = len(lengths)
-    if context.has_labels:
-        split.labels.update(Counter(part.labels[LABEL]))
