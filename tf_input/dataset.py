@@ -348,7 +348,7 @@ class PreparedDataset(Mapping[str, Examples]):
               height and width with one channel is cropped and flipped like the image.
             - `keypoints`: float32 [batch, n, 2 or 3], x, y and visibility (0, 1 or 2) of each point. x and y are
               fractions of the returned image's width and height. Keypoints follow their image; a flip swaps left and
-              right points, see `flip_pairs`. Points outside the image are 0, 0, 0, or keep their position if they have
+              right points, see `Augmentation`. Points outside the image are 0, 0, 0, or keep their position if they have
               no visibility.
             - `text`: string [batch, *shape].
             - `float`, `integer` and `text` of variable length: [batch, n], padded with 0 or "" to the longest list or

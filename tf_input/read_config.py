@@ -16,6 +16,7 @@ ShuffleOrder = Literal["window", "exact", "key"]
 OnError = Literal["raise", "skip"]
 ImageSize = int | tuple[int, int]
 Balancing = Literal["oversample", "undersample"]
+FlipPairs = Sequence[tuple[int, int]]
 FITS: tuple[Fit, ...] = get_args(Fit)
 RAGGED: tuple[Ragged, ...] = get_args(Ragged)
 ORDERS: tuple[ShuffleOrder, ...] = get_args(ShuffleOrder)
@@ -41,6 +42,14 @@ class Augmentation:
             no change.
         hue: The largest random rotation of the hue, in either direction, as a fraction of the color circle. From 0 to
             0.5; default: 0.0, no change.
+        together: The images of an example that share the same random crops and flips. True: all images, for example
+            stereo views, or an image and its target image. False: each image is augmented independently, for example
+            harder pairs for a Siamese model. A sequence of names: only the named images share their augmentation.
+            Masks, dense targets, boxes and keypoints follow `image`. Default: True.
+        flip_pairs: The keypoints that a horizontal flip exchanges, as pairs of indices from 0, such as [(1, 2), (3, 4)]
+            for left and right eyes and ears. An empty list exchanges no points. A mapping sets the pairs of each
+            feature by name: {"pose": [(1, 2)], "objects/keypoints": []}. Default: None, which exchanges points whose
+            stored names differ only in left and right, such as `left_eye` and `right_eye`.
 
     Raises:
         ValueError: An attribute has a wrong value.
@@ -53,6 +62,8 @@ class Augmentation:
     contrast: float = 0.0
     saturation: float = 0.0
     hue: float = 0.0
+    together: bool | Sequence[str] = True
+    flip_pairs: FlipPairs | Mapping[str, FlipPairs] | None = None
 
     def __post_init__(self) -> None:
         is_fraction = _is_number(self.min_area) and 0 < self.min_area <= 1
@@ -64,6 +75,20 @@ class Augmentation:
             _require(_is_number(value) and 0 <= value <= most, name, value, f"a number from 0 to {most}")
         for name in ("min_area", *_JITTERS):  # as Python floats, which checkpoints store as JSON
             object.__setattr__(self, name, float(getattr(self, name)))
+        together = self.together
+        is_together = isinstance(together, bool) or (not isinstance(together, str) and _is_names(together) and len(together) > 1)
+        _require(is_together, "together", together, "True, False, or the names of two or more images")
+        given, is_of_each = self.flip_pairs, isinstance(self.flip_pairs, Mapping)
+        is_pairs = given is None or all(map(_is_pairs, given.values() if is_of_each else [given]))
+        expected = "pairs of different indices from 0, with each index at most once, such pairs by feature, or None"
+        _require(is_pairs and (not is_of_each or all(isinstance(name, str) for name in given)), "flip_pairs", given, expected)
+        if given is not None:
+            plain = {name: _plain_pairs(pairs) for name, pairs in given.items()} if is_of_each else _plain_pairs(given)
+            object.__setattr__(self, "flip_pairs", plain)
+
+    def flip_pairs_of(self, name: str) -> FlipPairs | None:
+        """Returns the `flip_pairs` of a feature. None means that the names of the keypoints determine the pairs."""
+        return self.flip_pairs.get(name) if isinstance(self.flip_pairs, Mapping) else self.flip_pairs
 
     @property
     def jitters(self) -> bool:
@@ -86,10 +111,6 @@ class ReadConfig:
             has no alpha channel). Default: None, which means 1 if all images of the dataset are grayscale, and
             otherwise 3. For raw pixels, None means the stored number of channels.
         augment: Whether to randomly crop and flip images. An `Augmentation` sets the details. Default: False.
-        augment_together: The images of an example that share the same random crops and flips. True: all images, for
-            example stereo views, or an image and its target image. False: each image is augmented independently, for
-            example harder pairs for a Siamese model. A sequence of names: only the named images share their
-            augmentation. Masks, dense targets, boxes and keypoints follow `image`. Default: True.
         shuffle: The order of examples. "window" or True: chunks of records are read in random order, and the records of
             several chunks are mixed. Window shuffling is enough, because the dataset was shuffled when it was written.
             "exact": a random permutation of the whole split, which reads single records and therefore requires a local
@@ -190,10 +211,6 @@ class ReadConfig:
             mapping does not contain.
         encoded: The image features that are returned as encoded file contents, string [batch], without decoding. True:
             all images that are read. A sequence selects images by name. Default: False.
-        flip_pairs: The keypoints that a horizontal flip swaps, as pairs of indices from 0, such as [(1, 2), (3, 4)] for
-            left and right eyes and ears. An empty list swaps no points. A mapping sets the pairs of each feature by
-            name: {"pose": [(1, 2)], "objects/keypoints": []}. Default: None, which swaps points whose stored names
-            differ only in left and right, such as `left_eye` and `right_eye`.
 
     Raises:
         ValueError: An option has a wrong value, or two options conflict.
@@ -203,7 +220,6 @@ class ReadConfig:
     image_size: ImageSize | Mapping[str, ImageSize] | Literal["largest"] | None = None
     channels: int | None = None
     augment: bool | Augmentation = False
-    augment_together: bool | Sequence[str] = True
     shuffle: bool | ShuffleOrder | None = None
     seed: int | None = None
     drop_remainder: bool = False
@@ -230,7 +246,6 @@ class ReadConfig:
     antialias: bool = False
     padding_value: Any = None
     encoded: bool | str | Sequence[str] = False
-    flip_pairs: Sequence[tuple[int, int]] | Mapping[str, Sequence[tuple[int, int]]] | None = None
 
     def __post_init__(self) -> None:
         self._check_images()
@@ -259,7 +274,7 @@ class ReadConfig:
 
     def _check_images(self) -> None:
         """Raises ValueError if an option for images is invalid."""
-        size, together = self.image_size, self.augment_together
+        size = self.image_size
         is_of_each = isinstance(size, Mapping) and bool(size) and all(isinstance(name, str) for name in size)
         is_size = all(map(_is_size, size.values())) if is_of_each else size is None or _is_size(size) or _is_one_of(size, "largest")
         expected = "a size, such as 224 or (height, width), a size for each image by its name, or 'largest'"
@@ -269,11 +284,6 @@ class ReadConfig:
         _require(is_channels, "channels", self.channels, "1 (grey), 3 (RGB), 4 (with alpha) or None")
         is_augment = isinstance(self.augment, (bool, Augmentation))
         _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
-        is_together = isinstance(together, bool) or (not isinstance(together, str) and _is_names(together) and len(together) > 1)
-        _require(is_together, "augment_together", together, "True, False, or the names of two or more images")
-        pairs = [*self.flip_pairs.values()] if isinstance(self.flip_pairs, Mapping) else [self.flip_pairs]
-        is_pairs = self.flip_pairs is None or all(map(_is_pairs, pairs)) and all(isinstance(name, str) for name in self._flip_names)
-        _require(is_pairs, "flip_pairs", self.flip_pairs, "pairs of different indices from 0, with each index at most once, such pairs by feature, or None")
         _require(self.fit is None or _is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}, or None")
 
     def _check_values(self) -> None:
@@ -344,9 +354,6 @@ class ReadConfig:
         for name in integers:
             if (value := getattr(self, name)) is not None:
                 plain[name] = int(value)  # NumPy integers may overflow; byte counts may be floats
-        if self.flip_pairs is not None:
-            is_of_each = isinstance(self.flip_pairs, Mapping)
-            plain["flip_pairs"] = {name: _plain_pairs(self.flip_pairs[name]) for name in self._flip_names} if is_of_each else _plain_pairs(self.flip_pairs)
         if self.hosts is not None:
             plain["hosts"] = tuple(map(int, self.hosts))
         if isinstance(self.balance, Mapping):
@@ -373,15 +380,6 @@ class ReadConfig:
     def augmentation(self) -> Augmentation | None:
         """The augmentation options; None if images are not augmented."""
         return Augmentation() if self.augment is True else self.augment or None
-
-    @property
-    def _flip_names(self) -> tuple[str, ...]:
-        """The names of the features that have pairs in `flip_pairs`; empty if `flip_pairs` is not a mapping."""
-        return tuple(self.flip_pairs) if isinstance(self.flip_pairs, Mapping) else ()
-
-    def flip_pairs_of(self, name: str) -> Sequence[tuple[int, int]] | None:
-        """Returns the `flip_pairs` of a feature. None means that the names of the keypoints determine the pairs."""
-        return self.flip_pairs.get(name) if isinstance(self.flip_pairs, Mapping) else self.flip_pairs
 
     def length_of(self, name: str) -> int | tuple[int, ...] | None:
         """Returns the `max_length` of a list; None if it is the longest length in the batch."""

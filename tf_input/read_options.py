@@ -18,7 +18,6 @@ class ReadOptions(TypedDict, total=False):
     image_size: ImageSize | Mapping[str, ImageSize] | Literal["largest"] | None
     channels: int | None
     augment: bool | Augmentation
-    augment_together: bool | Sequence[str]
     shuffle: bool | ShuffleOrder | None
     seed: int | None
     drop_remainder: bool
@@ -45,7 +44,6 @@ class ReadOptions(TypedDict, total=False):
     antialias: bool
     padding_value: Any
     encoded: bool | str | Sequence[str]
-    flip_pairs: Sequence[tuple[int, int]] | Mapping[str, Sequence[tuple[int, int]]] | None
 
 
 def make_config(config: ReadConfig | None, options: ReadOptions) -> ReadConfig:

@@ -281,7 +281,8 @@ def test_augment_together_selects_images_with_equal_augmentation(mixed):
     alone, _ = next(iter(mixed.batches("train", **options)))
     # The test with images of other sizes covers the value False.
     for together, groups in ((True, [NAMES]), (["third", "right"], [("right", "third")])):
-        x, _ = next(iter(mixed.batches("train", inputs=NAMES, augment_together=together, **options)))
+        augment = Augmentation(brightness=0.5, together=together)
+        x, _ = next(iter(mixed.batches("train", inputs=NAMES, **{**options, "augment": augment})))
         for first, second in (("image", "right"), ("image", "third"), ("right", "third")):
             is_equal = any(first in group and second in group for group in groups)
             assert num_same(x[first], x[second]) == (NUM if is_equal else 0), (together, first, second)
@@ -290,8 +291,8 @@ def test_augment_together_selects_images_with_equal_augmentation(mixed):
 
 @pytest.mark.slow(1.3)
 def test_colour_augmentation_is_equal_on_all_hosts_and_in_memory(uniform):
-    augment = Augmentation(crop=False, flip=False, **COLOURS)
-    options = {"batch_size": NUM, "augment": augment, "augment_together": ("image", "third"), "seed": 3, "inputs": NAMES, "image_size": (40, 50)}
+    augment = Augmentation(crop=False, flip=False, together=("image", "third"), **COLOURS)
+    options = {"batch_size": NUM, "augment": augment, "seed": 3, "inputs": NAMES, "image_size": (40, 50)}
     options["shuffle"] = False
     x, _ = next(iter(uniform.batches("train", **options)))
     assert num_same(x["image"], x["third"]) == NUM and num_same(x["image"], x["right"]) == num_same(x["right"], x["third"]) == 0
@@ -304,10 +305,10 @@ def test_colour_augmentation_is_equal_on_all_hosts_and_in_memory(uniform):
 
 @pytest.mark.slow
 def test_images_of_different_sizes_have_the_same_crop(pairs):
-    options = {"batch_size": 18, "image_size": (20, 30), "augment": Augmentation(min_area=0.3), "seed": 1, "inputs": BOTH}
+    options = {"batch_size": 18, "image_size": (20, 30), "seed": 1, "inputs": BOTH}
     differ = {}
     for together in (True, False):
-        x, _ = next(iter(pairs.batches("train", augment_together=together, **options)))
+        x, _ = next(iter(pairs.batches("train", augment=Augmentation(min_area=0.3, together=together), **options)))
         differ[together] = np.abs(x["image"].numpy().astype(float) - x["right"].numpy()).mean()
     assert differ[True] < 10 < 20 < differ[False], differ
 
@@ -324,10 +325,8 @@ def test_memory_budget_counts_all_images(uniform):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"augment_together": ("image", "write")}, "augment_together: 'write' "),
-        ({"augment_together": ("image", "right"), "inputs": "image"}, "augment_together: 'right' "),
-        ({"augment_together": ("image",)}, "augment_together=('image',)"),
-        ({"augment_together": "image"}, "augment_together='image'"),
+        ({"augment": Augmentation(together=("image", "write"))}, "together: 'write' "),
+        ({"augment": Augmentation(together=("image", "right")), "inputs": "image"}, "together: 'right' "),
         ({"image_size": {"image": 8, "left": 8}}, "image_size: 'left' "),
         ({"image_size": {}}, "image_size={}"),
         ({"image_size": {"image": 8, "right": (1, 2, 3)}}, "image_size={'image': 8, 'right': (1, 2, 3)}"),

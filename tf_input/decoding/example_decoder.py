@@ -434,7 +434,7 @@ class ExampleDecoder:
 
     def _leader(self, name: str) -> str:
         """Returns the name of the image that determines the random crops and flips of the given image."""
-        together = self.config.augment_together
+        together = self.config.augmentation is None or self.config.augmentation.together
         if together is True:
             return self.image_names[0]
         if not together or name not in together:

@@ -21,9 +21,9 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
     images = [name for name, feature in features.items() if name == IMAGE or is_other_image(feature)]
     if isinstance(config.image_size, Mapping):
         _check_images("image_size", config.image_size, images)
-    if not isinstance(config.augment_together, bool):
+    if config.augmentation is not None and not isinstance(config.augmentation.together, bool):
         read = [name for name in images if name in (IMAGE, *config.input_names, *target_names)]
-        _check_images("augment_together", config.augment_together, read)
+        _check_images("together", config.augmentation.together, read)
     if config.channels is not None and not any(feature.is_image for feature in features.values()):
         image = features.get(IMAGE)
         problem = f"there is no {IMAGE!r}" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"

@@ -202,9 +202,7 @@ def fingerprint(
     options |= resolved_options
     if options["shuffle"] != "window":
         del options["read_buffer"]
-    if config.augment_together is True:  # compatible with checkpoints from before this option existed
-        del options["augment_together"]
-    for name in ("antialias", "padding_value", "encoded", "flip_pairs", "parse"):  # compatible with checkpoints from before these options
+    for name in ("antialias", "padding_value", "encoded", "parse"):  # compatible with checkpoints from before these options
         if getattr(config, name) == getattr(ReadConfig, name):
             del options[name]
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()

@@ -5,7 +5,7 @@ outside the crop gets x, y and visibility 0. If the points of a feature have no 
 their position, so their x or y is outside 0..1.
 
 A horizontal flip swaps left and right points, such as `left_eye` and `right_eye`. The pairs come from the option
-`flip_pairs`, or from the names of the points.
+`Augmentation.flip_pairs`, or from the names of the points.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Keypoints(FeatureKind):
     """The feature kind `keypoints`."""
 
     def check_options(self, config: ReadConfig, features: Mapping[str, Feature]) -> None:
-        given = config.flip_pairs
+        given = config.augmentation and config.augmentation.flip_pairs
         if given is None:
             return
         if not features:
@@ -40,7 +40,7 @@ class Keypoints(FeatureKind):
             raise ValueError(f"flip_pairs={given!r}: several features have keypoints. Pass {{NAME: pairs}}, with the names {', '.join(features)}.")
         for name, feature in features.items():
             num_points = feature.shape[-2]
-            if outside := [pair for pair in config.flip_pairs_of(name) or () if max(pair) >= num_points]:
+            if outside := [pair for pair in config.augmentation.flip_pairs_of(name) or () if max(pair) >= num_points]:
                 raise ValueError(f"flip_pairs: {outside[0]} is not a pair of points of {name!r}, which has the points 0 to {num_points - 1}.")
 
     def move(
@@ -80,9 +80,9 @@ class Keypoints(FeatureKind):
         return f"{num_lost} of {int(was_labeled.sum())} keypoints" if num_lost else ""
 
     def describe_flips(self, feature: Feature, config: ReadConfig) -> str:
-        if config.flip_pairs_of(feature.name) is not None or feature.shape[-2] == 1:
+        if config.augmentation.flip_pairs_of(feature.name) is not None or feature.shape[-2] == 1:
             return ""
-        advice = "Pass flip_pairs=[(index, index), ...], flip_pairs=[] if no point is left or right, or Augmentation(flip=False)."
+        advice = "Pass Augmentation(flip_pairs=[(index, index), ...]), flip_pairs=[] if no point is left or right, or flip=False."
         if not feature.point_names:
             return f"{feature.name!r} has no names of points, so a flip of the image does not exchange left and right points. {advice}"
         paired = {index for pair in flip_pairs(feature, config) for index in pair}
@@ -109,7 +109,7 @@ class Keypoints(FeatureKind):
 def flip_pairs(feature: Feature, config: ReadConfig) -> Sequence[tuple[int, int]]:
     """Returns the pairs of points that a horizontal flip swaps: the option `flip_pairs`, or the default
     `pairs_of_names`."""
-    given = config.flip_pairs_of(feature.name)
+    given = config.augmentation.flip_pairs_of(feature.name)
     return pairs_of_names(feature.point_names) if given is None else given
 
 

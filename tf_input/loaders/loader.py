@@ -28,7 +28,7 @@ _logger = logging.getLogger("tf_input")
 
 # The options of `ReadConfig` that `PreparedDataset.loader` accepts.
 OPTIONS = (
-    *("batch_size", "image_size", "channels", "augment", "flip_pairs", "fit", "shuffle", "seed", "drop_remainder", "hosts"),
+    *("batch_size", "image_size", "channels", "augment", "fit", "shuffle", "seed", "drop_remainder", "hosts"),
     *("select", "balance", "on_error", "read_buffer"),
 )
 OTHER_OPTIONS = tuple(field.name for field in dataclasses.fields(ReadConfig) if field.name not in OPTIONS)

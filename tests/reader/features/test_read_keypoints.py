@@ -102,11 +102,10 @@ def test_points_follow_random_flips_and_exchange_sides(data, fit):
 
 @pytest.mark.slow
 def test_flip_pairs_can_be_given(data):
-    augment = tf_input.Augmentation(crop=False)
     for pairs, swaps in ([(0, 1)], True), ([], False), ({"pose": []}, False), ({"seen": []}, True):
         both = isinstance(pairs, dict) and "seen" in pairs
         targets = ["pose", "seen"] if both else "pose"
-        batches = data.batches("train", batch_size=NUM, targets=targets, augment=augment, seed=3, flip_pairs=pairs, image_size=(120, 160))
+        batches = data.batches("train", batch_size=NUM, targets=targets, augment=tf_input.Augmentation(crop=False, flip_pairs=pairs), seed=3, image_size=(120, 160))
         images, y = next(batches.as_numpy_iterator())
         assert check_batch(images, y["pose"] if both else y, 0.35, swaps), pairs
 
@@ -152,14 +151,15 @@ WRONG = {
 @pytest.mark.parametrize("pairs", WRONG.values(), ids=WRONG)
 def test_wrong_flip_pairs_are_rejected(data, pairs):
     with pytest.raises(ValueError, match="flip_pairs"):
-        data.batches("train", batch_size=2, targets="pose", augment=True, image_size=32, flip_pairs=pairs)
+        data.batches("train", batch_size=2, targets="pose", augment=tf_input.Augmentation(flip_pairs=pairs), image_size=32)
 
 
 def test_flip_pairs_need_keypoints_and_names_if_there_are_several(data):
+    augment = tf_input.Augmentation(flip_pairs=[(0, 1)])
     with pytest.raises(ValueError, match="flip_pairs"):
-        data.batches("train", batch_size=2, targets=[], inputs="image", flip_pairs=[(0, 1)])
+        data.batches("train", batch_size=2, image_size=32, targets=[], inputs="image", augment=augment)
     with pytest.raises(ValueError, match="flip_pairs"):
-        data.batches("train", batch_size=2, targets=["pose", "seen"], flip_pairs=[(0, 1)])
+        data.batches("train", batch_size=2, image_size=32, targets=["pose", "seen"], augment=augment)
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_warns_if_a_flip_may_exchange_no_points(tmp_path, caplog):
         (COLUMNS, "", False),
     ):
         assert prepare_table(tmp_path, f"file_name,{columns}\n0.png,{row}\n", f"--feature=pose={columns}:keypoints", "--label=none") == 0
-        for options, expected in ({}, is_warned), ({"flip_pairs": []}, False), ({"augment": tf_input.Augmentation(flip=False)}, False):
+        for options, expected in ({}, is_warned), ({"augment": tf_input.Augmentation(flip_pairs=[])}, False), ({"augment": tf_input.Augmentation(flip=False)}, False):
             caplog.clear()
             with caplog.at_level(logging.WARNING, "tf_input"):
                 tf_input.open(tmp_path / "out").batches("train", batch_size=1, targets="pose", image_size=64, **{"augment": True, "seed": 0, **options})

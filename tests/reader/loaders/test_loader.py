@@ -199,7 +199,7 @@ def test_masks_follow_crops_and_flips(tmp_path):
         ({"keys": True}, "keys"),
         ({"channels": 4}, "channels"),
         ({"fit": "pad"}, "fit"),
-        ({"flip_pairs": [(0, 1)]}, "flip_pairs"),
+        ({"augment": tf_input.Augmentation(flip_pairs=[(0, 1)])}, "flip_pairs"),
         ({"image_size": None}, "image_size"),
         ({"augment": tf_input.Augmentation(hue=0.1)}, "transform"),
         ({"image_size": "largest"}, "image_size"),

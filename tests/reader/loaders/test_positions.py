@@ -42,7 +42,7 @@ def visible_box(pixels: np.ndarray) -> np.ndarray:
 
 
 def test_boxes_and_keypoints_follow_crops_and_flips(squares):
-    loader = squares.loader("train", batch_size=4, image_size=SIZE, augment=True, flip_pairs=[], seed=0)
+    loader = squares.loader("train", batch_size=4, image_size=SIZE, augment=tf_input.Augmentation(flip_pairs=[]), seed=0)
     num_boxes = 0
     for batch in (batch for _ in range(6) for batch in loader):
         objects = batch["objects"]
@@ -69,8 +69,8 @@ def test_images_and_boxes_are_fitted_as_in_batches(squares, fit, image_size):
 def test_flips_exchange_left_and_right_keypoints(squares, caplog):
     options = {"batch_size": NUM_IMAGES, "image_size": (120, 120), "seed": 0, "fit": "stretch"}
     for flip_pairs in (None, []):
-        augmentation = tf_input.Augmentation(crop=False, flip=True)
-        (batch,) = squares.loader("train", **options, augment=augmentation, flip_pairs=flip_pairs)
+        augmentation = tf_input.Augmentation(crop=False, flip_pairs=flip_pairs)
+        (batch,) = squares.loader("train", **options, augment=augmentation)
         is_right = [points[0, 0, 0] > points[0, 1, 0] for points in batch["objects"]["keypoints"]]
         assert any(is_right) == (flip_pairs == []), "with pairs, point 0 is always the left one"
 
