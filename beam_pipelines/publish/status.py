@@ -105,7 +105,7 @@ def _analysis_run(output: str) -> dict[str, Any] | None:
         return None
     analyzed = read_counts(f"{directory}/{PROGRESS}").analyzed
     is_moved = os.path.lexists(f"{scratch}/old_{folder_name}")
-    if is_moved or os.path.lexists(f"{directory}/whole/{_ANALYSIS}"):
+    if is_moved or os.path.lexists(f"{directory}/complete/{_ANALYSIS}"):
         stage = "publish"
     else:
         stage = "analyze" if analyzed else "start"

@@ -574,6 +574,8 @@ def test_status_reports_an_analysis_and_a_running_one(mixed, tmp_path, capsys):
         run = actual["analysis_run"]
         assert (run["state"], run["stage"], run["process"], run["job"]) == ("running", "analyze", os.getpid(), "recordmill-made")
         assert f"analyze:  {made.id}: running" in reported and "job:      recordmill-made on FlinkRunner" in reported and "1,234 examples read" in reported
+        write_files(pathlib.Path(made.directory), {f"complete/{TRANSFORM}": b"{}"})
+        assert status()[0]["analysis_run"]["stage"] == "publish"
     assert status()[0]["analysis_run"] is None
     kill_publishing(out, 2)
     actual, reported = status()
