@@ -31,9 +31,10 @@ OBJECTS = (Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", 
 class MadeSource(Source):
     """A fake source whose listing consists of the given parts."""
 
-    root = "in"
+    kind, root = find_kind("table"), "in"
 
     def __init__(self, *parts: list, features: tuple[Feature, ...] = (CLASS,), known: dict | None = None) -> None:
+        super().__init__(PrepareOptions("in", "out", "made", source=SourceConfig(kind=self.kind)))
         self._parts = parts
         self.features = features
         self.targets = tuple(dict.fromkeys(feature.name.split("/")[0] for feature in features))
