@@ -106,8 +106,7 @@ def _find_image(example: SerializedExample, path: str) -> str:
             return name
     raise UserError(
         f"{printable(path)}: no feature of the first record is an image file. Its features are "
-        f"{', '.join(sorted(example.features)[:10])}."
-        "expected one"
+        f"{', '.join(sorted(example.features)[:10])}. Give TFRecords with image files."
     )
 
 
