@@ -8,7 +8,7 @@ from beam_pipelines.columns.forms import form_of
 from beam_pipelines.elements.label_lists import looks_like_list
 from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
-from tf_input.dataset_format import LABEL
+from tf_input.dataset_format import LABEL, OBJECTS
 
 INTEGER = re.compile("0|[1-9][0-9]*")
 _FRACTION = re.compile(r"[0-9]+\.[0-9]+")
@@ -44,10 +44,11 @@ def make_class_table(
         _check_known(feature, set(found_names), known)
         return (*first, *(name for name in known if name not in first))
     names = {*found_names, *known}
-    if not names and feature != OBJECT_LABEL:  # Datasets whose images have no objects are common.
+    is_of_objects = feature.startswith(f"{OBJECTS}/")
+    if not names and not is_of_objects:  # Datasets whose images have no objects are common.
         raise UserError(f"{feature}: none of the inputs has a class. Add classes, or pass --label_names FILE.")
     may_be_numbers = not source.kind.has_class_folders
-    if may_be_numbers and feature != OBJECT_LABEL:
+    if may_be_numbers and not is_of_objects:
         _check_one_each(feature, names, is_scalar_each)
     integers = {name for name in names if INTEGER.fullmatch(name)}
     if first:

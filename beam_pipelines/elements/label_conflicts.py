@@ -5,7 +5,6 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.source_config import OBJECT_LABEL
 from beam_pipelines.elements.listed_values import decode_values
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.spool import SpoolReader
@@ -115,7 +114,7 @@ def read_labels(schema: Iterable[Feature], labels: Sequence[bytes], values: Sequ
     for data in values if others else ():
         read = decode_values(data, spool) or {}
         for feature in others:
-            names = read[OBJECTS].labels if feature.name == OBJECT_LABEL else read[feature.name]
+            names = read[OBJECTS].classes(feature.name) if feature.is_of_objects else read[feature.name]
             labels_by_feature[feature.name].append(as_label(names) if feature.shape else str(names))
     return labels_by_feature
 

@@ -4,9 +4,9 @@ from beam_pipelines.errors import InvalidInput
 from beam_pipelines.features.feature_kind import EncodedExample, EncoderOptions
 from beam_pipelines.features.kinds import kind_of
 from beam_pipelines.images.annotations import Objects, transform_boxes
-from tf_input.dataset_format import LABEL, OBJECTS
+from tf_input.dataset_format import OBJECTS
 
-_BOXES, _LABEL = f"{OBJECTS}/bbox", f"{OBJECTS}/{LABEL}"
+_BOXES = f"{OBJECTS}/bbox"
 
 
 class ObjectsEncoder:
@@ -14,8 +14,8 @@ class ObjectsEncoder:
 
     def __init__(self, options: EncoderOptions) -> None:
         self._source = options.source
-        label = options.features.get(_LABEL)
-        self._labels = {name: index for index, name in enumerate(label.label_names)} if label else {}
+        of_classes = [feature for feature in options.features.values() if feature.is_of_objects and feature.is_categorical]
+        self._labels = {feature.name: {name: label for label, name in enumerate(feature.label_names)} for feature in of_classes}
         encoders = {name: kind_of(feature).object_encoder(feature) for name, feature in options.features.items() if feature.is_of_objects}
         self._encoders = {name: encode for name, encode in encoders.items() if encode}
 
@@ -26,9 +26,11 @@ class ObjectsEncoder:
         except InvalidInput as error:
             raise InvalidInput(error.reason, f"{error}{self._form_of_boxes(error)}") from None
         example.stored[_BOXES] = placed.boxes
-        example.stored[_LABEL] = [self._labels[value.labels[index]] for index in placed.kept]
         for flag, numbers in value.flags.items():
             example.stored[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
+        for name, labels in self._labels.items():
+            classes = value.classes(name)
+            example.stored[name] = [labels[classes[index]] for index in placed.kept]
         for name, encode in self._encoders.items():
             example.stored[name] = encode(value, placed.kept, example)
         example.nums |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}

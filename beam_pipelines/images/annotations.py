@@ -22,6 +22,7 @@ import numpy as np
 
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.resize import Geometry
+from tf_input.dataset_format import LABEL
 
 
 class Objects(NamedTuple):
@@ -30,8 +31,8 @@ class Objects(NamedTuple):
     Attributes:
         boxes: The (ymin, xmin, ymax, xmax) of each object, in pixels, or from 0 to 1 if `is_relative`.
         labels: The class name of each object.
-        flags: A mapping from the name of a numeric feature, such as `is_crowd`, to the value for each object. Names are
-            without the prefix `objects/`.
+        flags: A mapping from the name of another feature, such as `is_crowd`, to the number or the class name for each
+            object. Names are without the prefix `objects/`.
         image_size: The (height, width) in pixels of the image that the boxes refer to. None if unknown.
         is_relative: Whether boxes are relative to the image size instead of in pixels.
         points: A mapping from the name of a keypoints feature, without the prefix `objects/`, to the points of each
@@ -41,10 +42,15 @@ class Objects(NamedTuple):
 
     boxes: tuple[tuple[float, float, float, float], ...]
     labels: tuple[str, ...]
-    flags: Mapping[str, tuple[float, ...]] = {}
+    flags: Mapping[str, tuple[float | str, ...]] = {}
     image_size: tuple[int, int] | None = None
     is_relative: bool = False
     points: Mapping[str, tuple[tuple[tuple[float, ...], ...], ...]] = {}
+
+    def classes(self, feature: str) -> tuple[Any, ...]:
+        """Returns the class name of each object, given the name of a class feature such as `objects/label`."""
+        name = feature.rpartition("/")[2]
+        return self.labels if name == LABEL else self.flags[name]
 
 
 class DrawnPoints(NamedTuple):

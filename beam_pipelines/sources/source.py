@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Callable, ClassVar, Collection, Iterator, Mapp
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
-from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.sources.cells.box_forms import BoxForms
@@ -127,8 +126,8 @@ def other_images(source: Source) -> tuple[str, ...]:
 def class_name_reader(feature: Feature) -> Callable[[InputRecord], Sequence[str]]:
     """Returns a function that maps an input to its class names, for a feature of kind `class_label`."""
     name = feature.name
-    if name == OBJECT_LABEL:
-        return lambda record: record.values[OBJECTS].labels
+    if feature.is_of_objects:
+        return lambda record: record.values[OBJECTS].classes(name)
     if feature.shape:
         return lambda record: record.values[name]
     return (lambda record: (record.label,)) if name == LABEL else (lambda record: (record.values[name],))

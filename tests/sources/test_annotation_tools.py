@@ -647,7 +647,46 @@ def test_cvat_tags_can_be_labels(tmp_path):
 def test_cvat_reports_fields_that_are_not_used(tmp_path):
     listed = Listing(write_case(tmp_path, "cvat", SHAPES["cvat points, lines and attributes"][0]), "cvat")
     points = "points cat (stored with --label objects --label 'cat:keypoints[1,3]')"
-    assert listed.unused == {points, "shapes of type polyline", "attribute colour"}
+    assert listed.unused == {points, "shapes of type polyline", "attribute colour (stored with --label objects --label colour)"}
+
+
+def test_cvat_attributes_of_objects_are_stored(tmp_path):
+    attribute = '<attribute name="{}">{}</attribute>'
+    boxes = [
+        cvat_box(CAT, inner=attribute.format("colour", "red") + attribute.format("age", "7")),
+        cvat_box(DOG, inner=attribute.format("age", "3")),
+    ]
+    path = write_case(tmp_path, "cvat", tuple(boxes))
+    labels = parse_labels(["objects", "colour", "years=age:integer", "mass=age:float"])
+    source = open_kind(path, "cvat", {"labels": labels})
+    assert {feature.name: feature.kind for feature in source.features if feature.name in ("objects/colour", "objects/years")} == {
+        "objects/colour": "class_label",
+        "objects/years": "integer",
+    } and source.targets == ("objects",)
+    listed = Listing(path, "cvat", source={"labels": labels})
+    flags = {"is_occluded": (1, 1), "colour": ("red", "none"), "years": (7, 3), "mass": (7.0, 3.0)}
+    assert dict(listed.objects("images/1.png").flags) == flags and not listed.unused and not listed.letters
+    for text, words in {"color": "age, colour", "colour:text": "colour:integer", "label=colour": "already", "colour:multi_label": "class"}.items():
+        with pytest.raises(UserError, match=f"--label.*{words}"):
+            Listing(path, "cvat", source={"labels": parse_labels(["objects", text])})
+    (letter,) = Listing(path, "cvat", source={"labels": parse_labels(["objects", "colour:integer"])}).letters.values()
+    assert letter.reason == "bad_value" and "'colour'" in letter.message
+
+
+@pytest.mark.slow
+def test_classes_of_attributes_reach_a_verified_batch(tmp_path):
+    inner = '<attribute name="colour">{}</attribute>'
+    images = [cvat_image(cvat_box(CAT, inner=inner.format(name)), cvat_box(DOG), name=f"{number}.png") for number, name in zip("123", ("red", "blue", "red"))]
+    path = write(tmp_path / "in", in_folder("annotations.xml", cvat(*images)))
+    command = ["prepare", f"--input={path}", f"--output={tmp_path}/out", "--splits=train=1", "--label=objects", "--label=colour"]
+    assert main(command) == 0 and main(["verify", f"{tmp_path}/out", "--decode"]) == 0
+    dataset = tf_input.open(tmp_path / "out")
+    assert dataset.features["objects/colour"].label_names == ("blue", "none", "red")
+    assert {example["key"]: list(example["objects"]["colour"]) for example in dataset["train"]} == {
+        f"images/{number}.png": [label, 1] for number, label in zip("123", (2, 0, 2))
+    }
+    ((_, y),) = dataset.batches("train", batch_size=3, image_size=32).take(1)
+    assert sorted(y["colour"].numpy()[:, 0].tolist()) == [0, 2, 2]
 
 
 def test_classes_of_images_that_are_not_stored_are_reported(tmp_path):

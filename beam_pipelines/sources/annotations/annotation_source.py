@@ -13,6 +13,7 @@ from beam_pipelines.columns.forms import feature_of, form_of
 from beam_pipelines.columns.keypoints import Points
 from beam_pipelines.images.annotations import DrawnPoints, Objects, Regions
 from beam_pipelines.sources.annotations.labeled_points import UnusedPoints, check_point_column, select_points
+from beam_pipelines.sources.annotations.object_attributes import ObjectAttributes
 from beam_pipelines.sources.annotations.object_features import CORNERS, object_features
 from beam_pipelines.sources.annotations.shapes import Outline, Point, Shape, corners, divided
 from beam_pipelines.sources.cells.class_cells import known, read_class
@@ -61,6 +62,7 @@ class AnnotationSource(Source):
             correct even if the annotations contain the image size before EXIF rotation.
         class_fields: The fields with classes of entire images that `--label` may select. None allows any field.
         has_points: Whether annotations may contain labeled points.
+        has_attributes: Whether objects may have attributes, which `--label` selects in addition to the objects.
     """
 
     file_format: ClassVar[str]
@@ -70,6 +72,7 @@ class AnnotationSource(Source):
     is_relative: ClassVar[bool] = False
     class_fields: ClassVar[Sequence[str] | None] = ()
     has_points: ClassVar[bool] = False
+    has_attributes: ClassVar[bool] = False
 
     def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
         super().__init__(options, spool_directory)
@@ -119,11 +122,17 @@ class AnnotationSource(Source):
         self._has_objects = labels is None or any(map(_is_objects, labels))
         columns = [column for column in labels or () if not _is_objects(column)]
         self._point_columns = [column for column in columns if self.has_points and form_of(column).is_points]
-        self._class_columns = [column for column in columns if column not in self._point_columns]
-        for column in columns:
-            (check_point_column if column in self._point_columns else self._check_class_column)(column)
+        others = [column for column in columns if column not in self._point_columns]
+        is_attribute = lambda column: self.has_attributes and self._has_objects and column.names[0] not in (self.class_fields or ())
+        self._attributes = ObjectAttributes(list(filter(is_attribute, others)), self._options.source, self.flags)
+        self._class_columns = [column for column in others if column not in self._attributes.columns]
+        for column in self._point_columns:
+            check_point_column(column)
+        for column in self._class_columns:
+            self._check_class_column(column)
         source = self._options.source
-        objects = object_features(self.flags, source.has_masks, source.has_corners) if self._has_objects else ()
+        objects = object_features({**self.flags, **self._attributes.kinds}, source.has_masks, source.has_corners) if self._has_objects else ()
+        columns = [column for column in columns if column not in self._attributes.columns]
         self.features = (*objects, *map(feature_of, columns))
         masks = [feature.name for feature in objects if feature.is_mask]
         self.targets = (*((OBJECTS, *masks) if objects else ()), *(column.name for column in columns))
@@ -211,7 +220,7 @@ class AnnotationSource(Source):
     def _object_values(self, shapes: Sequence[Shape], image_size: tuple[int, int] | None) -> dict[str, Any]:
         """Returns the values of the features of objects. In a mask, smaller objects are drawn over larger objects."""
         labels = tuple(shape.label for shape in shapes)
-        columns = {name: tuple(shape.flags[name] for shape in shapes) for name in self.flags}
+        columns = {name: tuple(shape.flags[name] for shape in shapes) for name in (*self.flags, *self._attributes.kinds)}
         has_points = any(feature.name == f"{OBJECTS}/{KEYPOINTS}" for feature in (*self.features, *self.found_features))
         points = {KEYPOINTS: tuple(shape.points for shape in shapes)} if has_points else {}
         height, width = image_size if self.is_relative and image_size else (1, 1)

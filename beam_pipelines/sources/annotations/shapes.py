@@ -48,7 +48,7 @@ class Shape(NamedTuple):
 
     label: str
     outline: Outline
-    flags: Mapping[str, int | float] = {}
+    flags: Mapping[str, int | float | str] = {}
     points: Points = ()
     has_area: bool = True
 

@@ -4,11 +4,13 @@ See https://docs.cvat.ai/docs/manual/advanced/xml_format/. The XML file is read 
 """
 
 import re
+import shlex
 from typing import Any, Iterator, Sequence
 from xml.etree.ElementTree import Element, ParseError
 
 import numpy as np
 
+from beam_pipelines.columns.column import Column
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.image_headers import check_size
@@ -20,6 +22,7 @@ from beam_pipelines.sources.files.label_files import CVAT
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import read_errors
+from tf_input.dataset_format import OBJECTS
 
 _MAX_DEPTH = 16
 _MAX_ELEMENTS = 1_000_000  # per image
@@ -40,7 +43,13 @@ class Cvat(ListedSource):
     file_format, extensions = CVAT, (".xml",)
     flags = {"is_occluded": "integer"}
     class_fields = (_TAGS,)
-    has_points = True
+    has_points = has_attributes = True
+
+    def _set_targets(self, labels: Sequence[Column] | None) -> None:
+        super()._set_targets(labels)
+        if self._attributes.columns:
+            shapes = (shape for image in self._first_entries() for shape in image if shape.tag in _OUTLINES)
+            self._attributes.check_names({name for shape in shapes for name in _attributes(shape)})
 
     def read(self, path: str, name: str) -> Iterator[tuple[Sequence[str], Element]]:
         from defusedxml.common import DefusedXmlException  # not installed beside the reader alone
@@ -64,6 +73,7 @@ class Cvat(ListedSource):
         if subset not in (*SPLIT_FOLDERS, "default", ""):
             self.unused_fields.add(["subset"])
         tags = [tag.get("label") for tag in entry.findall("tag")]
+        self.unused_fields.add(f"attribute {name} of tags" for tag in entry.findall("tag") for name in _attributes(tag))
         return self._make_annotation(name, shapes, image_size, {_TAGS: tags})._replace(split=SPLIT_FOLDERS.get(subset))
 
     def _read_shape(self, element: Element, image_size: tuple[int, int] | None) -> Shape | None:
@@ -73,9 +83,15 @@ class Cvat(ListedSource):
         if element.tag not in _OUTLINES:
             self.unused_fields.add([f"shapes of type {element.tag}"])
             return None
-        self.unused_fields.add(f"attribute {child.get('name')}" for child in element if child.tag == "attribute")
-        flags = {"is_occluded": read_flag(element.get("occluded"), "occluded")}
+        attributes = _attributes(element)
+        used = {column.names[0] for column in self._attributes.columns}
+        self.unused_fields.add(f"attribute {name} (stored with --label {OBJECTS} --label {shlex.quote(name)})" for name in attributes if name not in used)
+        flags = {"is_occluded": read_flag(element.get("occluded"), "occluded"), **self._attributes.read(attributes)}
         return Shape(self._read_label(element.get("label")), _OUTLINES[element.tag](element, image_size), flags)
+
+
+def _attributes(element: Element) -> dict[str, str]:
+    return {child.get("name", ""): child.text or "" for child in element if child.tag == "attribute"}
 
 
 def _shape_elements(image: Element) -> Iterator[Element]:
