@@ -42,6 +42,7 @@ FOLDERS = {
         ["images/1.jpg", "masks/1.png"],
         ["train/images/1.jpg", "train/masks/1.png"],
         ["JPEGImages/1.jpg", "SegmentationClass/1.png"],
+        ["images/training/1.jpg", "annotations/training/1.png", "annotations/validation/2.png", "objectInfo150.txt"],
         ["1.jpg", "1_mask.png"],
         ["train/1_sat.jpg", "train/1_mask.png", "test/2_sat.jpg", "class_dict.csv"],
         ["ISIC2018_Task1-2_Training_Input/1.jpg", "ISIC2018_Task1_Training_GroundTruth/1_segmentation.png"],
@@ -94,6 +95,7 @@ UNREADABLE = {
     "missing file": ("x.mat", {}, ["MATLAB"]),
     "LabelMe": ("1.json", {"1.json": LABELME}, ["LabelMe", "--source=labelme"]),
     "JSON list of rows": ("x.json", {"x.json": b'[{"image": "1.jpg", "label": "a"}]'}, ["JSON Lines"]),
+    "BDD100K": ("1.json", {"1.json": b'[{"name": "1.jpg", "labels": [{"category": "car", "box2d": {"x1": 1}}]}]'}, ["BDD100K", "--source=coco"]),
     "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--source=yolo", "data.yaml"]),
     "KITTI": ("1.txt", {"1.txt": KITTI}, ["KITTI", "--source=kitti"]),
 }

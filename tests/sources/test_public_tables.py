@@ -59,10 +59,15 @@ def celeba() -> dict[str, str]:
     }
 
 
+def places() -> dict[str, str]:
+    return {"places/places365_train_standard.txt": "".join(f"/{index}.jpg {index % 2}\n" for index in range(NUM))}
+
+
 # Maps a directory in docs/layouts.md to its tables, the folder of its images, a function of the dataset, and the expected result.
 DOCUMENTED = {
     "clouds": (clouds, "train_images", lambda dataset: dataset.features["mask"].label_names, ("background", "Fish", "Flower")),
     "celeba": (celeba, "img_align_celeba", lambda dataset: [dataset.num_examples(split) for split in ("train", "validation", "test")], [4] * 3),
+    "places": (places, "data_large", lambda dataset: sorted(example["key"] for example in dataset["train"])[:2], ["0.jpg", "1.jpg"]),
 }
 
 

@@ -70,6 +70,7 @@ _JSON_KEYS = [
     ({"imgHeight", "objects"}, "Cityscapes labels", _CONVERT),
     ({"classTitle", "objects"}, "Supervisely labels", _CONVERT),
     ({"image", "annotations"}, "CreateML labels", _CONVERT),
+    ({"labels", "box2d"}, "BDD100K labels", _CONVERT),
 ]
 _NUMBER = r"-?\d+(?:\.\d*)?(?:e-?\d+)?"
 YOLO_LABELS = "YOLO labels"

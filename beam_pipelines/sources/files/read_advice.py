@@ -9,6 +9,7 @@ import shlex
 from typing import Sequence
 
 from beam_pipelines.errors import printable
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
@@ -70,7 +71,8 @@ def coco_options(path: str) -> str:
 
 def list_root(path: str, head: bytes) -> str:
     """Returns the `--image_root` option for a text file with image names, given the first bytes of the text file."""
-    name = head.decode("utf-8", "replace").lstrip("\ufeff").split(maxsplit=1)[0]
+    words = head.decode("utf-8", "replace").lstrip("\ufeff").partition("\n")[0].split()
+    name = next((word for word in words if word.lower().endswith(tuple(IMAGE_EXTENSIONS))), words[0])
     folders = _with_subfolders(posixpath.dirname(path) or ".")[: _MAX_CHECKS + 1]
     return f"--image_root={printable(next((root for root in folders if files_at(root).exists(f'{root}/{name}')), 'FOLDER'))}"
 

@@ -72,7 +72,8 @@ class Root:
         return path == self.path or path.startswith(f"{self.path.rstrip('/')}/")
 
     def _outside(self, path: str) -> OutsideError:
-        return OutsideError(f"{printable(path)!r} is not a path below {self.path}")
+        advice = ". If it is relative to this folder, remove the '/' at its start" if path.startswith("/") else ""
+        return OutsideError(f"{printable(path)!r} is not a path below {self.path}{advice}")
 
     def _stays_inside(self, name: str) -> bool:
         folder, _, _ = name.rpartition("/")

@@ -210,7 +210,7 @@ def _rests(names: Collection[str], words: Sequence[str]) -> dict[str, str]:
 
 def _has_inner_masks(parent: InputNames, folder: str) -> bool:
     masks = parent.folder(folder.lower())
-    return any(inner.has_images for name in _INNER_MASK_FOLDERS if (inner := masks.folder(name)))
+    return any(inner.has_images for name in (*_INNER_MASK_FOLDERS, *SPLIT_FOLDERS) if (inner := masks.folder(name)))
 
 
 def _may_be_masks(folder: InputNames) -> bool:
