@@ -67,9 +67,9 @@ def as_batches(data: tf.data.Dataset, name: str, batch_size: int, hosts: tuple[i
     if hosts is not None and hosts[0] > 1:
         data = divided(data, hosts)
     count = tf.get_static_value(data.cardinality())
-    unknown = {None: "an unknown number of", tf.data.UNKNOWN_CARDINALITY: "an unknown number of", tf.data.INFINITE_CARDINALITY: "endless"}
+    unknown = {None: "unknown", tf.data.UNKNOWN_CARDINALITY: "unknown", tf.data.INFINITE_CARDINALITY: "endless"}
     # Computed now, because TensorFlow can't run after a fork.
-    data.title = f"{name}: {unknown.get(count) or format(count, ',')} {'batch' if count == 1 else 'batches'} of {batch_size}"
+    data.title = f"{name}: batches of {batch_size}: {unknown.get(count) or format(count, ',')}"
     data.as_batches = functools.partial(as_batches, name=name, batch_size=batch_size, hosts=hosts)
     return data
 

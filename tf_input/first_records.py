@@ -96,7 +96,7 @@ def find_layout(
         layout: The user's layout, as for `parse_layout`. None selects the first of `LAYOUTS` that matches. If no
             feature contains bytes, None selects all features under their own names.
         seen: The features of the first records, by name.
-        message_start: The beginning of messages, such as "its first 64 records have".
+        message_start: The beginning of messages, such as "its first records have".
         prefers_text: Whether to prefer a feature with strings to one with numbers if an item has alternatives.
         needs_label: Whether records must contain the label, or the labels of objects, if the layout has them. Default:
             True.

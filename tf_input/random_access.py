@@ -111,7 +111,7 @@ class Examples:
         return (self[index] for index in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"<{self.reader.name}: {len(self):,} {'example' if len(self) == 1 else 'examples'}>"
+        return f"<{self.reader.name}: examples: {len(self):,}>"
 
 
 def _to_index(index: Any) -> int | None:

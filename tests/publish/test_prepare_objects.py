@@ -12,6 +12,7 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.plan import Plan
 from beam_pipelines.errors import RunError
 from beam_pipelines.publish import publishing as publish
@@ -217,8 +218,8 @@ def test_run_without_its_lease_writes_no_shard_and_publishes_nothing(server, buc
     out = f"{bucket}/out"
     write_plan = global_shuffle.write_plan
 
-    def lose_the_lease(plan: Plan) -> None:
-        write_plan(plan)
+    def lose_the_lease(run: RunPaths, plan: Plan) -> None:
+        write_plan(run, plan)
         write_lease(f"{out}.incomplete", foreign_lease())
 
     monkeypatch.setattr(global_shuffle, "write_plan", lose_the_lease)

@@ -298,7 +298,7 @@ width    integer"""
     shown = flowers._repr_html_()
     for cell in ("flowers at ", "<th", "validation</td>", ">93</td>", ">3: ant, bee, cow</td>", ">target</td>"):
         assert cell in shown, cell
-    assert repr(flowers["train"]) == "<flowers, train: 93 examples>" and repr(flowers["train"][:1]) == "<flowers, train: 1 example>"
+    assert repr(flowers["train"]) == "<flowers, train: examples: 93>" and repr(flowers["train"][:1]) == "<flowers, train: examples: 1>"
 
 
 def test_names_are_escaped_when_printed(tmp_path):
@@ -333,10 +333,10 @@ def test_batches_have_descriptive_representations(flowers, record_files):
     options = {"batch_size": 8, "image_size": SIZE}
     spec = f"(TensorSpec(shape=(None, 24, 32, 3), dtype={tf.uint8!r}, name=None), TensorSpec(shape=(None,), dtype={tf.int64!r}, name=None))"
     train = flowers.batches("train", **options)
-    assert repr(train) == str(train) == f"<flowers, train: 12 batches of 8, element_spec={spec}>"
-    assert repr(flowers.batches("validation", **{**options, "batch_size": 32})).startswith("<flowers, validation: 1 batch of 32, ")
+    assert repr(train) == str(train) == f"<flowers, train: batches of 8: 12, element_spec={spec}>"
+    assert repr(flowers.batches("validation", **{**options, "batch_size": 32})).startswith("<flowers, validation: batches of 32: 1, ")
     assert repr(flowers.as_numpy("train", **options)) == f"<NumPy arrays of {train!r}>"
-    assert repr(record_files.batches(**options)).startswith("<TFRecords, train: an unknown number of batches of 8, element_spec=")
+    assert repr(record_files.batches(**options)).startswith("<TFRecords, train: batches of 8: unknown, element_spec=")
     assert repr(flowers.skipped) == "<0 corrupt records>"
     assert repr(record_files) == "<RecordFiles, 3 of train; layout mapping: image=image,label=label>"
 

@@ -115,7 +115,7 @@ def test_stop_option_defines_the_end_of_an_epoch(datasets, two_components):
     data = tf_input.mix(three, stop="all", **OPTIONS, shuffle=False)
     for batches in iterations(data, 2):
         assert sorted(collections.Counter(keys_of(batches)).values()) == [1] * sum(COUNTS.values())
-    assert repr(data).startswith("<mix of photos, sketches, drawings: 12 batches of 12, ")
+    assert repr(data).startswith("<mix of photos, sketches, drawings: batches of 12: 12, ")
     mixture = tf_input.Mixture(three, stop="all")
     assert repr(mixture) == "<Mixture: 0.664 of photos, train; 0.286 of sketches, train; 0.05 of drawings, train>"
     assert mixture.class_names == ("ant", "bee", "cow", "dog", "elk") and mixture.features["label"].label_names == mixture.class_names

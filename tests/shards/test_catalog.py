@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.publish.written_dataset import read_run
+from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from made_images import jpeg, png, write_class_folders, write_files
 from made_sources import CASES, CLASSES, NUM, OBJECTS, ROWS, made_case, write_csv
 from tf_input.dataset_format import Manifest, ShardInfo, read_manifest
@@ -199,7 +199,7 @@ def test_catalog_bytes_are_equal_with_and_without_worker_processes(tmp_path):
     options = ["--num_shards=1", "--splits=train=1"]
     runs = {"worker processes": [], "one worker": ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]}
     written = {run: prepare(tmp_path / "in", tmp_path / run / "out", *options, *flags) for run, flags in runs.items()}
-    processes = [read_run((output / "run.json").read_bytes()).config.run.num_processes for output in written.values()]
+    processes = [choose_engine(parse_pipeline_options(flags)).num_processes for flags in runs.values()]
     assert processes[0] > 1 and processes[1] == 0
     first, second = ((output / shards_of(output)[0].catalog).read_bytes() for output in written.values())
     assert first == second

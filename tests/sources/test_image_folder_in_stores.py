@@ -178,7 +178,7 @@ def test_error_in_one_part_stops_the_others(server, tmp_path, monkeypatch):
 
     monkeypatch.setattr(store, "_page", page)
     with pytest.raises(StorageError, match="no more of it"):
-        list(list_side_by_side(job, parts))
+        list(list_side_by_side(*job, parts))
 
 
 ODD_NAMES = ["/lily/1.jpg", "rose//1.jpg", "rose/./1.jpg", "rose/../tulip/1.jpg", "//1.jpg"]

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from beam_pipelines.columns.column import Column
 from beam_pipelines.columns.forms import feature_of, parse_column
 from beam_pipelines.config.prepare_options import PrepareOptions
+from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
-from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.shards.write_context import WriteContext, WriteSpec
 from beam_pipelines.sources.listing.list_part import list_part
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.make_listing import make_listing
@@ -62,13 +63,14 @@ def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
 def store_table(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
     """Returns the schema of a table, and the serialized example of each row."""
     source = SourceConfig(kind=find_kind("table"), has_images=False, labels=(), features=tuple(parse_column("--feature", text, "text") for text in FEATURES))
-    job = PrepareOptions(str(path), "out", "made", source=source)
-    table, actual = Table(job), ListedFacts()
+    options = PrepareOptions(str(path), "out", "made", source=source)
+    table, actual = Table(options), ListedFacts()
     listed = list(itertools.chain.from_iterable(list_part(table, path.name, actual)))
     assert all(isinstance(entry, InputRecord) for entry in listed)
-    listing = make_listing(job, table, actual)
-    with contextlib.closing(SpoolReader(job.run.spool_directory)) as spool:
-        reader = InputReader(WriteContext(job, listing), files_at(listing.root), spool)
+    listing = make_listing(options, table, actual)
+    spec = WriteSpec.of(options, RunPaths(options.output))
+    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
+        reader = InputReader(WriteContext(spec, listing), files_at(listing.root), spool)
         read = [reader.read(member, is_sampled=False) for member in listed]
     assert all(isinstance(element, ReadImage) for element in read)
     return listing.schema, [item.data for item in read]

@@ -68,13 +68,12 @@ def find_record_layout(
     Raises:
         ValueError: A record is not a `tf.train.Example`, or features are missing.
     """
-    message_start = "its first record has" if len(records) == 1 else f"its first {len(records)} records have"
+    message_start = "its first records have"
     try:
         examples = [tf.train.Example.FromString(record).features.feature for record in records]
     except DecodeError as error:
-        they_are = "its first record is" if len(records) == 1 else f"one of its first {len(records)} records is"
         raise ValueError(
-            f"{path}: {they_are} not a tf.train.Example: {error}. For other messages, pass parse=function."
+            f"{path}: one of its first records is not a tf.train.Example: {error}. For other messages, pass parse=function."
         ) from None
     with contextlib.suppress(DecodeError):
         if any(tf.train.SequenceExample.FromString(record).feature_lists.feature_list for record in records):

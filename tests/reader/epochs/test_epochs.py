@@ -108,7 +108,7 @@ def test_repeat_multiplies_the_number_of_batches(uniform):
         assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
     assert len(batch_bytes(data.repeat(sys.maxsize).take(13))) == 13
     assert len(data.repeat(2).repeat(3)) == 72 and len(batch_bytes(data.repeat(2).repeat(3).take(50))) == 50
-    assert ": endless batches of 8, element_spec=" in repr(data.repeat()) and ": 36 batches of 8, " in repr(data.repeat(3))
+    assert ": batches of 8: endless, element_spec=" in repr(data.repeat()) and ": batches of 8: 36, " in repr(data.repeat(3))
 
 
 @pytest.mark.slow

@@ -99,8 +99,7 @@ def find_layout(examples: Iterable[SerializedExample], source: SourceConfig, pat
         num_bytes += example.num_bytes
         if len(first) == first_records.MAX_RECORDS or num_bytes >= first_records.MAX_BYTES:
             break
-    seen = first_records.read_values(first)
-    message_start = "its first record has" if len(first) == 1 else f"its first {len(first)} records have"
+    seen, message_start = first_records.read_values(first), "its first records have"
     try:
         if source.layout is None and source.features and (not source.has_images or _are_values(seen, source)):
             label = {LABEL: Item((LABEL,))} if LABEL in seen else {}
