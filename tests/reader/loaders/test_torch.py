@@ -15,7 +15,7 @@ def brightness(example: dict, rng: np.random.Generator) -> tuple[np.ndarray, str
     return example["image"].astype(np.float32).mean() + rng.random(), example["key"]
 
 
-@pytest.mark.parametrize("options", [{}, {"transform": brightness}, {"seed": None}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"transform": brightness}, {"seed": None}], ids=["plain", "transform", "no seed"])
 def test_unpickled_loader_continues_at_the_same_batch(mixed, options):
     loader = mixed.loader("train", **{**OPTIONS, **options})
     for _ in zip(range(3), loader):
