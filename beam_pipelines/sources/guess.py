@@ -5,9 +5,9 @@ from typing import NamedTuple
 from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.files.label_files import reject_other_format
 from beam_pipelines.sources.files.layouts import applies, given_options
+from beam_pipelines.sources.files.paths import is_image_name
 from beam_pipelines.sources.input_names import InputNames
 from beam_pipelines.sources.registry import find_kind, source_classes
 
@@ -55,7 +55,7 @@ def _guess_folder(names: InputNames) -> Guess:
 
 def _reject_file(names: InputNames) -> Guess:
     shown = f"--input={printable(names.path)}"
-    if names.name.lower().endswith(tuple(IMAGE_EXTENSIONS)):
+    if is_image_name(names.name):
         raise UserError(f"{shown}: is an image. Name the folder of its class folder, or a file that lists images.")
     reject_other_format(names.path)
     raise UserError(f"{shown}: unknown format. Name it with --source: {', '.join(source_classes())}.")

@@ -11,8 +11,8 @@ from typing import Callable, Iterable, NamedTuple
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.sources.files.label_files import read_head
-from beam_pipelines.sources.files.layouts import find_folder
 from beam_pipelines.sources.files.other_files import is_ignored
+from beam_pipelines.sources.files.paths import find_usual
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
@@ -113,7 +113,7 @@ class InputNames:
 
     def folder(self, *usual: str) -> "InputNames | None":
         """Returns the subfolder with the first of the given lower-case names that exists, ignoring case, or None."""
-        name = find_folder(self.folders, usual)
+        name = find_usual(self.folders, usual)
         return name and self._subfolder(name)
 
     def _subfolder(self, name: str) -> "InputNames":

@@ -506,7 +506,7 @@ BAD: dict[str, tuple] = {
     "visdrone class": ((visdrone_line(CAT, 12),), "bad_label", ["12"]),
     "visdrone NaN": (("nan,1,2,3,1,4,0,0\n",), "bad_box", ["object 1", "nan"]),
     "visdrone negative side": (("1,2,-3,4,1,4,0,0\n",), "bad_box", ["-3"]),
-    "visdrone not ASCII": ({"VisDrone2019-DET-train/annotations/1.txt": b"\xff"}, "bad_txt", ["ASCII"]),
+    "visdrone not UTF-8": ({"VisDrone2019-DET-train/annotations/1.txt": b"\xff"}, "not_utf8", ["UTF-8"]),
     "wider_face columns": (("1 2 3 4 0\n",), "bad_annotation", ["box 1", "5 columns"]),
     "wider_face infinity": ((wider_line(CAT), "1e999 2 3 4 0 0 0 0 0 0\n"), "bad_box", ["box 2"]),
     "wider_face attribute": ((wider_line(CAT, "1 0 x 0 2 0"),), "bad_value", ["box 1", "'x'"]),
@@ -529,7 +529,7 @@ BAD: dict[str, tuple] = {
     "kitti sides": ((kitti_line(("cat", 9, 1, 2, 3)),), "bad_box", ["-7"]),
     "kitti truncation": ((kitti_line(CAT, "1.5 0 0"),), "bad_annotation", ["1.5"]),
     "kitti occlusion": ((kitti_line(CAT, "0 7 0"),), "bad_annotation", ["7"]),
-    "kitti not UTF-8": ({LABEL_FILE: b"\xff"}, "bad_txt", ["UTF-8"]),
+    "kitti not UTF-8": ({LABEL_FILE: b"\xff"}, "not_utf8", ["UTF-8"]),
     "kitti too large": ({LABEL_FILE: b" " * (5 << 20)}, "bad_annotation", ["too large"]),
 }
 

@@ -16,12 +16,11 @@ from beam_pipelines.columns.forms import form_of
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotations.annotation_source import Annotation, AnnotationSource, absolute, file_bytes
 from beam_pipelines.sources.files.file_listing import FileListing, ListedFile
-from beam_pipelines.sources.files.paths import join, matches, nfc
+from beam_pipelines.sources.files.paths import find_usual, is_image_name, join, matches, nfc
 from beam_pipelines.sources.files.label_files import format_of_content, read_head
-from beam_pipelines.sources.files.layouts import find_folder, name_splits, no_split_folders
+from beam_pipelines.sources.files.layouts import name_splits, no_split_folders
 from beam_pipelines.sources.files.roots import Root
 
 _MAX_SHOWN, _NUM_PROBED = 3, 200
@@ -71,7 +70,7 @@ class FilesSource(AnnotationSource):
     def _find_files(self, root: Root, files: FileListing, folder: str) -> dict[str, str]:
         """Returns a mapping from the paths of the annotation files in a folder to names that may be splits. If there are
         no such files, searches a subfolder for annotations."""
-        inner = find_folder(files.top_level(folder)[0], self.folders)
+        inner = find_usual(files.top_level(folder)[0], self.folders)
         for place in (folder, *([files.take_folder(join(folder, inner))] if inner else [])):
             names = files.take_files(place, lambda name: name.lower().endswith(self.extensions))
             if found := self._choose_files(root, place, names):
@@ -145,7 +144,7 @@ class ListedSource(FilesSource):
         for listed_file in files.walk(folder):
             if isinstance(listed_file, DeadLetter):
                 yield from [listed_file] if is_first else []
-            elif posixpath.splitext(listed_file.path)[1].lower() in IMAGE_EXTENSIONS:
+            elif is_image_name(listed_file.path):
                 images.add(listed_file)
         self.num_ignored += files.num_ignored if is_first else 0
         file_name = posixpath.basename(path)

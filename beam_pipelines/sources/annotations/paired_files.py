@@ -10,8 +10,8 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotations.annotation_source import AnnotationSource
 from beam_pipelines.sources.annotations.image_sets import FOLDER, find_image_sets, read_image_sets
 from beam_pipelines.sources.files.file_listing import FileListing, ListedFile
-from beam_pipelines.sources.files.paths import join, nfc
-from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, split_of
+from beam_pipelines.sources.files.paths import find_usual, join, nfc
+from beam_pipelines.sources.files.layouts import IMAGE_FOLDERS, name_splits, no_split_folders, split_of
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 
 _YEAR = re.compile(r"_?[0-9]+$")  # `train2017` is the split `train`
@@ -162,10 +162,10 @@ class PairedFiles(AnnotationSource):
     def _find_group(self, files: FileListing, folder: str, folders: Sequence[str]) -> PairedFolders | None:
         """Returns the annotation folder and the image folder in a folder with the given subfolders, or None if there is no
         annotation folder."""
-        annotations = find_folder(folders, self.folders)
+        annotations = find_usual(folders, self.folders)
         if annotations is None:
             return None
-        places = (files.take_folder(join(folder, name)) for name in (annotations, find_folder(folders, self.image_folders) or ""))
+        places = (files.take_folder(join(folder, name)) for name in (annotations, find_usual(folders, self.image_folders) or ""))
         return PairedFolders(*places, lists=self._find_lists(folder, folders))
 
     def _find_lists(self, folder: str, folders: Sequence[str]) -> str | None:
@@ -174,7 +174,7 @@ class PairedFiles(AnnotationSource):
 
     def _find_images(self, files: FileListing, folder: str) -> PairedFolders:
         """Returns the group of a split folder that has images but no annotations."""
-        images = files.take_folder(join(folder, find_folder(files.top_level(folder)[0], self.image_folders) or ""))
+        images = files.take_folder(join(folder, find_usual(files.top_level(folder)[0], self.image_folders) or ""))
         return PairedFolders(images, images, split_of(_YEAR.sub("", posixpath.basename(folder))))
 
     def _match_files(self, files: FileListing, group: PairedFolders) -> Matched:

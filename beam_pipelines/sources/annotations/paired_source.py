@@ -273,6 +273,14 @@ class PairedSource(PairedFiles):
         return self.parse(data)
 
 
+def decode_lines(data: bytes) -> list[str]:
+    """Returns the lines of a label file. Raises `InvalidInput` if the file is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidInput("not_utf8", f"not valid UTF-8 at byte {error.start}") from None
+
+
 def batches(items: Iterable[Any]) -> Iterator[list[Any]]:
     """Divides items into lists of `PART_FILES` items, one for each listing task."""
     remaining = iter(items)

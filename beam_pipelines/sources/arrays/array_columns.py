@@ -6,7 +6,7 @@ are not read during listing; only their location is listed.
 
 import dataclasses
 import math
-from typing import Callable, Collection, Mapping
+from typing import Callable, Mapping
 
 import numpy as np
 
@@ -117,12 +117,6 @@ class ArrayColumns:
                 "it one value for each class, or correct the class names."
             )
         return names
-
-
-def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
-    """Returns the field name that matches the earliest name in `usual`, ignoring case, or None."""
-    names_by_lower_case = {name.lower(): name for name in sorted(names, reverse=True)}
-    return next((names_by_lower_case[name] for name in usual if name in names_by_lower_case), None)
 
 
 def raw_layout(field: Field) -> RawImage:

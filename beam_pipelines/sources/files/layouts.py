@@ -15,12 +15,6 @@ from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
 IMAGE_FOLDERS = ("jpegimages", "images", "image", "imgs", "img")
 
 
-def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """Returns the folder with the first of the usual names that exists, ignoring case, or None."""
-    by_name = {name.lower(): name for name in reversed(names)}
-    return next((by_name[name] for name in usual if name in by_name), None)
-
-
 CHOOSE_SPLIT_FOLDERS = "Use --split_folders=yes if all folders are splits, or --split_folders=no if all are classes."
 
 

@@ -1,8 +1,12 @@
-"""Joins, normalizes and compares paths."""
+"""Joins, normalizes and compares paths and names of files."""
 
 import fnmatch
 import unicodedata
-from typing import Sequence
+from typing import Collection, Iterable, Sequence
+
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
+
+_IMAGE_ENDS = tuple(IMAGE_EXTENSIONS)
 
 
 def nfc(text: str) -> str:
@@ -35,3 +39,14 @@ def is_utf8(text: str) -> bool:
 def is_odd(parts: Sequence[str]) -> bool:
     """Returns whether a component of a path is empty, "." or "..". Object stores may change such paths."""
     return "" in parts or "." in parts or ".." in parts
+
+
+def is_image_name(name: str) -> bool:
+    """Returns whether a file has the extension of an image format."""
+    return name.lower().endswith(_IMAGE_ENDS)
+
+
+def find_usual(names: Collection[str], usual: Iterable[str]) -> str | None:
+    """Returns the name that matches the first possible of the usual names, which are in lower case, or None."""
+    by_name = {name.lower(): name for name in sorted(names, reverse=True)}
+    return next((by_name[name] for name in usual if name in by_name), None)

@@ -9,7 +9,7 @@ from beam_pipelines.errors import InvalidInput
 from beam_pipelines.sources.annotations.annotation_source import Annotation
 from beam_pipelines.sources.annotations.image_sets import FOLDER
 from beam_pipelines.sources.annotations.paired_files import PairedFolders
-from beam_pipelines.sources.annotations.paired_source import PairedSource
+from beam_pipelines.sources.annotations.paired_source import PairedSource, decode_lines
 from beam_pipelines.sources.annotations.shapes import Shape, read_coordinate, rectangle
 from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.files.file_listing import FileListing
@@ -44,10 +44,7 @@ class Kitti(PairedSource):
 
     def parse(self, data: bytes) -> Annotation:
         """Parses a label file. Raises `InvalidInput` if the file is invalid."""
-        try:
-            lines = [line.split() for line in data.decode().splitlines() if line.strip()]
-        except UnicodeDecodeError as error:
-            raise InvalidInput("bad_txt", f"not UTF-8: {error.reason} at byte {error.start}") from None
+        lines = [line.split() for line in decode_lines(data) if line.strip()]
         objects = [line for line in lines if line[0] != _NO_OBJECT]
         if len(objects) < len(lines):
             self._note(f"regions of the type {_NO_OBJECT} are not objects, and are left out.", len(lines) - len(objects))

@@ -11,7 +11,7 @@ from beam_pipelines.config.source_config import OBJECT_LABEL
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.sources.annotations.annotation_source import Annotation
-from beam_pipelines.sources.annotations.paired_source import PairedSource
+from beam_pipelines.sources.annotations.paired_source import PairedSource, decode_lines
 from beam_pipelines.sources.annotations.shapes import Shape, read_coordinate, rectangle
 from beam_pipelines.sources.cells.cells import read_integer, shown
 from beam_pipelines.sources.files.label_files import VISDRONE
@@ -48,10 +48,7 @@ class VisDrone(PairedSource):
 
     def parse(self, data: bytes) -> Annotation:
         """Parses a label file. Raises `InvalidInput` if the file is invalid."""
-        try:
-            rows = [line.strip().rstrip(",").split(",") for line in data.decode("ascii").splitlines() if line.strip()]
-        except UnicodeDecodeError as error:
-            raise InvalidInput("bad_txt", f"not ASCII at byte {error.start}") from None
+        rows = [line.strip().rstrip(",").split(",") for line in decode_lines(data) if line.strip()]
         objects = [row for row in rows if row[5:6] != [_NO_OBJECT]]
         if len(objects) < len(rows):
             self._note("regions of class 0 are not annotated, and are left out.", len(rows) - len(objects))

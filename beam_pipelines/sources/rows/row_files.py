@@ -20,7 +20,7 @@ from beam_pipelines.sources.cells.array_cells import find_array_shapes, resolve_
 from beam_pipelines.sources.cells.cells import in_column, read_image_path
 from beam_pipelines.sources.files.embedded_images import Embedded
 from beam_pipelines.sources.files.file_listing import FileListing
-from beam_pipelines.sources.files.paths import join, matches, nfc
+from beam_pipelines.sources.files.paths import is_image_name, join, matches, nfc
 from beam_pipelines.sources.files.layouts import CHOOSE_SPLIT_FOLDERS, given_already, no_split_folders
 from beam_pipelines.sources.files.patterns import InputNames, split_input
 from beam_pipelines.sources.files.roots import OutsideError, Root
@@ -118,7 +118,7 @@ class RowFiles(Source):
     def _find_suffix(self, column: str, root: Root) -> str:
         """Returns the extension that the first image name lacks, or "" if none or several extensions lead to a file."""
         cell = self._first_row((column,)).get(column)
-        if not isinstance(cell, (str, int)) or str(cell).lower().endswith((*IMAGE_EXTENSIONS,)):
+        if not isinstance(cell, (str, int)) or is_image_name(str(cell)):
             return ""
         found = []
         for suffix in dict.fromkeys(("", self._source.image_suffix, *_SUFFIXES)):

@@ -7,8 +7,9 @@ from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.formats.arrays import cifar
-from beam_pipelines.sources.arrays.array_columns import ArrayColumns, find_name
+from beam_pipelines.sources.arrays.array_columns import ArrayColumns
 from beam_pipelines.sources.arrays.array_source import ArraySource, ImageSet
+from beam_pipelines.sources.files.paths import find_usual
 from beam_pipelines.sources.formats.arrays.idx import check_one_dataset, idx_arrays, is_idx
 from beam_pipelines.sources.formats.arrays.named_arrays import LABEL_NAMES, NamedArray, find_features, find_image, make_sets, no_images
 from beam_pipelines.sources.formats.arrays.numpy_files import npy_array, npz_arrays
@@ -52,7 +53,7 @@ class Arrays(ArraySource):
             for column, path in cifar.name_files(first).items():
                 if files_at(self.root).exists(names_file := f"{self.root}/{self._check_inside(path)}"):
                     names[column] = read_class_list(names_file)
-        default = find_name(first.columns, LABEL_NAMES)
+        default = find_usual(first.columns, LABEL_NAMES)
         self._columns = ArrayColumns(self._options.source, first.columns, default, default_features, names)
         self.features, self.targets = self._columns.mapper.features, self._columns.mapper.targets
 

@@ -4,9 +4,10 @@ from typing import Callable, Collection, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.arrays.array_columns import find_name, raw_layout
+from beam_pipelines.sources.arrays.array_columns import raw_layout
 from beam_pipelines.sources.arrays.array_source import ImageSet
 from beam_pipelines.sources.arrays.array_streams import Field
+from beam_pipelines.sources.files.paths import find_usual
 
 # Names of arrays, in lower case.
 IMAGE_NAMES = ("images", "image", "x", "data", "imgs")
@@ -64,7 +65,7 @@ def find_image(group: Mapping[str, NamedArray], image_column: str | None, taken:
     """Returns the name of the array with the images, or None if there is none. If `image_column` is None, the name is
     one of `IMAGE_NAMES` that is not `taken` by a label or a feature."""
     if image_column is None:
-        return find_name([name for name in group if name not in taken], IMAGE_NAMES)
+        return find_usual([name for name in group if name not in taken], IMAGE_NAMES)
     paths = {array.path.rpartition("/")[2].removesuffix(".npy"): name for name, array in group.items()}
     return image_column if image_column in group else paths.get(image_column)
 
@@ -72,7 +73,7 @@ def find_image(group: Mapping[str, NamedArray], image_column: str | None, taken:
 def find_features(arrays: Sequence[NamedArray]) -> Column | None:
     """Returns a column for the array `features`, or None if no numeric array has this name."""
     by_name = {array.name: array for array in arrays}
-    name = find_name(by_name, (FEATURES_NAME,))
+    name = find_usual(by_name, (FEATURES_NAME,))
     if name is None or (field := by_name[name].open()).dtype.kind not in "fiu":
         return None
     is_integer = field.dtype.kind != "f" and len(field.shape) == 1

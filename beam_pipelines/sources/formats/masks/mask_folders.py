@@ -5,9 +5,8 @@ import re
 from typing import Collection, NamedTuple, Sequence
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.files.file_listing import FileListing
-from beam_pipelines.sources.files.paths import join, nfc
+from beam_pipelines.sources.files.paths import is_image_name, join, nfc
 from beam_pipelines.sources.files.label_files import recognise
 from beam_pipelines.sources.files.layouts import name_splits, no_split_folders
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
@@ -41,11 +40,6 @@ class Pair(NamedTuple):
     masks: str | None
     split: str | None
     lists: str | None
-
-
-def is_image(name: str) -> bool:
-    """Returns whether a file has the extension of an image format."""
-    return posixpath.splitext(name)[1].lower() in IMAGE_EXTENSIONS
 
 
 def stem_in(folder: str, path: str) -> str:
@@ -136,7 +130,7 @@ class _PairFinder(NamedTuple):
 
     def has_images_of_split(self, folder: str) -> bool:
         """Returns whether a folder is named like a split and contains images."""
-        return self.split_folders is not False and folder.lower() in SPLIT_FOLDERS and any(map(is_image, self.files.top_level(folder)[1]))
+        return self.split_folders is not False and folder.lower() in SPLIT_FOLDERS and any(map(is_image_name, self.files.top_level(folder)[1]))
 
     def _take(self, parent: str, name: str) -> str:
         return self.files.take_folder(join(parent, name))
@@ -164,7 +158,7 @@ class _PairFinder(NamedTuple):
         if folders and not names:
             folder = join(folder, folders[0])
             _, names = self.files.top_level(folder)
-        if names and not any(map(is_image, names)):
+        if names and not any(map(is_image_name, names)):
             path = join(folder, names[0])
             if known := recognise(f"{self.root}/{path}"):
                 raise UserError(f"--input={self.root}: {printable(path)} looks like {known.name}, not like a mask. {known.advice}")
@@ -172,7 +166,7 @@ class _PairFinder(NamedTuple):
 
 def _mask_beside(names: Collection[str], suffixes: Sequence[str]) -> str:
     """Returns the name of the first mask that is beside its image, or ""."""
-    stems = {posixpath.splitext(nfc(name))[0]: name for name in names if is_image(name)}
+    stems = {posixpath.splitext(nfc(name))[0]: name for name in names if is_image_name(name)}
     images = set(map(shared_stem, stems))
     masks = (stems[stem] for stem in sorted(stems) for suffix in suffixes if stem.endswith(suffix) and stem.removesuffix(suffix) in images)
     return next(masks, "")

@@ -21,13 +21,12 @@ from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.mask_classes import MaskClasses
 from beam_pipelines.sources.annotations.image_sets import ImageSets, read_image_sets
 from beam_pipelines.sources.files.file_listing import FileListing, ListedFile
-from beam_pipelines.sources.files.paths import join, nfc
+from beam_pipelines.sources.files.paths import is_image_name, join, nfc
 from beam_pipelines.sources.files.mask_classes import USUAL_NAMES, read_mask_classes
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.formats.masks.mask_folders import (
     Pair,
     find_pairs,
-    is_image,
     mask_suffixes,
     recognise_pair,
     shared_stem,
@@ -179,7 +178,7 @@ class Masks(Source):
     def _walk(self, folder: str, sets: ImageSets | None) -> Iterator[ListedFile | DeadLetter]:
         """Yields the image files below a folder. If `ImageSets` lists exist, only images in these lists are yielded."""
         for file in self._files.walk(folder):
-            if isinstance(file, DeadLetter) or (is_image(file.path) and (sets is None or stem_in(folder, file.path) in sets.members)):
+            if isinstance(file, DeadLetter) or (is_image_name(file.path) and (sets is None or stem_in(folder, file.path) in sets.members)):
                 yield file
             else:
                 self.num_ignored += 1

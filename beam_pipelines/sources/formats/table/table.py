@@ -15,13 +15,12 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.columns.forms import form_of
-from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.arrays import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.cells import embedded_bytes, without_caption_number
 from beam_pipelines.sources.cells.objects import ObjectsColumn, RowBoxes
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.file_listing import FileListing
-from beam_pipelines.sources.files.paths import nfc
+from beam_pipelines.sources.files.paths import is_image_name, nfc
 from beam_pipelines.sources.files.layouts import given_already
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.formats.table.image_rows import GROUPING_BYTES, combine_rows
@@ -188,7 +187,7 @@ class Table(RowFiles):
                 names.add(nfc(posixpath.basename(cell.strip())))
             yield number, row
         _, found = FileListing(Root(self.root, self._options.follow_links), self._options.ignore).top_level(file.folder.rstrip("/"))
-        images = [name for name in found if posixpath.splitext(name)[1].lower() in IMAGE_EXTENSIONS]
+        images = [name for name in found if is_image_name(name)]
         if num := sum(nfc(name) not in names for name in images):
             self.noted[f"images in the folder of {printable(file.name)} are in no row of this table, and are left out."] = num
 
@@ -233,7 +232,7 @@ def _check_no_images(row: Mapping[str, Any], kept: set[str], file: TableFile) ->
     """Raises `UserError` if a column that is not kept seems to contain images, but is not recognized by its name."""
     for name in row.keys() - kept:
         cell = row[name].get("path") or row[name].get("bytes") if isinstance(row[name], dict) else row[name]
-        if isinstance(cell, bytes) or isinstance(cell, str) and cell.lower().endswith(tuple(IMAGE_EXTENSIONS)):
+        if isinstance(cell, bytes) or isinstance(cell, str) and is_image_name(cell):
             shown, column = "bytes" if isinstance(cell, bytes) else printable(repr(cell[:80])), printable(name)
             advice = f"Use --image_column={column} if it is, or --image=none for examples without images."
             raise UserError(f"{printable(file.name)}: column {column!r} has {shown}, which may be an image. {advice}")

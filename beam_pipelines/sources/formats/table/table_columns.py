@@ -13,6 +13,7 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.cells.box_columns import BOX_COLUMNS, BoxColumns, find_box_columns, near_box_column
 from beam_pipelines.sources.cells.cells import without_caption_number
 from beam_pipelines.sources.cells.pixel_cells import ONE_CELL, PixelColumns, find_pixel_columns, num_pixels, square_shape
+from beam_pipelines.sources.files.paths import is_image_name
 from beam_pipelines.sources.files.read_advice import split_advice
 from beam_pipelines.sources.formats.table.table_rows import TableHead, read_first_rows, show_columns
 from beam_pipelines.sources.rows.row_files import TableFile
@@ -188,7 +189,7 @@ class Chooser:
         if not self._config.features or self._config.image_suffix:
             return True
         cell = self._first_row((column,)).get(column)
-        return isinstance(cell, (bytes, dict)) or (isinstance(cell, str) and cell.lower().endswith(tuple(IMAGE_EXTENSIONS)))
+        return isinstance(cell, (bytes, dict)) or (isinstance(cell, str) and is_image_name(cell))
 
     def _first_row(self, columns: tuple[str, ...]) -> Mapping[str, Any]:
         return next(read_first_rows(self._file, self._config, columns), {})
@@ -292,8 +293,7 @@ class Chooser:
             names += " (if it has no header, name the columns with --column_names; skip a number of rows with --skip_lines 1)"
         elif len(self._head.columns) == 1 and " " in self._head.columns[0]:
             names += " (if blanks separate the cells, pass --delimiter space)"
-        end = "" if problem.endswith("?") else "."
-        return UserError(f"{printable(self._file.name)}: {problem}{end} {names}. {advice}.")
+        return UserError(f"{printable(self._file.name)}: {problem}{'' if problem.endswith('?') else '.'} {names}. {advice}.")
 
 
 def _names_objects(column: Column) -> bool:

@@ -16,7 +16,7 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.annotations.annotation_source import Annotation
 from beam_pipelines.sources.annotations.image_places import is_folder
 from beam_pipelines.sources.annotations.paired_files import Pair, PairedFolders
-from beam_pipelines.sources.annotations.paired_source import PairedSource
+from beam_pipelines.sources.annotations.paired_source import PairedSource, decode_lines
 from beam_pipelines.sources.annotations.shapes import Shape
 from beam_pipelines.sources.files.file_listing import FileListing
 from beam_pipelines.sources.files.paths import join
@@ -157,11 +157,7 @@ class Yolo(PairedSource):
 
     def parse(self, data: bytes) -> Annotation:
         """Parses a label file. Raises `InvalidInput` if a line is invalid."""
-        try:
-            lines = data.decode("utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise InvalidInput("not_utf8", f"not valid UTF-8 at byte {error.start}") from None
-        shapes = self._read_shapes(lines, lambda line: read_line(line, self._form), "line")
+        shapes = self._read_shapes(decode_lines(data), lambda line: read_line(line, self._form), "line")
         distinct: dict[tuple[Any, ...], Shape] = {}
         for shape in shapes:
             distinct.setdefault(_identity(shape), shape)

@@ -256,23 +256,3 @@ def test_flipped_bit_in_the_index_raises_and_skips_nothing(copy, on_error, bit):
     assert "skip" not in error.value.message and not len(flowers.skipped)
     with pytest.raises(ValueError, match=f"{index_of(copy).name}: "):
         list(tf_input.open(copy)["train"])
-
-
-MANIFESTS = {
-    "wrong format version": (
-        lambda fields: {**fields, "format_version": 1},
-        "format version 1",
-    ),
-    "wrong format": (lambda fields: {**fields, "format": "other"}, "not a manifest"),
-    "no splits": (lambda fields: {name: fields[name] for name in fields if name != "splits"}, "splits"),
-}
-
-
-@pytest.mark.parametrize("case", MANIFESTS)
-def test_unusable_manifest_raises(copy, case):
-    change, expected = MANIFESTS[case]
-    path = copy / "manifest.json"
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    with pytest.raises(ValueError, match="manifest.json: ") as error:
-        tf_input.open(copy)
-    assert expected in str(error.value)
