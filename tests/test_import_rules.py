@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Packages that each package may import. `base` are modules for all packages, and `top` are modules that combine packages.
 BASE = {
     "beam_pipelines": {"errors", "log", "quiet"},
-    "tf_input": {"choices", "coordinate_names", "cores", "dataset_format", "example_values", "first_records", "forks", "image_files", "lazy_tensorflow", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files", "serialized_example", "stored_kinds"},
+    "tf_input": {"choices", "coordinate_names", "cores", "dataset_format", "example_values", "first_records", "forks", "image_files", "lazy_tensorflow", "option_checks", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files", "serialized_example", "stored_kinds"},
 }
 IMPORTS = {
     "beam_pipelines": {

@@ -17,7 +17,7 @@ Modules and subpackages (the `__init__` of each subpackage describes its inputs 
     decoders random_access     the decoder of a split, and access to single examples: flowers["train"][17]
     verbatim_decoder           the decoder of records of unknown contents
     predictions batch_examples    a model's predictions for a split, and the examples of a past batch
-    read_config choices options    reading options, and their use as keyword arguments
+    read_config choices option_checks options reading options, and their use as keyword arguments
     training serving foreign benchmark inspection checkpoints, export, TFRecords of other tools, throughput, contents
     loaders                    batches of NumPy arrays, without TensorFlow
     selection                  which examples are read, and how often
@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these import
     from tf_input.foreign.record_files import RecordFiles, open_tfrecords
     from tf_input.loaders.torch_batches import TorchBatches
     from tf_input.mixture import Mixture, mix
-    from tf_input.read_config import Augmentation, ReadConfig
+    from tf_input.read_config import Augmentation, Padding, ReadConfig
     from tf_input.choices import Fold
     from tf_input.serving.serving import ServingConfig, export_serving
     from tf_input.training.checkpoint import Checkpoint
@@ -59,6 +59,7 @@ __all__ = [
     "BackupAndRestore",
     "Fold",
     "Mixture",
+    "Padding",
     "PreparedDataset",
     "ReadConfig",
     "RecordFiles",
@@ -79,6 +80,7 @@ _HOMES = {
     "BackupAndRestore": "training.resume",
     "Fold": "choices",
     "Mixture": "mixture",
+    "Padding": "read_config",
     "PreparedDataset": "dataset",
     "ReadConfig": "read_config",
     "RecordFiles": "foreign.record_files",

@@ -336,7 +336,7 @@ class PreparedDataset(Mapping[str, Examples]):
             - `tensor`: [batch, *shape], with its own dtype and exact values. A tensor [height, width, channels] is the
               image, or a dense target, which is cropped and flipped like its image. Resized or flipped values are
               interpolated in float32, and rounded for integer dtypes. Dense targets of varying size are resized to the
-              size of the images. A tensor with a varying number of rows is a variable-length list; see `ragged`.
+              size of the images. A tensor with a varying number of rows is a variable-length list; see `padding`.
             - `class_label`: int64 [batch], or float32 [batch, num_classes] with `one_hot`. Features with any number of
               classes are multi-hot, float32 [batch, num_classes].
             - `mask`: uint8 [batch, height, width, 1], or int32 if values exceed 255. Masks are cropped, flipped and
@@ -352,7 +352,7 @@ class PreparedDataset(Mapping[str, Examples]):
               no visibility.
             - `text`: string [batch, *shape].
             - `float`, `integer` and `text` of variable length: [batch, n], padded with 0 or "" to the longest list or
-              to `max_length`; see `ragged`.
+              to a fixed length; see `padding`.
             - `objects`: a dictionary of `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) as fractions of the
               returned image's sides; `label`, int64 [batch, n]; `valid`, bool [batch, n]; and further features of
               objects. Padding objects have boxes of 0, label -1 and `valid` False. Objects whose center is not visible

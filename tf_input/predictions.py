@@ -84,7 +84,7 @@ def predict(
             if values.shape[1:] != shapes.setdefault(name, values.shape[1:]):
                 differing = " and then ".join(str(list(shape)) for shape in (shapes[name], values.shape[1:]))
                 raise ValueError(
-                    f"{name} has shapes {differing} in one split. Pass max_length=... to pad lists to one length."
+                    f"{name} has shapes {differing} in one split. Pass padding=LENGTH to pad lists to one length."
                 )
         is_example = keys.numpy() != b""  # False for padding examples
         texts = [key.decode("utf-8", "backslashreplace") for key in keys.numpy()[is_example]]

@@ -2,23 +2,21 @@
 not require TensorFlow."""
 
 import dataclasses
-import math
-from numbers import Integral, Real
-from typing import Any, Callable, Hashable, Literal, Mapping, Sequence, get_args
+from numbers import Integral
+from typing import Any, Callable, Literal, Mapping, Sequence, get_args
 
+from tf_input import option_checks as checks
+from tf_input.choices import Choice, is_among_several, plain_choices
 from tf_input.dataset_format import IMAGE, is_training_split
 from tf_input.options import named_options
-from tf_input.choices import Choice, is_among_several, plain_choices
 
 Fit = Literal["crop", "stretch", "pad", "unscaled"]
-Ragged = Literal["pad", "mask", "ragged"]
 ShuffleOrder = Literal["window", "exact", "key"]
 OnError = Literal["raise", "skip"]
 ImageSize = int | tuple[int, int]
 Balancing = Literal["oversample", "undersample"]
 FlipPairs = Sequence[tuple[int, int]]
 FITS: tuple[Fit, ...] = get_args(Fit)
-RAGGED: tuple[Ragged, ...] = get_args(Ragged)
 ORDERS: tuple[ShuffleOrder, ...] = get_args(ShuffleOrder)
 _JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> upper bound
 
@@ -66,24 +64,24 @@ class Augmentation:
     flip_pairs: FlipPairs | Mapping[str, FlipPairs] | None = None
 
     def __post_init__(self) -> None:
-        is_fraction = _is_number(self.min_area) and 0 < self.min_area <= 1
-        _require(is_fraction, "min_area", self.min_area, "a fraction above 0 and up to 1")
-        _require(isinstance(self.flip, bool), "flip", self.flip, "True or False")
-        _require(isinstance(self.crop, bool), "crop", self.crop, "True or False")
+        is_fraction = checks.is_number(self.min_area) and 0 < self.min_area <= 1
+        checks.require(is_fraction, "min_area", self.min_area, "a fraction above 0 and up to 1")
+        checks.require(isinstance(self.flip, bool), "flip", self.flip, "True or False")
+        checks.require(isinstance(self.crop, bool), "crop", self.crop, "True or False")
         for name, most in _JITTERS.items():
             value = getattr(self, name)
-            _require(_is_number(value) and 0 <= value <= most, name, value, f"a number from 0 to {most}")
+            checks.require(checks.is_number(value) and 0 <= value <= most, name, value, f"a number from 0 to {most}")
         for name in ("min_area", *_JITTERS):  # as Python floats, which checkpoints store as JSON
             object.__setattr__(self, name, float(getattr(self, name)))
         together = self.together
-        is_together = isinstance(together, bool) or (not isinstance(together, str) and _is_names(together) and len(together) > 1)
-        _require(is_together, "together", together, "True, False, or the names of two or more images")
+        is_together = isinstance(together, bool) or (not isinstance(together, str) and checks.is_names(together) and len(together) > 1)
+        checks.require(is_together, "together", together, "True, False, or the names of two or more images")
         given, is_of_each = self.flip_pairs, isinstance(self.flip_pairs, Mapping)
-        is_pairs = given is None or all(map(_is_pairs, given.values() if is_of_each else [given]))
+        is_pairs = given is None or all(map(checks.is_pairs, given.values() if is_of_each else [given]))
         expected = "pairs of different indices from 0, with each index at most once, such pairs by feature, or None"
-        _require(is_pairs and (not is_of_each or all(isinstance(name, str) for name in given)), "flip_pairs", given, expected)
+        checks.require(is_pairs and (not is_of_each or all(isinstance(name, str) for name in given)), "flip_pairs", given, expected)
         if given is not None:
-            plain = {name: _plain_pairs(pairs) for name, pairs in given.items()} if is_of_each else _plain_pairs(given)
+            plain = {name: checks.plain_pairs(pairs) for name, pairs in given.items()} if is_of_each else checks.plain_pairs(given)
             object.__setattr__(self, "flip_pairs", plain)
 
     def flip_pairs_of(self, name: str) -> FlipPairs | None:
@@ -94,6 +92,48 @@ class Augmentation:
     def jitters(self) -> bool:
         """Whether colors are varied."""
         return any(getattr(self, name) for name in _JITTERS)
+
+
+@named_options()
+@dataclasses.dataclass(frozen=True)
+class Padding:
+    """Padding of variable-length lists to the same length in a batch.
+
+    Attributes:
+        length: The fixed length to which lists are padded or truncated, so that all batches have the same shape. A
+            mapping sets the length of each list by name: {"ids": 128, "grid": (32, 32), "objects": 20}. A tensor with
+            several unknown dimensions needs one length per dimension. Default: None, the longest list in the batch,
+            also for lists that the mapping does not name.
+        value: The padding value. A mapping sets the value of each list by name: {"ids": -1, "words": "<pad>"}. Default:
+            None, which means 0, or "" for strings. The default also applies to lists that the mapping does not contain,
+            and to objects.
+        mask: Whether to add an input NAME_mask for each list NAME, bool [batch, n], which is False for padding. Images
+            with `fit` `pad` or `unscaled` get an image_mask, bool [batch, height, width, 1]. The weights of padded
+            integer targets are 0 for padding. Default: False.
+
+    Raises:
+        ValueError: An attribute has a wrong value.
+    """
+
+    length: int | Mapping[str, int | tuple[int, ...]] | None = None
+    value: Any = None
+    mask: bool = False
+
+    def __post_init__(self) -> None:
+        expected = "a positive integer, a dictionary from list names to lengths, or None"
+        checks.require(self.length is None or checks.is_lengths(self.length), "length", self.length, expected)
+        is_value = self.value is None or checks.is_padding(self.value)
+        checks.require(is_value, "value", self.value, "a number, a string, a dictionary from list names to these, or None")
+        checks.require(isinstance(self.mask, bool), "mask", self.mask, "True or False")
+        object.__setattr__(self, "length", checks.plain_size(self.length))
+
+    def length_of(self, name: str) -> int | tuple[int, ...] | None:
+        """Returns the length of a list; None if it is the longest length in the batch."""
+        return self.length.get(name) if isinstance(self.length, Mapping) else self.length
+
+    def value_of(self, name: str) -> Any:
+        """Returns the padding value of a list; None for the default, 0 or an empty string."""
+        return self.value.get(name) if isinstance(self.value, Mapping) else self.value
 
 
 @named_options()
@@ -129,17 +169,10 @@ class ReadConfig:
         inputs: The names of the input features of the model. Default: None, which means `image`. If the dataset has no
             `image`, the default is all features except the targets, the key and the weight.
         targets: The names of the features to predict. Default: None, the targets that the dataset defines.
-        max_objects: The number of objects per image. Additional objects are dropped, and images with fewer objects are
-            padded. Default: None, the largest number of objects of an image in the batch.
-        ragged: How variable-length lists of numbers or strings are batched. `pad`: padded with `padding_value` to the
-            longest list in the batch. `mask`: padded, with an additional input NAME_mask for each list NAME, bool
-            [batch, n], which is False for padding. Images with `fit` `pad` or `unscaled` get an image_mask, bool
-            [batch, height, width, 1]. The weights of padded integer targets are 0 for padding. `ragged`:
-            `tf.RaggedTensor`, which Keras supports only partly, and only on TensorFlow. Default: `pad`.
-        max_length: The fixed length to which lists are padded or truncated, so that all batches have the same shape. A
-            mapping sets the length of each list by name: {"ids": 128, "grid": (32, 32)}. A tensor with several unknown
-            dimensions needs one length per dimension. Default: None, the longest list in the batch, also for lists that
-            the mapping does not name.
+        padding: The padding of variable-length lists of numbers or strings, and of objects. A `Padding` sets the details:
+            lengths, values and masks. A length, or a mapping from names to lengths, is short for `Padding(length)`.
+            False: lists become `tf.RaggedTensor`, which Keras supports only partly, and only on TensorFlow; objects
+            are padded in any case. Default: `Padding()`, to the longest list in the batch.
         use_weights: Whether batches contain example weights if the dataset has them. Keras multiplies the loss of each
             example by its weight. Default: True.
         class_weight: The weights of the classes, which are added to batches as example weights. "balanced" gives all
@@ -206,9 +239,6 @@ class ReadConfig:
             from four neighboring pixels, which is faster but aliases if an image shrinks by more than a factor of 2.
             Large JPEGs are always averaged, because they are decoded at 1/2, 1/4 or 1/8 of their size. The option
             affects PNGs, raw pixels, tensors and images that are cached in memory. Default: False.
-        padding_value: The padding value of lists. A mapping sets the value of each list by name: {"ids": -1, "words":
-            "<pad>"}. Default: None, which means 0, or "" for strings. The default also applies to lists that the
-            mapping does not contain.
         encoded: The image features that are returned as encoded file contents, string [batch], without decoding. True:
             all images that are read. A sequence selects images by name. Default: False.
 
@@ -226,9 +256,7 @@ class ReadConfig:
     fit: Fit | None = None
     inputs: str | Sequence[str] | None = None
     targets: str | Sequence[str] | None = None
-    max_objects: int | None = None
-    ragged: Ragged = "pad"
-    max_length: int | Mapping[str, int | tuple[int, ...]] | None = None
+    padding: bool | int | Mapping[str, int | tuple[int, ...]] | Padding = Padding()
     use_weights: bool = True
     class_weight: str | Mapping[Any, Any] | None = None
     one_hot: bool | str | Sequence[str] = False
@@ -244,7 +272,6 @@ class ReadConfig:
     map_example: Callable[..., Any] | None = None
     map_batch: Callable[..., Any] | None = None
     antialias: bool = False
-    padding_value: Any = None
     encoded: bool | str | Sequence[str] = False
 
     def __post_init__(self) -> None:
@@ -276,79 +303,70 @@ class ReadConfig:
         """Raises ValueError if an option for images is invalid."""
         size = self.image_size
         is_of_each = isinstance(size, Mapping) and bool(size) and all(isinstance(name, str) for name in size)
-        is_size = all(map(_is_size, size.values())) if is_of_each else size is None or _is_size(size) or _is_one_of(size, "largest")
+        is_size = all(map(checks.is_size, size.values())) if is_of_each else size is None or checks.is_size(size) or checks.is_one_of(size, "largest")
         expected = "a size, such as 224 or (height, width), a size for each image by its name, or 'largest'"
-        _require(is_size, "image_size", size, expected)
-        _require(isinstance(self.antialias, bool), "antialias", self.antialias, "True or False")
-        is_channels = self.channels is None or _is_count(self.channels) and self.channels in (1, 3, 4)
-        _require(is_channels, "channels", self.channels, "1 (grey), 3 (RGB), 4 (with alpha) or None")
+        checks.require(is_size, "image_size", size, expected)
+        checks.require(isinstance(self.antialias, bool), "antialias", self.antialias, "True or False")
+        is_channels = self.channels is None or checks.is_count(self.channels) and self.channels in (1, 3, 4)
+        checks.require(is_channels, "channels", self.channels, "1 (grey), 3 (RGB), 4 (with alpha) or None")
         is_augment = isinstance(self.augment, (bool, Augmentation))
-        _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
-        _require(self.fit is None or _is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}, or None")
+        checks.require(is_augment, "augment", self.augment, "True, False or an Augmentation")
+        checks.require(self.fit is None or checks.is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}, or None")
 
     def _check_values(self) -> None:
         """Raises ValueError if an option for the features of a batch is invalid."""
-        is_inputs = self.inputs is None or _is_names(self.inputs) and len(self.inputs) > 0
-        _require(is_inputs, "inputs", self.inputs, "a list of different feature names, or None")
-        is_names = self.targets is None or _is_names(self.targets)
-        _require(is_names, "targets", self.targets, "a list of different feature names, or None")
-        is_most = self.max_objects is None or _is_count(self.max_objects)
-        _require(is_most, "max_objects", self.max_objects, "a positive integer, or None")
-        _require(_is_one_of(self.ragged, *RAGGED), "ragged", self.ragged, f"one of {', '.join(RAGGED)}")
-        expected = "a positive integer, a dictionary from list names to lengths, or None"
-        _require(self.max_length is None or _is_lengths(self.max_length), "max_length", self.max_length, expected)
-        is_padding = self.padding_value is None or _is_padding(self.padding_value)
-        expected = "a number, a string, a dictionary from list names to these, or None"
-        _require(is_padding, "padding_value", self.padding_value, expected)
-        is_encoded = isinstance(self.encoded, bool) or _is_names(self.encoded) and len(self.encoded) > 0
-        _require(is_encoded, "encoded", self.encoded, "True, False or a list of image names")
-        for name in ("max_length", "padding_value"):
-            is_given = self.ragged == "ragged" and getattr(self, name) is not None
-            _require(not is_given, name, getattr(self, name), "None with ragged='ragged', which pads nothing")
-        is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or _is_one_of(self.class_weight, "balanced")
-        _require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
-        is_one_hot = isinstance(self.one_hot, bool) or _is_names(self.one_hot) and len(self.one_hot) > 0
-        _require(is_one_hot, "one_hot", self.one_hot, "True, False or a list of different target names")
-        _require(isinstance(self.keys, bool), "keys", self.keys, "True or False")
-        _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
+        is_inputs = self.inputs is None or checks.is_names(self.inputs) and len(self.inputs) > 0
+        checks.require(is_inputs, "inputs", self.inputs, "a list of different feature names, or None")
+        is_names = self.targets is None or checks.is_names(self.targets)
+        checks.require(is_names, "targets", self.targets, "a list of different feature names, or None")
+        is_padding = isinstance(self.padding, (bool, Padding)) or checks.is_lengths(self.padding)
+        checks.require(is_padding, "padding", self.padding, "a positive length, a dictionary from list names to lengths, a Padding, True or False")
+        is_encoded = isinstance(self.encoded, bool) or checks.is_names(self.encoded) and len(self.encoded) > 0
+        checks.require(is_encoded, "encoded", self.encoded, "True, False or a list of image names")
+        is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or checks.is_one_of(self.class_weight, "balanced")
+        checks.require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
+        is_one_hot = isinstance(self.one_hot, bool) or checks.is_names(self.one_hot) and len(self.one_hot) > 0
+        checks.require(is_one_hot, "one_hot", self.one_hot, "True, False or a list of different target names")
+        checks.require(isinstance(self.keys, bool), "keys", self.keys, "True or False")
+        checks.require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
         for name in ("parse", "map_example", "map_batch"):
-            _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
+            checks.require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
 
     def _check_selection(self) -> None:
         """Raises ValueError if an option for the selection of examples is invalid."""
         plain_choices(self.select)
-        is_balance = self.balance is None or _is_one_of(self.balance, *get_args(Balancing)) or _is_shares(self.balance)
+        is_balance = self.balance is None or checks.is_one_of(self.balance, *get_args(Balancing)) or checks.is_shares(self.balance)
         expected = "'oversample', 'undersample', a dictionary from class names to shares that sum to 1, or None"
-        _require(is_balance, "balance", self.balance, expected)
+        checks.require(is_balance, "balance", self.balance, expected)
 
     def _check_reading(self) -> None:
         """Raises ValueError if an option for the order, hosts, buffers or error handling is invalid."""
-        _require(_is_count(self.batch_size), "batch_size", self.batch_size, "a positive integer")
-        is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
-        _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window', 'exact' or 'key'")
-        is_seed = self.seed is None or _is_integer(self.seed) and -(2**63) <= self.seed < 2**63
-        _require(is_seed, "seed", self.seed, "a 64-bit integer, or None")
+        checks.require(checks.is_count(self.batch_size), "batch_size", self.batch_size, "a positive integer")
+        is_order = self.shuffle is None or isinstance(self.shuffle, bool) or checks.is_one_of(self.shuffle, *ORDERS)
+        checks.require(is_order, "shuffle", self.shuffle, "True, False, None, 'window', 'exact' or 'key'")
+        is_seed = self.seed is None or checks.is_integer(self.seed) and -(2**63) <= self.seed < 2**63
+        checks.require(is_seed, "seed", self.seed, "a 64-bit integer, or None")
         for name in ("drop_remainder", "use_weights"):
-            _require(_is_switch(getattr(self, name)), name, getattr(self, name), "True or False")
+            checks.require(checks.is_switch(getattr(self, name)), name, getattr(self, name), "True or False")
         for name, least in (("memory_budget", 0), ("read_buffer", 1)):
-            is_bytes = _is_complete(getattr(self, name)) and least <= getattr(self, name) < 2**63
-            _require(is_bytes, name, getattr(self, name), f"a whole number of bytes, {least} or more")
-        _require(_is_one_of(self.on_error, *get_args(OnError)), "on_error", self.on_error, "'raise' or 'skip'")
+            is_bytes = checks.is_complete(getattr(self, name)) and least <= getattr(self, name) < 2**63
+            checks.require(is_bytes, name, getattr(self, name), f"a whole number of bytes, {least} or more")
+        checks.require(checks.is_one_of(self.on_error, *get_args(OnError)), "on_error", self.on_error, "'raise' or 'skip'")
         expected = "(number of hosts, index of this host from 0), or None"
-        _require(self.hosts is None or is_among_several(self.hosts), "hosts", self.hosts, expected)
+        checks.require(self.hosts is None or is_among_several(self.hosts), "hosts", self.hosts, expected)
 
     def _make_plain(self) -> None:
         """Converts values to plain Python values, which checkpoints can store. Equivalent values become equal."""
         plain: dict[str, Any] = {
-            "image_size": _plain_size(self.image_size),
-            "class_weight": _plain_weights(self.class_weight),
-            "max_length": _plain_size(self.max_length),
+            "image_size": checks.plain_size(self.image_size),
+            "class_weight": checks.plain_weights(self.class_weight),
+            "padding": self._plain_padding(),
             "select": plain_choices(self.select) or None,
             "drop_remainder": bool(self.drop_remainder),
             "use_weights": bool(self.use_weights),
         }
         integers = (
-            *("batch_size", "channels", "seed", "max_objects"),
+            *("batch_size", "channels", "seed"),
             *("memory_budget", "read_buffer"),
         )
         for name in integers:
@@ -381,13 +399,16 @@ class ReadConfig:
         """The augmentation options; None if images are not augmented."""
         return Augmentation() if self.augment is True else self.augment or None
 
-    def length_of(self, name: str) -> int | tuple[int, ...] | None:
-        """Returns the `max_length` of a list; None if it is the longest length in the batch."""
-        return self.max_length.get(name) if isinstance(self.max_length, Mapping) else self.max_length
+    def _plain_padding(self) -> Padding | bool:
+        """Returns a `Padding`, or False for ragged tensors."""
+        if isinstance(self.padding, bool):
+            return self.padding and Padding()
+        return self.padding if isinstance(self.padding, Padding) else Padding(self.padding)
 
-    def padding_of(self, name: str) -> Any:
-        """Returns the `padding_value` of a list; None for the default (0 or an empty string)."""
-        return self.padding_value.get(name) if isinstance(self.padding_value, Mapping) else self.padding_value
+    @property
+    def pads(self) -> Padding:
+        """The lengths and values of padding, which also apply to objects and grids if lists are not padded."""
+        return self.padding or Padding()
 
     @property
     def height_and_width(self) -> tuple[int, int] | None:
@@ -404,15 +425,15 @@ class ReadConfig:
     @property
     def input_names(self) -> tuple[str, ...]:
         """The names of the input features; by default, only `image`."""
-        return (IMAGE,) if self.inputs is None else _names(self.inputs)
+        return (IMAGE,) if self.inputs is None else checks.names(self.inputs)
 
     def one_hot_names(self, class_targets: Sequence[str]) -> tuple[str, ...]:
         """Returns the names of the targets that are one-hot encoded."""
-        return tuple(class_targets) * self.one_hot if isinstance(self.one_hot, bool) else _names(self.one_hot)
+        return tuple(class_targets) * self.one_hot if isinstance(self.one_hot, bool) else checks.names(self.one_hot)
 
     def target_names(self, default: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the names of the targets; `default` if the option is not set."""
-        return default if self.targets is None else _names(self.targets)
+        return default if self.targets is None else checks.names(self.targets)
 
     def order(self, split: str) -> str | None:
         """Returns the shuffle mode for a split: "window", "exact" or "key"; None for the order of the shards."""
@@ -435,104 +456,3 @@ class ReadConfig:
                 "Use a smaller batch_size, or drop_remainder=False."
             )
         return num_batches
-
-
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _is_lengths(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        lengths = [*value.values()]
-        return bool(lengths) and all(isinstance(name, str) for name in value) and all(map(_is_length, lengths))
-    return _is_count(value)
-
-
-def _is_length(value: Any) -> bool:
-    return _is_count(value) or isinstance(value, (tuple, list)) and len(value) > 0 and all(map(_is_count, value))
-
-
-def _is_padding(value: Any) -> bool:
-    values = [*value.values()] if isinstance(value, Mapping) else [value]
-    return bool(values) and all(isinstance(item, str) or _is_number(item) for item in values)
-
-
-def _is_pairs(value: Any) -> bool:
-    if not isinstance(value, (tuple, list)) or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in value):
-        return False
-    indices = [index for pair in value for index in pair]
-    return all(_is_integer(index) and index >= 0 for index in indices) and len(set(indices)) == len(indices)
-
-
-def _plain_pairs(pairs: Sequence[Sequence[Any]]) -> tuple[tuple[int, int], ...]:
-    return tuple((int(first), int(second)) for first, second in pairs)
-
-
-def _is_one_of(value: Any, *names: str) -> bool:
-    return isinstance(value, str) and value in names
-
-
-def _is_switch(value: Any) -> bool:
-    """Returns whether a value equals True or False. Arrays are rejected, because they are not hashable."""
-    return isinstance(value, Hashable) and value in (False, True)
-
-
-def _is_names(value: Any) -> bool:
-    if isinstance(value, str):
-        return bool(value)
-    return isinstance(value, (tuple, list)) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
-
-
-def _is_size(value: Any) -> bool:
-    return _is_count(value) or (isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_count, value)))
-
-
-def _is_count(value: Any) -> bool:
-    return _is_integer(value) and value > 0
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _is_complete(value: Any) -> bool:
-    """Returns whether a value is a whole number, including floats such as 1e9."""
-    return _is_integer(value) or _is_number(value) and math.isfinite(value) and value == int(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _plain_size(size: Any) -> Any:
-    """Returns `image_size` with Python integers, because NumPy integers may overflow."""
-    if isinstance(size, Mapping):
-        return {name: _plain_size(item) for name, item in size.items()}
-    if isinstance(size, (tuple, list)):
-        return tuple(map(int, size))
-    return int(size) if isinstance(size, Integral) else size
-
-
-def _plain_weights(weights: Any) -> Any:
-    """Returns `class_weight` with JSON-compatible labels and weights.
-
-    Invalid labels and weights are returned unchanged, and are rejected later, when the classes of the dataset are
-    known.
-    """
-    if isinstance(weights, Mapping):
-        return {int(key) if _is_integer(key) else key: _plain_weights(value) for key, value in weights.items()}
-    try:
-        return float(weights) if _is_number(weights) else weights
-    except OverflowError:  # too large for a float; rejected later
-        return math.inf
-
-
-def _is_shares(value: Any) -> bool:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        return False
-    return all(_is_number(share) and 0 <= share <= 1 for share in value.values()) and abs(sum(value.values()) - 1) < 1e-6
-
-
-def _require(condition: bool, name: str, value: Any, expected: str) -> None:
-    if not condition:
-        raise ValueError(f"{name}={value!r} is invalid. Pass {expected}.")

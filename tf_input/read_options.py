@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
 
-from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, OnError, Ragged, ReadConfig, ShuffleOrder
+from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, OnError, Padding, ReadConfig, ShuffleOrder
 from tf_input.choices import Choice
 
 
@@ -24,9 +24,7 @@ class ReadOptions(TypedDict, total=False):
     fit: Fit | None
     inputs: str | Sequence[str] | None
     targets: str | Sequence[str] | None
-    max_objects: int | None
-    ragged: Ragged
-    max_length: int | Mapping[str, int | tuple[int, ...]] | None
+    padding: bool | int | Mapping[str, int | tuple[int, ...]] | Padding
     use_weights: bool
     class_weight: str | Mapping[Any, Any] | None
     one_hot: bool | str | Sequence[str]
@@ -42,7 +40,6 @@ class ReadOptions(TypedDict, total=False):
     map_example: Callable[..., Any] | None
     map_batch: Callable[..., Any] | None
     antialias: bool
-    padding_value: Any
     encoded: bool | str | Sequence[str]
 
 

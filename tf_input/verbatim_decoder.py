@@ -16,8 +16,8 @@ RECORD = "record"  # the name of the only feature, which contains the whole reco
 _FEATURES: Mapping[str, Feature] = {RECORD: Feature(RECORD, "text")}
 # Options that require the features of records, which are unknown.
 _OF_FEATURES = (
-    *("image_size", "channels", "augment", "fit", "inputs", "targets", "max_objects", "ragged", "max_length"),
-    *("use_weights", "class_weight", "one_hot", "balance", "transform", "antialias", "padding_value", "encoded"),
+    *("image_size", "channels", "augment", "fit", "inputs", "targets", "padding"),
+    *("use_weights", "class_weight", "one_hot", "balance", "transform", "antialias", "encoded"),
 )
 
 

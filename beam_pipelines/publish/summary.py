@@ -115,7 +115,7 @@ def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any
     # Lists of floats or strings cannot be padded and weighted value by value.
     targets = [feature for feature in manifest.schema if feature.name in manifest.targets]
     has_lists = any(feature.shape == (None,) and feature.is_plain and not feature.is_integer for feature in targets)
-    return f"batches({split!r}, batch_size=128{size}{inputs}{', ragged=' + repr('ragged') if has_lists else ''})"
+    return f"batches({split!r}, batch_size=128{size}{inputs}{', padding=False' if has_lists else ''})"
 
 
 def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Mapping[str, int]:

@@ -35,7 +35,7 @@ def main() -> None:
 
     data = tf_input.open(arguments.data)
     num_classes, num_cells = len(data.class_names), arguments.image_size // STRIDE
-    size = {"batch_size": arguments.batch_size, "image_size": arguments.image_size, "targets": "objects", "max_objects": MAX_OBJECTS}
+    size = {"batch_size": arguments.batch_size, "image_size": arguments.image_size, "targets": "objects", "padding": {"objects": MAX_OBJECTS}}
     # Digits must not be flipped. For photographs, omit `flip`. Boxes are cropped with their images.
     train = data.batches("train", augment=tf_input.Augmentation(min_area=0.8, flip=False), seed=0, **size)
     validation = data.batches("validation", **size)

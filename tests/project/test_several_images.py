@@ -181,7 +181,7 @@ def test_single_size_applies_to_all_images(pairs):
 
 
 def test_unscaled_images_are_padded_separately(pairs):
-    x, _ = next(iter(pairs.batches("train", batch_size=4, inputs=BOTH, image_size="largest", ragged="mask")))
+    x, _ = next(iter(pairs.batches("train", batch_size=4, inputs=BOTH, image_size="largest", padding=tf_input.Padding(mask=True))))
     for name, (height, width) in {"image": (42, 66), "right": (21, 33)}.items():
         assert x[name].shape == (4, height, width, 3) and x[f"{name}_mask"].shape[:3] == (4, height, width)
         assert 0 < np.count_nonzero(x[f"{name}_mask"]) < 4 * height * width

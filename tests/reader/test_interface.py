@@ -98,7 +98,7 @@ def test_error_for_misspelled_option_suggests_the_correct_one(flowers, record_fi
         "open() has no option 'cache_dir'; did you mean 'cache_directory'?": lambda: tf_input.open("out", cache_dir="/ssd"),
         "open_tfrecords() has no option 'labels'; did you mean 'label_names'?": lambda: tf_input.open_tfrecords("out/*", labels=[]),
         "ReadConfig() has no option 'imagesize'; did you mean 'image_size'?": lambda: ReadConfig(8, imagesize=3),
-        "Augmentation() has no option 'colour'. Its options are min_area, flip, crop, brightness, contrast, saturation, hue": lambda: (
+        "Augmentation() has no option 'colour'. Its options are min_area, flip, crop, brightness, contrast, saturation, hue, together, flip_pairs": lambda: (
             tf_input.Augmentation(colour=1)
         ),
         "Augmentation() has no option 'flips'; did you mean 'flip'?": lambda: tf_input.Augmentation(flips=True),

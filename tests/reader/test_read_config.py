@@ -38,7 +38,9 @@ def test_error_names_the_invalid_option_and_value():
         "inputs=('image', 'image')": {"inputs": ("image", "image")},
         "inputs=3": {"inputs": 3},
         "targets=('label', 1)": {"targets": ("label", 1)},
-        "max_objects=0": {"max_objects": 0},
+        "padding={'objects': 0}": {"padding": {"objects": 0}},
+        "padding=0": {"padding": 0},
+        "padding='pad'": {"padding": "pad"},
         "use_weights=None": {"use_weights": None},
         "memory_budget=True": {"memory_budget": True},
         "memory_budget=1.5": {"memory_budget": 1.5},
@@ -181,7 +183,7 @@ def test_rejects_splits_without_a_complete_batch():
 
 
 def test_integers_of_any_type_are_equal():
-    options = {"batch_size": 8, "seed": 3, "max_objects": 4, "memory_budget": 9}
+    options = {"batch_size": 8, "seed": 3, "memory_budget": 9}
     config = ReadConfig(**{name: np.uint8(value) for name, value in options.items()})
     assert config == ReadConfig(**options)
     assert all(type(getattr(config, name)) is int for name in options)

@@ -74,7 +74,7 @@ def test_keypoints_of_objects_follow_their_boxes_in_batches(tmp_path):
     assert prepare(tmp_path) == 0
     data = tf_input.open(tmp_path / "out")
     for options in ({"image_size": 32}, {"image_size": (80, 60), "fit": "stretch"}, {"image_size": 40, "augment": tf_input.Augmentation(crop=False, flip_pairs=[]), "seed": 2}):
-        _, y = next(data.batches("train", batch_size=3, shuffle=False, max_objects=2, **options).as_numpy_iterator())
+        _, y = next(data.batches("train", batch_size=3, shuffle=False, padding={"objects": 2}, **options).as_numpy_iterator())
         assert y["keypoints"].shape == (3, 2, 3, 3) and y["keypoints"].dtype == np.float32
         ymin, xmin, ymax, xmax = y["bbox"][:, 0].T
         first, second, center = y["keypoints"][:, 0, :, :2].transpose(1, 0, 2)

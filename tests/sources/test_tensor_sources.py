@@ -213,8 +213,8 @@ def test_tensors_of_different_sizes_match_tensorflow_datasets(tmp_path):
             assert identical(result[name], expected), name
             assert identical(tfds_examples[result["key"].encode()][name].numpy(), expected), name
     options = {"batch_size": NUM, "image_size": 6, "inputs": ("image", "vector", "map"), "fit": "stretch", "shuffle": False}
-    padded = next(iter(dataset.batches("train", ragged="mask", **options)))
-    x = next(iter(dataset.batches("train", ragged="ragged", **options)))
+    padded = next(iter(dataset.batches("train", padding=tf_input.Padding(mask=True), **options)))
+    x = next(iter(dataset.batches("train", padding=False, **options)))
     assert padded["vector"].shape == padded["vector_mask"].shape == (NUM, NUM)
     np.testing.assert_array_equal(padded["vector"].numpy()[padded["vector_mask"].numpy()], x["vector"].values)
     assert isinstance(x["vector"], tf.RaggedTensor) and x["vector"].row_lengths().numpy().tolist() == [
@@ -223,17 +223,17 @@ def test_tensors_of_different_sizes_match_tensorflow_datasets(tmp_path):
     for index, record in enumerate(dataset["train"]):
         bilinear = tf.image.resize(record["map"].astype(np.float32), (6, 6)).numpy()
         np.testing.assert_allclose(x["map"][index].numpy(), np.round(bilinear), atol=1)
-    options |= {"inputs": ("key", "matrix"), "ragged": "mask", "image_size": None, "fit": None}
-    for more, width in (({}, None), ({"max_length": 3}, 3), ({"max_length": {"matrix": (4,)}, "padding_value": 7}, 4)):
-        x = next(iter(dataset.batches("train", **options, **more)))
+    options |= {"inputs": ("key", "matrix"), "image_size": None, "fit": None}
+    for more, width in (({}, None), ({"length": 3}, 3), ({"length": {"matrix": (4,)}, "value": 7}, 4)):
+        x = next(iter(dataset.batches("train", **options, padding=tf_input.Padding(**more, mask=True))))
         expected = [np.load(root / f"{int(key.decode().partition('.')[0])}.matrix.npy") for key in x["key"].numpy()]
         width = width or max(item.shape[1] for item in expected)
         assert x["matrix"].shape == x["matrix_mask"].shape == (NUM, 2, width)
         for result, mask, array in zip(x["matrix"].numpy(), x["matrix_mask"].numpy(), expected):
             np.testing.assert_array_equal(result[mask], array[:, :width].reshape(-1))
-            assert (result[~mask] == more.get("padding_value", 0)).all()
-    with pytest.raises(ValueError, match=r"max_length=\(4, 5\).*'matrix'"):
-        dataset.batches("train", **options, max_length={"matrix": (4, 5)})
+            assert (result[~mask] == more.get("value", 0)).all()
+    with pytest.raises(ValueError, match=r"length \(4, 5\).*'matrix'"):
+        dataset.batches("train", **options, padding={"matrix": (4, 5)})
     with pytest.raises(ValueError, match="targets='matrix'"):
         dataset.batches("train", **{**options, "inputs": "key", "targets": "matrix"})
 

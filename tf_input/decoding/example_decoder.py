@@ -158,7 +158,7 @@ class ExampleDecoder:
         drawn = None if slots is None else augment.BatchSlots(slots, self.config.batch_size)
         crops = self._all_crops(parsed, seed, drawn)
         inputs = {name: self._output(name, parsed, crops, seed, drawn) for name in self.config.input_names}
-        if self.config.ragged == "mask":
+        if self.config.pads.mask:
             masks = self._masks(self.config.input_names, parsed) | {
                 name: self._canvas_mask(name, inputs[name], crops) for name in self._framed
             }
@@ -191,14 +191,14 @@ class ExampleDecoder:
 
     def _masks(self, names: Collection[str], parsed: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Returns masks that are False for the padding of lists, bool [batch, n], by name."""
-        if self.config.ragged == "ragged":
+        if not self.config.padding:
             return {}
         padded = [name for name in names if name != OBJECTS and lists.is_list(self.features[name])]
-        masks = {name: lists.mask(parsed[name], self.config.length_of(name)) for name in padded}
+        masks = {name: lists.mask(parsed[name], self.config.pads.length_of(name)) for name in padded}
         for name in (name for name in names if name != OBJECTS and lists.is_grid(self.features[name])):
             feature = self.features[name]
             shapes = tensors.stored_shapes(parsed, feature)
-            sizes = lists.grid_sizes(shapes, self.config.length_of(name), feature)
+            sizes = lists.grid_sizes(shapes, self.config.pads.length_of(name), feature)
             masks[name] = tensors.grid_mask(shapes, sizes, len(feature.shape))
         return masks
 
@@ -470,16 +470,16 @@ class ExampleDecoder:
             names = targets.object_features(self.features)
             columns = {short: parsed[full] for short, full in names.items()}
             moves = {short: functools.partial(self._move, full, crops) for short, full in names.items() if self.features[full].has_positions}
-            return targets.pad_objects(columns, crops, self.config.max_objects, moves)
+            return targets.pad_objects(columns, crops, lists.one_length(self.config.pads.length_of(OBJECTS)), moves)
         feature, value = self.features[name], parsed[name]
         if lists.is_list(feature):
-            padding = self.config.length_of(name), self.config.padding_of(name)
-            return value if self.config.ragged == "ragged" else lists.pad(value, *padding)
+            padding = self.config.pads.length_of(name), self.config.pads.value_of(name)
+            return lists.pad(value, *padding) if self.config.padding else value
         if lists.is_grid(feature):
             shapes = tensors.stored_shapes(parsed, feature)
-            sizes = lists.grid_sizes(shapes, self.config.length_of(name), feature)
-            padded = tensors.pad_tensors(value, shapes, feature, sizes, self.config.padding_of(name))
-            return tf.ensure_shape(padded, (value.shape[0], *lists.static_grid(self.config.length_of(name), feature)))
+            sizes = lists.grid_sizes(shapes, self.config.pads.length_of(name), feature)
+            padded = tensors.pad_tensors(value, shapes, feature, sizes, self.config.pads.value_of(name))
+            return tf.ensure_shape(padded, (value.shape[0], *lists.static_grid(self.config.pads.length_of(name), feature)))
         if feature.is_tensor:
             return self._tensor(name, parsed, crops)
         if feature.is_image:

@@ -28,11 +28,6 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
         image = features.get(IMAGE)
         problem = f"there is no {IMAGE!r}" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"
         raise ValueError(f"channels={config.channels} needs images of uint8, and {problem}. Use channels=None.")
-    if config.max_objects is not None and OBJECTS not in (*config.input_names, *target_names):
-        raise ValueError(
-            f"max_objects={config.max_objects}: neither inputs nor targets include {OBJECTS!r}. Add it, or drop "
-            "max_objects."
-        )
 
 
 def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Collection, Mapping
 
-from tf_input.dataset_format import Feature
+from tf_input.dataset_format import OBJECTS, Feature
 from tf_input.decoding.schema import is_dense_target
 from tf_input.lazy_tensorflow import tf
-from tf_input.read_config import ReadConfig
+from tf_input.read_config import Padding, ReadConfig
 
 MASK_SUFFIX = "_mask"
 
@@ -42,41 +42,39 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
     feature_names = [name for name in (*config.input_names, *target_names) if name in features]
     lists = [name for name in feature_names if is_list(features[name])]
     grids = [name for name in feature_names if is_grid(features[name])]
-    for name in ("ragged", "max_length", "padding_value"):
-        is_of_frames = has_frames and name == "ragged" and config.ragged == "mask"
-        if not lists and not grids and not is_of_frames and (value := getattr(config, name)) != getattr(ReadConfig, name):
-            raise ValueError(f"{name}={value!r} needs a list of any length among the inputs and targets. Omit it.")
-        if isinstance(value := getattr(config, name), Mapping) and (unknown := [item for item in value if item not in (*lists, *grids)]):
-            known = ", ".join((*lists, *grids))
+    named = (*lists, *grids, *([OBJECTS] if OBJECTS in (*config.input_names, *target_names) else ()))
+    if not named and config.padding != Padding() and not (has_frames and config.padding == Padding(mask=True)):
+        raise ValueError(f"padding={config.padding!r} needs a list of any length among the inputs and targets. Omit it.")
+    for value in (config.pads.length, config.pads.value):
+        if isinstance(value, Mapping) and (unknown := [name for name in value if name not in named]):
             raise ValueError(
-                f"{name}={value!r}: {unknown[0]!r} is not a list of any length among the inputs and targets. Use "
-                f"{known}."
+                f"padding={value!r}: {unknown[0]!r} is not a list of any length among the inputs and targets. Use {', '.join(named)}."
             )
     _check_grids(config, grids, target_names, features)
     for name in (*lists, *grids):
-        _check_padding(name, config.padding_of(name), features[name])
-        _check_length(name, config.length_of(name), features[name])
-    if config.ragged == "ragged":
+        _check_padding(name, config.pads.value_of(name), features[name])
+        _check_length(name, config.pads.length_of(name), features[name])
+    if not config.padding:
         return
     for name in target_names:
         if name in lists and (not features[name].is_integer or len(features[name].shape) > 1):
             raise ValueError(
                 f"targets={name!r}: lists of kind {features[name].kind} with any length can't be weighted value by "
                 "value. "
-                "Use ragged='ragged', or lists of integers, such as a class for each word."
+                "Use padding=False, or lists of integers, such as a class for each word."
             )
-    for name in lists if config.ragged == "mask" else ():
+    for name in lists if config.pads.mask else ():
         if name in config.input_names and f"{name}{MASK_SUFFIX}" in config.input_names:
             raise ValueError(
-                f"ragged='mask': a feature {name + MASK_SUFFIX!r} already exists. Use ragged='pad', or other inputs."
+                f"Padding(mask=True): a feature {name + MASK_SUFFIX!r} already exists. Use mask=False, or other inputs."
             )
 
 
 def _check_grids(config: ReadConfig, grids: Collection[str], target_names: Collection[str], features: Mapping[str, Feature]) -> None:
     for name in grids:
         problem = f"{name!r} has shape {features[name].shape}, with several unknown dimensions"
-        if config.ragged == "ragged":
-            raise ValueError(f"ragged='ragged': {problem}, and must be padded. Use ragged='pad' or ragged='mask'.")
+        if not config.padding:
+            raise ValueError(f"padding=False: {problem}, and must be padded. Use padding=True.")
         if name in target_names:
             raise ValueError(
                 f"targets={name!r}: {problem}, so the loss would include padding. Read it as an input instead."
@@ -93,8 +91,8 @@ def _check_padding(name: str, value: Any, feature: Feature) -> None:
         is_fitting = value == int(value) and dtype.min <= value <= dtype.max
     if not is_fitting:
         raise ValueError(
-            f"padding_value={value!r} does not fit {name!r}, whose values are {dtype.name}. Pass such a value, or "
-            f"padding_value={{{name!r}: ...}}."
+            f"padding value {value!r} does not fit {name!r}, whose values are {dtype.name}. Pass such a value, or "
+            f"Padding(value={{{name!r}: ...}})."
         )
 
 
@@ -102,7 +100,7 @@ def _check_length(name: str, length: int | tuple[int, ...] | None, feature: Feat
     """Raises ValueError if the number of given lengths differs from the feature's number of unknown dimensions."""
     if isinstance(length, tuple) and len(length) != feature.shape.count(None):
         problem = f"{name!r} has the shape {feature.shape}, with {feature.shape.count(None)} unknown dimensions"
-        raise ValueError(f"max_length={length!r}: {problem}. Pass one length for each of them.")
+        raise ValueError(f"padding length {length!r}: {problem}. Pass one length for each of them.")
 
 
 def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_value: Any = None) -> tf.Tensor:
@@ -129,7 +127,7 @@ def mask(values: tf.RaggedTensor, max_length: int | tuple[int] | None) -> tf.Ten
 
 
 def one_length(max_length: int | tuple[int, ...] | None) -> int | None:
-    """Returns the option `max_length` of a list as a number. A tuple must contain one number. None is unchanged."""
+    """Returns the length of a padded list as a number. A tuple must contain one number. None is unchanged."""
     return max_length[0] if isinstance(max_length, tuple) else max_length
 
 

@@ -198,11 +198,12 @@ def fingerprint(
     for name in ("memory_budget", "hosts", "keys", "transform"):
         del options[name]
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
+    options["padding"] = config.padding and dataclasses.asdict(config.padding)
     options["inputs"] = config.input_names
     options |= resolved_options
     if options["shuffle"] != "window":
         del options["read_buffer"]
-    for name in ("antialias", "padding_value", "encoded", "parse"):  # compatible with checkpoints from before these options
+    for name in ("antialias", "encoded", "parse"):  # compatible with checkpoints from before these options
         if getattr(config, name) == getattr(ReadConfig, name):
             del options[name]
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()

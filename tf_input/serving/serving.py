@@ -170,7 +170,7 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
         raise ValueError(
             f"max_batch_size={config.max_batch_size}: lists differ in length between requests, so they can't be "
             "batched. "
-            "Use max_batch_size=None, or train with max_length=..."
+            "Use max_batch_size=None, or train with padding=LENGTH"
         )
     targets = inputs.decoder.targets
     check_fed(model, x)

@@ -125,7 +125,7 @@ class ServingInputs:
         x, spec = (x[0], spec[0]) if self.decoder.targets else (x, spec)
         if not all(isinstance(entry, tf.Tensor) for entry in tf.nest.flatten(x)):
             raise ValueError(
-                f"inputs={self.decoder.config.input_names!r}: ragged tensors can't be served. Use ragged='pad'."
+                f"inputs={self.decoder.config.input_names!r}: ragged tensors can't be served. Use padding=True."
             )
         raw = {name: value.numpy() for name, value in raw.items()}
         # If corrupt records were dropped, a cached batch may have other examples at its end.

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 # Options that change the contents of batches, but not the choice of their examples.
 _OF_CONTENTS = (
-    *("image_size", "antialias", "augment", "fit", "max_objects", "max_length", "ragged", "use_weights", "class_weight", "one_hot"),
-    *("parse", "map_example", "map_batch", "padding_value", "encoded"),
+    *("image_size", "antialias", "augment", "fit", "padding", "use_weights", "class_weight", "one_hot"),
+    *("parse", "map_example", "map_batch", "encoded"),
 )
 
 

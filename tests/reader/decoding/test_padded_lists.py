@@ -58,23 +58,23 @@ def test_lists_are_padded_by_default(data):
 
 
 def test_mask_option_adds_a_mask_for_each_list(data):
-    for key, values in by_key(data, inputs=("key", "ids"), ragged="mask", max_length=3).items():
+    for key, values in by_key(data, inputs=("key", "ids"), padding=tf_input.Padding(3, mask=True)).items():
         length = min(3, len(make_ids(int(key))))
         assert set(values) == {"key", "ids", "ids_mask"} and values["ids"].shape == (3,)
         assert values["ids_mask"].tolist() == [True] * length + [False] * (3 - length)
-    x, _ = data.example_spec("test", batch_size=7, inputs="ids", ragged="mask", max_length=3)
+    x, _ = data.example_spec("test", batch_size=7, inputs="ids", padding=tf_input.Padding(3, mask=True))
     assert x["ids"].shape.as_list() == [None, 3] and x["ids_mask"].dtype == tf.bool
 
 
 def test_ragged_option_gives_ragged_tensors(data):
-    for x, y in data.batches("test", batch_size=7, inputs=("key", "ids"), ragged="ragged"):
+    for x, y in data.batches("test", batch_size=7, inputs=("key", "ids"), padding=False):
         assert isinstance(x["ids"], tf.RaggedTensor)
         assert x["ids"].to_list() == [make_ids(int(key)) for key in x["key"].numpy()]
 
 
 @pytest.mark.slow
 def test_all_ways_of_reading_give_the_same_lists(data):
-    options = {"batch_size": 8, "inputs": ("ids", "words"), "ragged": "mask", "seed": 1}
+    options = {"batch_size": 8, "inputs": ("ids", "words"), "padding": tf_input.Padding(mask=True), "seed": 1}
     steps = list(data.batches("train", **options))
     sequence = tf_input.Sequence(data, "train", **options)
     hosts = [list(data.batches("train", hosts=(2, host), **options)) for host in range(2)]
@@ -93,12 +93,12 @@ def test_batch_of_empty_lists_is_padded_to_length_one(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"ids": [], "y": 1}\n{"ids": [], "y": 1}\n')
     columns = ("--feature=ids:integer[]", "--label=y:float", "--splits=train=1")
     assert main(["prepare", "--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "out"), *columns]) == 0
-    x, _ = next(iter(tf_input.open(tmp_path / "out").batches("train", batch_size=2, ragged="mask")))
+    x, _ = next(iter(tf_input.open(tmp_path / "out").batches("train", batch_size=2, padding=tf_input.Padding(mask=True))))
     assert x["ids"].numpy().tolist() == [[0], [0]] and not x["ids_mask"].numpy().any()
 
 
 def test_padding_of_targets_has_weight_zero(data):
-    options = {"batch_size": 7, "inputs": ("key", "ids"), "targets": "classes", "max_length": 4}
+    options = {"batch_size": 7, "inputs": ("key", "ids"), "targets": "classes", "padding": 4}
     for x, y, weight in data.batches("test", **options):
         for key, classes, weights in zip(x["key"].numpy(), y.numpy(), weight.numpy()):
             ids = make_ids(int(key))
@@ -130,7 +130,7 @@ def test_model_with_lists_can_be_served(data, tmp_path):
     model = keras.Model({"ids": ids, "ids_mask": mask}, keras.layers.Dense(2, "softmax")(keras.ops.sum(embedded, axis=1)))
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
     model.optimizer.build(model.trainable_variables)  # Otherwise the first step would be traced twice.
-    train = data.batches("train", batch_size=16, seed=0, inputs="ids", ragged="mask")
+    train = data.batches("train", batch_size=16, seed=0, inputs="ids", padding=tf_input.Padding(mask=True))
     model.fit(train, epochs=1, verbose=0)
     tf_input.export_serving(model, train, tmp_path / "1")
     serve = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
@@ -143,7 +143,7 @@ def test_model_with_lists_can_be_served(data, tmp_path):
     with pytest.raises(ValueError, match="max_batch_size=8: lists"):
         tf_input.export_serving(model, train, tmp_path / "2", max_batch_size=8)
     with pytest.raises(ValueError, match="ragged tensors"):
-        tf_input.export_serving(model, data.batches("train", batch_size=16, inputs="ids", ragged="ragged"), tmp_path / "2")
+        tf_input.export_serving(model, data.batches("train", batch_size=16, inputs="ids", padding=False), tmp_path / "2")
 
 
 PREPROCESSING = """
@@ -161,7 +161,7 @@ def test_model_with_transformed_lists_can_be_served(data, tmp_path):
     out = shutil.copytree(data.directory, tmp_path / "out")
     (tmp_path / "my.py").write_text(PREPROCESSING)
     assert main(["analyze", str(out), "--preprocessing_module", str(tmp_path / "my.py")]) == 0
-    train = tf_input.open(out).batches("train", batch_size=16, seed=0, transform=True, inputs=("twice", "letters", "tens"), ragged="mask")
+    train = tf_input.open(out).batches("train", batch_size=16, seed=0, transform=True, inputs=("twice", "letters", "tens"), padding=tf_input.Padding(mask=True))
     inputs = {name: keras.Input([None], dtype=dtype, name=name) for name, dtype in train.element_spec[0].items() for dtype in [dtype.dtype.name]}
     summed = [keras.ops.sum(keras.ops.cast(inputs[name] * keras.ops.cast(inputs[f"{name}_mask"], "int64"), "float32"), axis=1) for name in ("twice", "letters")]
     summed[0] += keras.ops.cast(keras.ops.sum(inputs["tens"], axis=1), "float32")
@@ -178,20 +178,20 @@ def test_model_with_transformed_lists_can_be_served(data, tmp_path):
     np.testing.assert_allclose(serve["serving_default"](**raw)["scores"].numpy(), model(fed), rtol=1e-5)
 
 
-def test_max_length_and_padding_value_can_differ_by_list(data):
+def test_padding_can_differ_by_list(data):
     inputs, lengths = ("key", "ids", "words", "classes"), {"ids": 3, "words": 6}
     padding = {"ids": -1, "words": "<pad>"}
-    for key, values in by_key(data, inputs=inputs, max_length=lengths, padding_value=padding, ragged="mask").items():
+    for key, values in by_key(data, inputs=inputs, padding=tf_input.Padding(lengths, padding, mask=True)).items():
         ids = make_ids(int(key))
         assert values["ids"].tolist() == (ids + [-1] * 3)[:3]
         assert values["words"].tolist() == [str(value).encode() for value in ids] + [b"<pad>"] * (6 - len(ids))
         assert not values["classes"][len(ids) :].any() and values["ids_mask"].sum() == min(3, len(ids))
-    spec = data.example_spec("train", batch_size=7, inputs=inputs, max_length=lengths)[0]
+    spec = data.example_spec("train", batch_size=7, inputs=inputs, padding=lengths)[0]
     assert [spec[name].shape[1] for name in inputs[1:]] == [3, 6, None]
-    cached = data.batches("train", batch_size=7, inputs=inputs, max_length=lengths, padding_value=padding, seed=0)
-    assert cached.iterator_state.fingerprint["max_length"] == lengths and cached.iterator_state.fingerprint["padding_value"] == padding
+    cached = data.batches("train", batch_size=7, inputs=inputs, padding=tf_input.Padding(lengths, padding), seed=0)
+    assert cached.iterator_state.fingerprint["padding"] == {"length": lengths, "value": padding, "mask": False}
     plain = data.batches("train", batch_size=7, inputs=inputs, seed=0).iterator_state.fingerprint
-    assert not {"padding_value", "encoded", "antialias"} & set(plain), "checkpoints of earlier versions must match"
+    assert not {"encoded", "antialias"} & set(plain), "checkpoints of earlier versions must match"
 
 
 @pytest.mark.slow
@@ -237,15 +237,13 @@ def test_encoded_option_gives_the_bytes_of_the_image_files(tmp_path_factory):
 
 def test_rejects_invalid_list_options(data):
     cases = [
-        ({"max_length": {"idz": 3}, "inputs": "ids"}, "max_length={'idz': 3}: 'idz'"),
-        ({"padding_value": "x", "inputs": "ids"}, "padding_value='x' "),
-        ({"padding_value": 0.5, "inputs": "ids"}, "padding_value=0.5 "),
-        ({"padding_value": 1, "inputs": "words"}, "padding_value=1 "),
-        ({"padding_value": 1, "inputs": "ids", "ragged": "ragged"}, "padding_value=1"),
-        ({"ragged": "dense"}, "ragged='dense'"),
-        ({"max_length": 0}, "max_length=0"),
-        ({"ragged": "ragged", "max_length": 3}, "max_length=3"),
-        ({"inputs": "key", "max_length": 3}, "max_length=3 "),
+        ({"padding": {"idz": 3}, "inputs": "ids"}, "padding={'idz': 3}: 'idz'"),
+        ({"padding": tf_input.Padding(value="x"), "inputs": "ids"}, "padding value 'x' "),
+        ({"padding": tf_input.Padding(value=0.5), "inputs": "ids"}, "padding value 0.5 "),
+        ({"padding": tf_input.Padding(value=1), "inputs": "words"}, "padding value 1 "),
+        ({"padding": "dense"}, "padding='dense'"),
+        ({"padding": 0}, "padding=0"),
+        ({"inputs": "key", "padding": 3}, "padding=Padding(length=3"),
         ({"inputs": "ids", "targets": "words"}, "targets='words': lists "),
     ]
     for options, message in cases:
@@ -258,7 +256,7 @@ def test_rejects_invalid_list_options(data):
 def test_image_size_largest_centers_images_without_scaling(tmp_path_factory):
     flowers = tf_input.open(mixed_images(tmp_path_factory))
     canvas = tuple(flowers.statistics["images"][side]["max"] for side in ("height", "width"))
-    options = {"batch_size": 8, "image_size": "largest", "shuffle": False, "ragged": "mask"}
+    options = {"batch_size": 8, "image_size": "largest", "shuffle": False, "padding": tf_input.Padding(mask=True)}
     count = 0
     for x, _ in flowers.batches("validation", **options):
         assert x["image"].shape[1:] == (*canvas, 3) and x["image_mask"].shape[1:] == (*canvas, 1)
@@ -285,10 +283,10 @@ def test_image_size_largest_centers_images_without_scaling(tmp_path_factory):
 def test_unpadded_images_have_a_mask_of_true_values(tmp_path_factory):
     data = tf_input.open(uniform_images(tmp_path_factory))
     for options in ({"fit": "pad"}, {"fit": "unscaled", "memory_budget": 0}, {"image_size": "largest"}):
-        batches = data.batches("validation", batch_size=4, ragged="mask", **options)
+        batches = data.batches("validation", batch_size=4, padding=tf_input.Padding(mask=True), **options)
         x, _ = next(iter(batches))
         assert x["image_mask"].shape == (4, 24, 32, 1) and x["image_mask"].dtype == tf.bool and x["image_mask"].numpy().all()
-        assert batches.element_spec == data.example_spec("validation", batch_size=4, ragged="mask", **options)
+        assert batches.element_spec == data.example_spec("validation", batch_size=4, padding=tf_input.Padding(mask=True), **options)
 
 
 def test_memory_budget_includes_all_features(tmp_path):

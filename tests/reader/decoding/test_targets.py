@@ -113,7 +113,7 @@ def test_each_target_has_its_shape_and_dtype(rich):
     "options",
     [
         {"inputs": ("image", "tags", "pose"), "targets": ("objects", "mask", "weather")},
-        {"drop_remainder": True, "augment": True, "image_size": 8, "targets": "objects", "max_objects": 2, "use_weights": False},
+        {"drop_remainder": True, "augment": True, "image_size": 8, "targets": "objects", "padding": {"objects": 2}, "use_weights": False},
         {"inputs": "key", "targets": ()},
     ],
 )
@@ -196,9 +196,9 @@ def test_objects_are_padded_to_the_longest_list(rich):
         assert not y["bbox"][row, count:].any()
 
 
-def test_objects_are_padded_or_cut_to_max_objects(rich):
+def test_objects_are_padded_or_cut_to_a_length(rich):
     for max_objects in (2, 5):
-        options = {"targets": "objects", "max_objects": max_objects, "use_weights": False, "drop_remainder": True}
+        options = {"targets": "objects", "padding": {"objects": max_objects}, "use_weights": False, "drop_remainder": True}
         _, y = read_split(rich, **options)
         assert y["bbox"].shape == (NUM_EXAMPLES, max_objects, 4)
         assert y["label"][ORDER.index(3)].tolist() == [0, 1, 2, -1, -1][:max_objects]  # The first objects are kept.
@@ -256,7 +256,7 @@ def test_masks_boxes_and_dense_targets_follow_their_image(rich, tmp_path):
     for kind, features, example, augmentations in (("file", schema, values, [*still, varied[0]]), ("pixels", raw, as_pixels, varied)):
         dataset = write_dataset(tmp_path / kind, features, {"train": [example] * count}, ("mask", "objects", "heat"), None, sizes)
         for options in augmentations:
-            options |= {"batch_size": count, "image_size": (32, 32), "use_weights": False, "max_objects": 1}
+            options |= {"batch_size": count, "image_size": (32, 32), "use_weights": False, "padding": 1}
             x, y = read_split(dataset, **options)
             heats = np.asarray(tf.image.resize(y["heat"], (32, 32), "nearest"))[..., 0]
             for index in range(count):

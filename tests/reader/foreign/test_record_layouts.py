@@ -104,7 +104,7 @@ def test_compression_is_detected(tmp_path, compression):
 @pytest.mark.slow
 def test_example_spec_equals_element_spec_of_batches(tmp_path):
     files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", detection))
-    options = {"batch_size": 2, "image_size": 8, "max_objects": 4, "drop_remainder": True}
+    options = {"batch_size": 2, "image_size": 8, "padding": {"objects": 4}, "drop_remainder": True}
     spec = files.example_spec(**options)
     assert spec == files.batches(**options).element_spec
     assert spec[1]["bbox"] == tf.TensorSpec((2, 4, 4), tf.float32)
@@ -240,7 +240,7 @@ def test_number_of_values_is_detected_from_several_records(tmp_path, order):
     mapping = {name: name for name in ("image", "label", "tags", "ids")}
     files = tf_input.open_tfrecords(path, mapping, label_names=tuple("abc"))
     assert {files.features[name].shape for name in ("label", "tags", "ids")} == {(None,)}
-    ((x, y),) = read_all(files, inputs=("tags", "ids"), batch_size=3, ragged="ragged")
+    ((x, y),) = read_all(files, inputs=("tags", "ids"), batch_size=3, padding=False)
     expected = [[float(label in values[index][0]) for label in range(3)] for index in order]
     assert y.tolist() == expected and [row.tolist() for row in x["tags"]] == [values[index][1] for index in order]
     assert [row.tolist() for row in x["ids"]] == [[], [7], [7]]
@@ -268,7 +268,7 @@ def test_list_in_mapping_allows_any_number_of_values(tmp_path):
             read_all(tf_input.open_tfrecords(path, mapping, **options), inputs=name, targets=())
     files = tf_input.open_tfrecords(path, {**mapping, "label": ["label"], "age": ["age"]}, **options)
     assert files.features["label"].shape == files.features["age"].shape == (None,)
-    x, y = read_all(files, inputs="age", batch_size=late + 1, ragged="ragged")[0]
+    x, y = read_all(files, inputs="age", batch_size=late + 1, padding=False)[0]
     assert x[late - 1].tolist() == [3] and x[late].tolist() == [3, 3]
     assert y[late - 1].tolist() == [0, 1, 0] and y[late].tolist() == [1, 0, 1]
 

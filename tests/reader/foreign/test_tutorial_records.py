@@ -319,7 +319,7 @@ def test_records_without_images_are_read_directly_and_after_prepare(tmp_path):
     for (x,) in (tf_input.open_tfrecords(plain).batches("train", batch_size=COUNT), prepared):
         assert sorted(zip(np.asarray(x["feat1"]), np.asarray(x["feat2"]))) == [(index, 10 * index) for index in range(COUNT)]
     for opened in (tf_input.open_tfrecords(ids), tf_input.open(f"{ids}.out")):
-        ((x, y),) = opened.batches("train", batch_size=COUNT, ragged="ragged")
+        ((x, y),) = opened.batches("train", batch_size=COUNT, padding=False)
         assert sorted(zip(map(len, x.to_list()), y.numpy())) == [(index, index % 3) for index in range(COUNT)]
         assert all(set(row) == {len(row) + 1} for row in x.to_list() if row)
         ((padded, _),) = opened.batches("train", batch_size=COUNT)

@@ -118,7 +118,7 @@ def test_trains_object_detector(prepare):
     for options in ({}, {"augment": tf_input.Augmentation(0.5)}, {"fit": "pad", "augment": tf_input.Augmentation(crop=False)}):
         for variable, value in zip(variables, untrained):
             variable.assign(value)
-        train = dataset.batches("train", batch_size=16, image_size=SIZE, seed=0, max_objects=MAX_OBJECTS, **options)
+        train = dataset.batches("train", batch_size=16, image_size=SIZE, seed=0, padding={"objects": MAX_OBJECTS}, **options)
         losses = model.fit(train, epochs=4, verbose=0).history["loss"]
         assert np.isfinite(losses).all() and losses[-1] < losses[0], (options, losses)
 
@@ -170,7 +170,7 @@ def test_trains_regression_with_two_inputs_and_weights(prepare):
 
 def test_keras_input_can_be_built_from_example_spec(prepare):
     dataset = prepare(*OBJECTS)
-    x, y = dataset.example_spec("train", batch_size=8, image_size=SIZE, max_objects=MAX_OBJECTS)
+    x, y = dataset.example_spec("train", batch_size=8, image_size=SIZE, padding={"objects": MAX_OBJECTS})
     image = keras.Input(x.shape[1:], dtype=x.dtype.name)
     assert keras.Model(image, image).output_shape == (None, SIZE, SIZE, 3)
     assert y["bbox"] == tf.TensorSpec((None, MAX_OBJECTS, 4), tf.float32)

@@ -168,7 +168,7 @@ def test_batches_contain_custom_features(custom_dataset):
     data = tf_input.open(custom_dataset)
     expected = transform_split(data, "train")
     options = {"batch_size": 1000, "transform": True, "shuffle": False}
-    x, y = next(iter(data.batches("train", ragged="ragged", **options)))
+    x, y = next(iter(data.batches("train", padding=False, **options)))
     numbers = {"area", "bucket", "class", "hash", "legs", "side"}
     assert set(x) == {"size", "words", *numbers}, "targets, texts and images are not inputs"
     for name in numbers:
@@ -181,7 +181,7 @@ def test_batches_contain_custom_features(custom_dataset):
     assert y.numpy().tolist() == expected["label"].numpy().tolist()
     x, _ = next(iter(data.batches("train", inputs=("key", "area"), **options)))
     assert (x["key"].dtype, x["area"].dtype) == (tf.string, tf.int64)
-    x, _ = tf_input.Sequence(data, "train", ragged="ragged", **options)[0]
+    x, _ = tf_input.Sequence(data, "train", padding=False, **options)[0]
     assert [row.tolist() for row in x["words"]] == expected["words"].to_list()
 
 
@@ -233,7 +233,7 @@ def test_batches_keep_lookup_tables_alive(custom_dataset):
         ({"inputs": "age"}, "inputs='age'"),
         ({"split": "tests"}, "split='tests'"),
         ({"transform": "yes"}, "transform='yes'"),
-        ({"max_objects": 3}, "max_objects=3"),
+        ({"padding": {"objects": 3}}, "padding="),
     ],
     ids=str,
 )
