@@ -689,6 +689,29 @@ def test_classes_of_attributes_reach_a_verified_batch(tmp_path):
     assert sorted(y["colour"].numpy()[:, 0].tolist()) == [0, 2, 2]
 
 
+OBJECT_FEATURES = {  # format, shapes, options, the feature of objects that must survive a second run
+    "float": ("kitti", (kitti_line(CAT), kitti_line(DOG)), [], "truncated"),
+    "class": ("cvat", (cvat_box(CAT, inner='<attribute name="colour">red</attribute>'), cvat_box(DOG)), ["--label=objects", "--label=colour"], "colour"),
+    "points": ("labelme", (labelme_shape(CAT), labelme_shape(DOG)), ["--corners"], "corners"),
+}
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("case", OBJECT_FEATURES)
+def test_features_of_objects_survive_a_second_run(tmp_path, case):
+    kind, shapes, options, name = OBJECT_FEATURES[case]
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    path = write_case(tmp_path / "in", kind, shapes)
+    assert main(["prepare", f"--input={path}", f"--output={first}", "--split_folders=no", "--splits=train=1", *options]) == 0
+    assert main(["prepare", f"--input={first}", f"--output={second}"]) == 0
+    before, after = (tf_input.open(path) for path in (first, second))
+    assert after.features[f"objects/{name}"] == before.features[f"objects/{name}"]
+    values = [{example["key"]: example["objects"][name] for example in dataset["train"]} for dataset in (before, after)]
+    assert values[0].keys() == values[1].keys() and any(len(value) == 2 for value in values[0].values())
+    for key, value in values[0].items():
+        np.testing.assert_array_equal(value, values[1][key])
+
+
 def test_classes_of_images_that_are_not_stored_are_reported(tmp_path):
     region = result(percent_rectangle(CAT))
     row = {"id": 1, "image": "1.png", "annotator": 1, "weather": "sun", "rating": 4, "empty": None, "kind": [{**region["value"], **SIZE}]}

@@ -42,6 +42,11 @@ class ObjectReader(abc.ABC):
         self.features: tuple[Feature, ...] = object_features(dict.fromkeys(flags, "integer"))
         self.unused_fields, self.boxes = UnusedFields(), BoxForms()
 
+    @property
+    def label_names(self) -> dict[str, tuple[str, ...]]:
+        """A mapping from the class features of objects to their class names, in order, if the source specifies them."""
+        return {OBJECT_LABEL: self.class_names} if self.class_names else {}
+
     @abc.abstractmethod
     def read(self, row: Mapping[str, Any]) -> Objects:
         """Reads the objects of a row. Raises `InvalidInput` if the objects are invalid."""

@@ -5,7 +5,7 @@ import math
 from typing import Any, Callable, Collection, Mapping, NamedTuple
 
 from beam_pipelines.columns.column import Column
-from beam_pipelines.config.source_config import OBJECT_LABEL, SourceConfig
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements.dead_letters import NO_GROUP, NO_SPLIT
 from beam_pipelines.elements.input_record import InputRecord
@@ -157,8 +157,7 @@ class RowMapper:
         self.label_names: dict[str, Collection[str]] = {
             column.name: class_names[column.name] for column in columns if column.name in class_names and form_of(column).value_type is not str
         }
-        if objects and objects.class_names:
-            self.label_names[OBJECT_LABEL] = objects.class_names
+        self.label_names |= objects.label_names if objects else {}
         for column in columns:
             if form_of(column).is_class and len(column.names) > 1:
                 self.label_names[column.name] = frozenset(map(class_name, column.names))

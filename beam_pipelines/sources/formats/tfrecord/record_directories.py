@@ -136,12 +136,11 @@ def _convert_schema(manifest: Manifest, folder: str) -> Layout:
 
 def _pop_objects(features: dict[str, Feature]) -> ObjectsLayout | None:
     names = [name for name in features if name.startswith(f"{OBJECTS}/")]
-    for name in names:
-        features.pop(name)
+    of_objects = [features.pop(name) for name in names]
     if _BOXES not in names:
         return None
-    flags = {name.removeprefix(f"{OBJECTS}/"): name for name in names if name not in (_BOXES, _OBJECT_LABEL)}
-    return ObjectsLayout((_BOXES,), _OBJECT_LABEL, flags)
+    declared = tuple(feature for feature in of_objects if feature.name not in (_BOXES, _OBJECT_LABEL))
+    return ObjectsLayout((_BOXES,), _OBJECT_LABEL, {feature.name.removeprefix(f"{OBJECTS}/"): feature.name for feature in declared}, declared)
 
 
 def _column_of(feature: Feature, folder: str) -> Column:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.elements.input_record import ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import form_of
+from beam_pipelines.columns.keypoints import to_points
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.cells.array_cells import resolve_array
@@ -18,7 +19,7 @@ from beam_pipelines.sources.cells.cells import in_column
 from beam_pipelines.sources.cells.objects import ObjectReader
 from beam_pipelines.sources.formats.tfrecord.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.storage import MAX_FILE_BYTES
-from tf_input.dataset_format import OBJECTS
+from tf_input.dataset_format import OBJECTS, Feature
 from tf_input.first_records import as_pixels, stated_shape, wrong_size
 from tf_input.record_layouts import DTYPES
 from tf_input.serialized_example import BadExampleError, SerializedExample
@@ -83,8 +84,14 @@ class RecordObjects(ObjectReader):
     """
 
     def __init__(self, layout: ObjectsLayout, source: SourceConfig, names: Mapping[str, tuple[str, ...]]) -> None:
-        self._boxes, self._label, self._flags = layout
-        super().__init__(source, sorted(self._flags), names.get(self._label, ()))
+        self._boxes, self._label, self._flags, declared = layout
+        self._declared = {feature.name: feature for feature in declared}
+        super().__init__(source, sorted(flag for flag, name in self._flags.items() if name not in self._declared), names.get(self._label, ()))
+        self.features += declared
+
+    @property
+    def label_names(self) -> dict[str, tuple[str, ...]]:
+        return super().label_names | {name: feature.label_names for name, feature in self._declared.items() if feature.is_categorical}
 
     def read(self, row: Mapping[str, Any]) -> Objects:
         """Returns the objects of the record in the cell `objects`. Raises `InvalidInput` if a class or a box is invalid,
@@ -95,16 +102,37 @@ class RecordObjects(ObjectReader):
             sides = [sides[0][side::4] for side in range(4)]
         num_objects = len(sides[0])
         labels = example.values(self._label)
-        flags = {ours: tuple(example.values(theirs)) for ours, theirs in self._flags.items()}
-        for name, values in ((self._boxes[-1], sides[-1]), *zip(self._boxes, sides), (self._label, labels), *flags.items()):
-            if len(values) != num_objects:
-                raise BadExampleError(f"{len(values)} values for {num_objects} objects in feature {name!r}")
+        for name, values in ((self._boxes[-1], sides[-1]), *zip(self._boxes, sides), (self._label, labels)):
+            _check_count(name, values, num_objects)
+        read = {flag: _read_flag(name, example.values(name), num_objects, self._declared.get(name)) for flag, name in self._flags.items()}
         if not all(isinstance(value, float) and math.isfinite(value) for side in sides for value in side):
             raise InvalidInput("bad_box", f"feature {self._boxes[0]!r} has a box with a number that is not finite")
-        if not all(type(value) is int for values in flags.values() for value in values):
-            raise BadExampleError("some flags are not integers")
         names = tuple(in_column(self._label, self._class, self._label, value) for value in labels)
-        return Objects(tuple(zip(*sides)), names, flags, is_relative=True)
+        points = {flag: read[flag] for flag, name in self._flags.items() if name in self._declared and self._declared[name].shape[1:]}
+        flags = {flag: values for flag, values in read.items() if flag not in points}
+        return Objects(tuple(zip(*sides)), names, flags, is_relative=True, points=points)
+
+
+def _read_flag(name: str, values: Sequence[Any], num_objects: int, feature: Feature | None) -> tuple[Any, ...]:
+    """Returns the value of a flag for each object: a number, a class name, or points. `feature` is the feature that the
+    dataset declares, or None for an integer. Raises `BadExampleError` if a value is missing or invalid."""
+    point_shape = feature.shape[1:] if feature else ()
+    _check_count(name, values, num_objects * math.prod(point_shape))
+    number = float if feature and feature.storage != "int64" else int
+    if not all(type(value) is number for value in values):
+        raise BadExampleError(f"some values of feature {name!r} are not of the type {number.__name__}")
+    if point_shape:
+        return tuple(to_points(points) for points in np.array(values).reshape(num_objects, *point_shape))
+    if feature and feature.is_categorical:
+        if not all(0 <= value < len(feature.label_names) for value in values):
+            raise BadExampleError(f"some values of feature {name!r} are not class numbers")
+        return tuple(feature.label_names[value] for value in values)
+    return tuple(values)
+
+
+def _check_count(name: str, values: Sequence[Any], num_values: int) -> None:
+    if len(values) != num_values:
+        raise BadExampleError(f"{len(values)} values in feature {name!r}; the number of objects requires {num_values}")
 
 
 def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list: bool = False) -> Any:

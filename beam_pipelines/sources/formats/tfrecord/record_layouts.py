@@ -13,7 +13,7 @@ from beam_pipelines.columns.forms import form_of
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.rows.field_names import search_names, unknown_name
 from tf_input import first_records, record_layouts
-from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT
+from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT, Feature
 from tf_input.first_records import FieldValues
 from tf_input.record_layouts import Item
 from tf_input.serialized_example import BadExampleError, SerializedExample
@@ -29,11 +29,13 @@ class ObjectsLayout(NamedTuple):
         boxes: Four features with relative ymin, xmin, ymax and xmax, or one feature with these four numbers per object.
         label: The feature with the class of each object.
         flags: Name of a flag after `objects/` -> its feature.
+        declared: The features of the flags, if the dataset declares them. Other flags are integers.
     """
 
     boxes: tuple[str, ...]
     label: str
     flags: Mapping[str, str] = {}
+    declared: tuple[Feature, ...] = ()
 
 
 class Layout(NamedTuple):
