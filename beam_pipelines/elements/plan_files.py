@@ -10,7 +10,6 @@ Files end with a checksum line, so that a resumed run detects corrupt files.
       spool/                         bytes that a source cannot read twice, large values, dead letters of the listing
 """
 
-import os
 import zlib
 from typing import Sequence
 
@@ -118,11 +117,7 @@ def check_and_strip_checksum(data: bytes, others: bytes = b"") -> bytes:
 def num_done(run: RunPaths) -> int:
     """Returns the number of completed shards."""
     directory = run.done_directory
-    if is_remote(directory):
-        names = [name for name, _ in files_at(directory).list(directory)]
-    else:
-        names = os.listdir(directory) if os.path.isdir(directory) else []
-    return sum(name.endswith(".json") for name in names)
+    return sum(name.endswith(".json") for name, _ in files_at(directory).list(directory))
 
 
 def find_problems(directory: str, info: ShardInfo) -> dict[str, str]:

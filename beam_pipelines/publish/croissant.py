@@ -9,43 +9,23 @@ from typing import Any, Iterator
 from tf_input.dataset_format import CATALOG_COLUMNS, Manifest, catalog_features
 from tf_input.stored_kinds import FEATURE_KINDS
 
+_TERMS = """
+    citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes
+    isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate
+    separator source subField transform
+"""
 _CONTEXT = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
     "conformsTo": "dct:conformsTo",
     "cr": "http://mlcommons.org/croissant/",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
-    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
     "rai": "http://mlcommons.org/croissant/RAI/",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
     "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
+    **{term: f"cr:{term}" for term in _TERMS.split()},
 }
 _TYPES = {"bytes": "sc:Text", "int64": "sc:Integer", "float": "sc:Float"}
 
@@ -56,7 +36,7 @@ def describe_dataset(manifest: Manifest) -> dict[str, Any]:
     num_examples = sum(map(manifest.num_examples, manifest.splits))
     has_catalog = any(info.catalog for infos in manifest.splits.values() for info in infos)
     fields = {
-        "@context": _CONTEXT,
+        "@context": dict(sorted(_CONTEXT.items())),
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": manifest.name,

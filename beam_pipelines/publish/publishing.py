@@ -31,12 +31,7 @@ def check_files(run: RunPaths, files: Sequence[tuple[str, int]]) -> None:
     Raises:
         RunError: A file is missing or has another size.
     """
-    directory = run.working_directory
-    if is_remote(directory):
-        sizes = dict(files_at(directory).list(directory))
-    else:
-        paths = {name: pathlib.Path(directory, name) for name, _ in files}
-        sizes = {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
+    sizes = dict(files_at(run.working_directory).list(run.working_directory))
     for name, num_bytes in files:
         if sizes.get(name) != num_bytes:
             problem = f"now has {sizes[name]} bytes" if name in sizes else "is now missing"

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import unicodedata
-from typing import BinaryIO, Callable, ContextManager, Iterable, Protocol
+from typing import BinaryIO, Callable, ContextManager, Iterable, Iterator, Protocol, Sequence
 
 from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.storage.local_files import LocalFiles, version_of
@@ -48,6 +48,15 @@ class Files(Protocol):
 
     def write(self, path: str, data: bytes) -> None:
         """Writes a file atomically. If writing fails, an existing file is not changed."""
+
+    def list(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Yields the relative path and the size in bytes of each file below a folder. A missing folder has no files."""
+
+    def remove(self, path: str) -> None:
+        """Removes a file if it exists."""
+
+    def remove_all(self, folder: str, but: Sequence[str] = ()) -> None:
+        """Removes all files below a folder, except the files in `but`, which are directly in the folder."""
 
     def read_versioned(self, path: str) -> tuple[bytes, str]:
         """Reads a whole file. Returns its bytes and a version that `write_if` accepts.

@@ -4,10 +4,11 @@ import contextlib
 import errno
 import os
 import pathlib
+import shutil
 import stat
 import threading
 import uuid
-from typing import BinaryIO, Iterator
+from typing import BinaryIO, Iterator, Sequence
 
 from beam_pipelines.storage.versions import FileStat, changed_error
 from tf_input.regular_files import open_regular, read_at, read_regular
@@ -64,6 +65,22 @@ class LocalFiles:
     def write(self, path: str, data: bytes) -> None:
         with self.create(path) as file:
             file.write(data)
+
+    def list(self, folder: str) -> Iterator[tuple[str, int]]:
+        for parent, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(parent, name)
+                with contextlib.suppress(FileNotFoundError):  # The file was removed during the listing.
+                    yield os.path.relpath(path, folder), os.stat(path).st_size
+
+    def remove(self, path: str) -> None:
+        pathlib.Path(path).unlink(missing_ok=True)
+
+    def remove_all(self, folder: str, but: Sequence[str] = ()) -> None:
+        with os.scandir(folder) as scan:
+            entries = [entry for entry in scan if entry.name not in but]
+        for entry in entries:
+            shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else self.remove(entry.path)
 
     def read_versioned(self, path: str) -> tuple[bytes, str]:
         data = self.read(path)

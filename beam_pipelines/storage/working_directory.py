@@ -8,7 +8,6 @@ import dataclasses
 import errno
 import fcntl
 import os
-import shutil
 import time
 from typing import Callable, Iterator
 
@@ -130,9 +129,9 @@ class WorkingDirectory:
             stays = False
             try:
                 _mark(self.path)
-                if not self.resumes:
-                    _empty_with_retries(self.path)
                 with held_lease(self.path, self.lease, self.message_start) as held:
+                    if not self.resumes:
+                        _empty_with_retries(self.path, self.last_file)
                     yield held
             except BaseException as error:
                 stays = self._stays(error)
@@ -155,7 +154,7 @@ class WorkingDirectory:
                     write_file(f"{directory}/{MARKER}", MARKER_TEXT)
                     files_at(directory).abandon_uploads(directory)
                     if not self.resumes:
-                        _empty_in_store(directory, self.last_file)
+                        _empty(directory, self.last_file)
                 yield held
             except BaseException as error:
                 if not self._stays(error) and held.is_owned():
@@ -227,31 +226,23 @@ def _mark(directory: str) -> None:
         raise StorageError(f"{printable(directory)} could not be written: {error.strerror}") from None
 
 
-def _empty(directory: str, ignore_errors: bool = False) -> None:
-    """Removes all files in a directory except the marker file."""
-    for name in (MANIFEST, LEASE):  # These files refer to other files.
-        with contextlib.suppress(OSError if ignore_errors else (FileNotFoundError, NotADirectoryError)):
-            os.unlink(f"{directory}/{name}")
-    with os.scandir(directory) as scan:
-        entries = list(scan)
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, ignore_errors=ignore_errors)
-        elif entry.name != MARKER:
-            with contextlib.suppress(OSError if ignore_errors else ()):
-                os.unlink(entry.path)
+def _empty(directory: str, last_file: str) -> None:
+    """Removes all files in a directory except the marker and the lease. The last file refers to the other files."""
+    files = files_at(directory)
+    files.remove(f"{directory}/{last_file}")
+    files.remove_all(directory, but=(MARKER, LEASE))
 
 
 # Workers on a cluster may still write for a while after their job is canceled.
 _MAX_EMPTYING_S = 30.0
 
 
-def _empty_with_retries(directory: str) -> None:
+def _empty_with_retries(directory: str, last_file: str) -> None:
     """Empties a directory. Retries if workers are still changing files."""
     deadline = time.monotonic() + _MAX_EMPTYING_S
     while True:
         try:
-            return _empty(directory)
+            return _empty(directory, last_file)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or time.monotonic() > deadline:
                 raise StorageError(f"{printable(directory)} could not be emptied: {error.strerror}") from None
@@ -265,28 +256,22 @@ _MAX_REMOVALS = 20
 def remove_directory(directory: str, last_file: str = MANIFEST) -> None:
     """Removes a directory. The marker file is removed last, so that a later run can complete an interrupted removal.
 
-    On a disk, the removal is repeated if other threads are still writing, and the marker file is kept if files remain.
+    On a disk, the removal is repeated if other threads are still writing. Errors are ignored.
     """
     if is_remote(directory):
-        _empty_in_store(directory, last_file)
-        for name in (LEASE, MARKER):
-            files_at(directory).remove(f"{directory}/{name}")
+        _remove_files(directory, last_file)
         return
     for _ in range(_MAX_REMOVALS):
         with contextlib.suppress(OSError):
-            _empty(directory, ignore_errors=True)
-            if os.listdir(directory) in ([], [MARKER]):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(f"{directory}/{MARKER}")
-                os.rmdir(directory)
-                return
+            _remove_files(directory, last_file)
+            os.rmdir(directory)
+            return
 
 
-def _empty_in_store(directory: str, last_file: str) -> None:
-    """Removes all objects of a working directory except the marker and the lease."""
-    store = files_at(directory)
-    store.remove(f"{directory}/{last_file}")
-    store.remove_all(directory, but=(MARKER, LEASE))
+def _remove_files(directory: str, last_file: str) -> None:
+    _empty(directory, last_file)
+    for name in (LEASE, MARKER):
+        files_at(directory).remove(f"{directory}/{name}")
 
 
 def remove_leftovers(directory: str, lease: Lease, message_start: str) -> None:

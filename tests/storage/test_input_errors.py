@@ -58,12 +58,6 @@ def test_failed_write_names_file_and_leaves_nothing(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_write_chunks_writes_one_file(tmp_path):
-    chunks = [bytes([number]) * 400_000 for number in range(7)]
-    assert write_chunks(str(tmp_path / "file"), chunks) == 2_800_000
-    assert (tmp_path / "file").read_bytes() == b"".join(chunks) and os.listdir(tmp_path) == ["file"]
-
-
 def test_exists_is_false_for_impossible_file_names(tmp_path):
     for name in ("a\0b", "a" * 300, "file/below"):
         (tmp_path / "file").write_bytes(b"")
