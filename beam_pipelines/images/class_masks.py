@@ -18,13 +18,14 @@ IDs.
 """
 
 import contextlib
+import io
 from typing import Any, Iterator, Sequence
 
 import numpy as np
 
 from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Regions, Segments, follows_rotation
-from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, encode_grey, rgb, rotate_pixels
+from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, rgb, rotate_pixels
 from beam_pipelines.images.image_headers import (
     check_size,
     describe_bytes,
@@ -193,7 +194,11 @@ def transform_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = 
 
 def encode_mask(mask: np.ndarray) -> bytes:
     """Encodes a mask as a gray PNG with 8 or 16 bits, depending on its dtype."""
-    return encode_grey(mask)
+    from PIL import Image
+
+    encoded = io.BytesIO()
+    Image.fromarray(mask).save(encoded, "PNG")
+    return encoded.getvalue()
 
 
 def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:

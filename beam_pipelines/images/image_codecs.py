@@ -283,15 +283,6 @@ def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:
     return encoded.getvalue()
 
 
-def encode_grey(values: np.ndarray) -> bytes:
-    """Encodes an array, uint8 or uint16 [height, width], as a PNG with one channel."""
-    from PIL import Image
-
-    encoded = io.BytesIO()
-    Image.fromarray(values).save(encoded, "PNG")
-    return encoded.getvalue()
-
-
 def _cut_to_8_bits(image: "Image.Image") -> np.ndarray:
     return (np.asarray(image) >> 8).astype(np.uint8)
 

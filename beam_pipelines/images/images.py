@@ -333,23 +333,23 @@ def _check_tiff(data: bytes, wants_pixels: bool, images: ImageConfig) -> Checked
     with in_turn(header.size[0] * header.size[1]):
         image = decode_picture(data, header)
         if isinstance(image, np.ndarray):
-            stored = _store_deep("tiff", image, geometry, images, wants_pixels)
+            stored = _store_deep(image, geometry, images, wants_pixels)
         else:
             is_deep = image.mode[0] == "I"
             stored = _store("tiff", image if is_deep else expand(image), geometry, "tiff", images, wants_pixels)._replace(is_deep=is_deep)
     return stored._replace(has_more_pages=header.num_pages > 1)
 
 
-def _store_deep(image_format: str, pixels: np.ndarray, geometry: Geometry, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
-    """Encodes 16-bit pixels, uint16 [height, width, 2 to 4]. Resized or converted images are reduced to 8 bits."""
+def _store_deep(pixels: np.ndarray, geometry: Geometry, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
+    """Encodes the 16-bit pixels of a TIFF, uint16 [height, width, 2 to 4]. Resized or converted images are reduced to 8 bits."""
     as_file = images.encoding == "file" and images.format in ("keep", "png")
     if not as_file or geometry.stored != geometry.upright:
         image = to_image((pixels >> 8).astype(np.uint8))
-        return _store(image_format, image, geometry, image_format, images, wants_pixels)._replace(is_deep=True)
+        return _store("tiff", image, geometry, "tiff", images, wants_pixels)._replace(is_deep=True)
     pixels = rotate_pixels(pixels, geometry.orientation)
     shown = rgb(to_image((pixels >> 8).astype(np.uint8))) if wants_pixels else None
     encoded = encode_deep_png(pixels)
-    return CheckedImage(image_format, *geometry.stored, encoded, image_format, shown, geometry, pixels.shape[2], is_deep=True)
+    return CheckedImage("tiff", *geometry.stored, encoded, "tiff", shown, geometry, pixels.shape[2], is_deep=True)
 
 
 def _plan(source_size: tuple[int, int], orientation: int, images: ImageConfig) -> Geometry:

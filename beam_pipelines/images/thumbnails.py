@@ -56,18 +56,18 @@ def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, c
     raise InvalidInput("bad_image", f"a thumbnail of {len(encoded)} bytes")
 
 
-def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: int = SIDE) -> Thumbnail | None:
+def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None) -> Thumbnail | None:
     """Makes a thumbnail of the readable part of a rejected image, such as the first frame of an animated GIF. Returns
     None if no part is readable, or if the image is too large to decode."""
     try:
         if raw is None and data.startswith(NPY_MAGIC):
             raw, data = npy_image(data)
-        return make_thumbnail(data, raw, side, "decode")
+        return make_thumbnail(data, raw, check="decode")
     except InvalidInput:
         pass
     try:
-        pixels = _decode_corrupt(data, side)
-        return make_thumbnail(pixels.tobytes(), RawImage(*pixels.shape), side)
+        pixels = _decode_corrupt(data)
+        return make_thumbnail(pixels.tobytes(), RawImage(*pixels.shape))
     except Exception:  # Libraries raise arbitrary errors for corrupt bytes. A missing thumbnail must not fail the run.
         return None
 
@@ -88,7 +88,7 @@ def check_thumbnail(encoded: bytes) -> None:
     check_image(encoded, "decode")
 
 
-def _decode_corrupt(data: bytes, side: int) -> np.ndarray:
+def _decode_corrupt(data: bytes) -> np.ndarray:
     """Decodes the readable part of an image, uint8 [height, width, 3]. Missing pixels are gray. The result may be
     reduced, but not below the size of a thumbnail."""
     image_format = identify(data)
@@ -103,7 +103,7 @@ def _decode_corrupt(data: bytes, side: int) -> np.ndarray:
     header = read_jpeg_header(data)
     size = header.height, header.width
     check_size("jpeg", *size)
-    factor = jpeg_reduction(size, stored_size(("long", side), *size))
+    factor = jpeg_reduction(size, stored_size(("long", SIDE), *size))
     height, width = (-(-length // factor) for length in size)
     try:
         return simplejpeg.decode_jpeg(data, "RGB", strict=False, min_height=height, min_width=width, min_factor=factor)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from beam_pipelines.elements.label_conflicts import Label
 from beam_pipelines.images.visual_groups import HASH_ROW
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
-from beam_pipelines.shards.catalog import read_catalog
+from beam_pipelines.elements.catalog_files import read_catalog
 from tf_input.dataset_format import HASH_COLUMNS, Feature, Manifest, catalog_features
 
 

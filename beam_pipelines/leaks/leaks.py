@@ -21,7 +21,7 @@ from beam_pipelines.parallel.worker_processes import TaskWindow
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.publish.leaks_file import class_shares
 from beam_pipelines.publish.summary import describe_shares
-from beam_pipelines.shards.catalog import read_catalog
+from beam_pipelines.elements.catalog_files import read_catalog
 from beam_pipelines.sources.formats.tfrecord.foreign_files import ForeignFiles
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.metadata_files import read_object

@@ -4,8 +4,8 @@ from typing import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from beam_pipelines.elements.catalog_files import parse_catalog
 from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
 from beam_pipelines.quality.measures import LabelOrder
 from beam_pipelines.quality.split_labels import NUM_PARTS, SplitLabels, label_of_set, parts_of, shards_of
@@ -114,18 +114,13 @@ class _SplitReader:
             path = f"{self._directory}/{shard.catalog}"
             data = _read(path)
             try:
-                file = pq.ParquetFile(pa.BufferReader(data))
-                names = file.schema_arrow.names
-                if file.metadata.num_rows != shard.num_examples:
-                    raise ValueError(
-                        f"{file.metadata.num_rows} rows instead of {shard.num_examples}, as {MANIFEST} states"
-                    )
                 # A class feature with the name of a catalog column is stored under another name.
-                wanted = [f"label_{column}" if f"label_{column}" in names else column] if column else []
-                parts.append(file.read([*wanted, *_SOURCE_LOCATION], use_threads=False).select([*wanted, *_SOURCE_LOCATION]))
-            except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-                problem = " ".join(str(error).split())[:200]
-                raise UserError(f"{printable(path)} is corrupt: {problem}. Run `recordmill verify` for details.") from None
+                names = [f"label_{column}", column] if column else []
+                table = parse_catalog(data, shard.num_examples, [*names, *_SOURCE_LOCATION])
+                wanted = [name for name in names if name in table.column_names][:1] if column else []
+                parts.append(table.select([*wanted, *_SOURCE_LOCATION]))
+            except (ValueError, KeyError) as error:
+                raise UserError(f"{printable(path)} is corrupt: {error}. Run `recordmill verify` for details.") from None
         return pa.concat_tables(parts)
 
 

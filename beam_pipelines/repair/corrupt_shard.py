@@ -6,7 +6,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 import google_crc32c
 
 from beam_pipelines.elements.plan import ShardAddress
-from beam_pipelines.shards.catalog import read_catalog
+from beam_pipelines.elements.catalog_files import read_catalog
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
 from tf_input.dataset_format import ShardInfo

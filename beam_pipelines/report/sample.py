@@ -6,8 +6,8 @@ from typing import Any, Iterable, Iterator, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from beam_pipelines.elements.catalog_files import read_catalog
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.storage.files import files_at, is_remote
@@ -202,20 +202,10 @@ def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[
     if not info.catalog:
         return pa.table({})
     path = f"{directory}/{info.catalog}"
-    data = files_at(path).read(path)
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        names = file.schema_arrow.names
-        table = file.read([name for name in columns if name in names], use_threads=False).slice(0, num_rows)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(
-            f"{printable(path)} is corrupt: {' '.join(str(error).split())[:200]}. Run `recordmill verify` for details."
-        ) from None
-    if table.num_rows != num_rows:
-        raise UserError(
-            f"{printable(path)} has {table.num_rows} rows, fewer than {num_rows}. Run `recordmill verify` for details."
-        )
-    return table
+        return read_catalog(path, info.num_examples, columns).slice(0, num_rows)
+    except ValueError as error:
+        raise UserError(f"{printable(path)} is corrupt: {error}. Run `recordmill verify` for details.") from None
 
 
 def _column_names(manifest: Manifest) -> dict[str, str]:

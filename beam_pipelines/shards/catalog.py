@@ -32,7 +32,6 @@ import pyarrow.parquet as pq
 from beam_pipelines.elements.image_hashes import unpack_hashes
 from beam_pipelines.elements.references import References, BinaryColumn
 from beam_pipelines.shards.written_part import WrittenPart
-from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import HASH_COLUMNS, Feature, catalog_features
 
 # All options that affect the bytes are set, because their defaults depend on the version of pyarrow.
@@ -98,16 +97,6 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
 
 def _kept(part: WrittenPart) -> References:
     return part.references if len(part.kept) == len(part.references) else part.references.take(part.kept)
-
-
-def read_catalog(path: str) -> pa.Table:
-    """Reads the catalog file of a shard.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is corrupt.
-    """
-    return pq.ParquetFile(pa.BufferReader(files_at(path).read(path))).read(use_threads=False)
 
 
 def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, Mapping, Sequence
 
+from beam_pipelines.elements.catalog_files import parse_catalog
 from beam_pipelines.images.images import StoredImage
 from beam_pipelines.tfrecord.example_encoder import is_core
 from beam_pipelines.verify.corruption import Corruption
@@ -17,16 +18,10 @@ FORMATS = ("format", "reencoded")
 
 def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[Corruption]]:
     """Parses a catalog. The table is None if the catalog is invalid or has the wrong number of rows."""
-    import pyarrow as pa  # Worker processes that check only sizes do not need it.
-    import pyarrow.parquet as pq
-
     try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)  # `read_table` would import pandas.
-    except (pa.ArrowException, OSError, ValueError) as error:
-        return None, [Corruption(info.catalog, f"not a valid catalog: {' '.join(str(error).split())[:200]}", can_repair=True)]
-    if table.num_rows != info.num_examples:
-        return None, [Corruption(info.catalog, f"{table.num_rows} rows instead of {info.num_examples}", can_repair=True)]
-    return table, []
+        return parse_catalog(data, info.num_examples), []
+    except ValueError as error:
+        return None, [Corruption(info.catalog, str(error), can_repair=True)]
 
 
 def keys_of(table: "pa.Table") -> list[bytes]:

@@ -333,9 +333,10 @@ ROTATED_PHOTOGRAPH = encode(noisy(), "JPEG", quality=92, exif=exif(6))
 @pytest.mark.parametrize("case", corrupt(b""))
 def test_strict_rejects_each_corrupt_jpeg(case, full_scale, capfd):
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, ROTATED_PHOTOGRAPH, encode(noisy(), "JPEG", progressive=True)):
-        check_image(data, "strict", full_scale=full_scale)
-        with pytest.raises(InvalidInput, match="^JPEG: "):
-            check_image(corrupt(data)[case], "strict", full_scale=full_scale)
+        for images in (ImageConfig(), *(ImageConfig(("short", side)) for side in (200, 100, 30, 9))):  # all decoding scales
+            check_image(data, "strict", full_scale=full_scale, images=images)
+            with pytest.raises(InvalidInput, match="^JPEG: "):
+                check_image(corrupt(data)[case], "strict", full_scale=full_scale, images=images)
     assert capfd.readouterr().err == "", case
 
 
@@ -521,16 +522,6 @@ def test_first_picture_of_a_multi_picture_jpeg_is_used(check):
     assert check_image(data, check)[:7] == ("jpeg", 45, 61, None, "", None, unchanged(45, 61))
 
 
-def test_reencoding_is_deterministic():
-    for case, data in {"JPEG": ROTATED_PHOTOGRAPH, **{case: data for case, (data, _) in REENCODED.items()}}.items():
-        assert check_image(data, "strict").encoded == check_image(data, "strict").encoded, case
-
-
-def test_stored_bytes_do_not_depend_on_the_check():
-    for case, data in {"rotated": ROTATED_PHOTOGRAPH, "CMYK": encode(smooth().convert("CMYK"), "JPEG")}.items():
-        assert len({check_image(data, check).encoded for check in CHECKS}) == 1, case
-
-
 def test_jpeg_is_decoded_once(monkeypatch):
     calls, decode_jpeg = [], simplejpeg.decode_jpeg
 
@@ -704,11 +695,11 @@ def test_quality_decides_file_size_and_chroma():
     assert list(sizes) == sorted(sizes, key=lambda case: (case[0], sizes[case]))
 
 
-def test_stored_conversion_does_not_depend_on_the_check():
-    for source in ("JPEG", "CMYK", "rotated JPEG", "GIF", "PNG, alpha", "WebP"):
-        for wanted in (SMALL, FORMATS["webp"], PIXELS):
-            stored = [check_image(SOURCES[source], check, images=wanted).encoded for check in CHECKS]
-            assert len(set(stored)) == 1, (source, wanted)
+def test_stored_bytes_depend_neither_on_the_check_nor_on_the_run():
+    for case, data in {**SOURCES, "rotated photograph": ROTATED_PHOTOGRAPH}.items():
+        for wanted in (ImageConfig(), SMALL, FORMATS["webp"], PIXELS):
+            stored = {check_image(data, check, images=wanted).encoded for check in (*CHECKS, "strict")}
+            assert len(stored) == 1 or "JPEG, 4:" in case or "chroma" in case, (case, wanted)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -730,16 +721,6 @@ def test_raw_encoding_can_have_a_fixed_size():
         checked = check_image(data, "strict", images=ImageConfig(("exact", 10, 12), encoding="raw"))
         assert (checked.reencoded, len(checked.encoded)) == ("resized", 360), case
         assert checked.geometry.stored == (10, 12), case
-
-
-@pytest.mark.parametrize("case", corrupt(b""))
-def test_strict_rejects_each_corrupt_jpeg_before_resizing(case):
-    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, ROTATED_PHOTOGRAPH):
-        for side in (200, 100, 30, 9):  # one for each decoding scale
-            images = ImageConfig(("short", side))
-            assert check_image(data, "strict", images=images).reencoded == "resized"
-            with pytest.raises(InvalidInput, match="^JPEG: "):
-                check_image(corrupt(data)[case], "strict", images=images)
 
 
 def test_resized_jpeg_is_decoded_once_at_a_reduced_scale(monkeypatch):
