@@ -56,14 +56,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         check_paths(options, launch.overwrite, ResumePolicy.of(launch))
         _import_and_start_workers("launch", beam_flags, options.source.image_root, options.splits_from)
 
-    job = _import("launch").run_prepare(
-        options,
-        _pipeline_options(beam_flags, "prepare"),
-        overwrite=launch.overwrite,
-        resume_policy=ResumePolicy.of(launch),
-        shared_filesystem=launch.shared_filesystem,
-        wait=launch.wait,
-    )
+    job = _import("launch").run_prepare(options, launch, _pipeline_options(beam_flags, "prepare"))
     if job:
         _print(job)
         return

@@ -7,6 +7,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.class_files import read_class_tables
+from beam_pipelines.config.launch_options import LaunchOptions
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.class_tables import describe_changes
@@ -29,27 +30,16 @@ from beam_pipelines.storage.lease import make_lease
 from beam_pipelines.storage.working_directory import remove_leftovers, wait_until_unused
 
 
-def run_prepare(
-    options: PrepareOptions,
-    pipeline_options: PipelineOptions,
-    *,
-    overwrite: bool = False,
-    resume_policy: ResumePolicy = ResumePolicy.FAIL,
-    shared_filesystem: bool = False,
-    wait: bool = True,
-) -> str | None:
+def run_prepare(options: PrepareOptions, launch: LaunchOptions, pipeline_options: PipelineOptions) -> str | None:
     """Runs `recordmill prepare`.
 
     After success, the output directory contains the complete dataset. After a failure, it contains no new files, but
     files from which the run can be resumed may remain beside it.
 
     Args:
-        options: The options of the command.
+        options: The options that determine the dataset.
+        launch: The options that determine how the command runs.
         pipeline_options: The options of the Beam pipeline.
-        overwrite: Whether to replace a dataset at the output when the new dataset is complete.
-        resume_policy: What to do if an interrupted run to the same output exists.
-        shared_filesystem: Whether workers can access local paths.
-        wait: Whether to wait until the job ends. Services such as Dataflow can run a job without a waiting client.
 
     Returns:
         None if the dataset is complete. A message about the submitted job if the function did not wait.
@@ -60,21 +50,22 @@ def run_prepare(
     """
     others = (("--image_root", options.source.image_root), ("--splits_from", options.splits_from))
     paths = [("--input", options.input), ("--output", options.output), *((option, path) for option, path in others if path)]
-    engine = open_engine(pipeline_options, "prepare", paths, shared_filesystem=shared_filesystem, wait=wait)
-    check_paths(options, overwrite, resume_policy)
-    options, left = resolve_options(options), None
+    engine = open_engine(pipeline_options, "prepare", paths, shared_filesystem=launch.shared_filesystem, wait=launch.wait)
+    resume_policy, left = ResumePolicy.of(launch), None
+    check_paths(options, launch.overwrite, resume_policy)
+    options = resolve_options(options)
     if resume_policy is ResumePolicy.RESUME:
         new = make_paths(options, engine)
         wait_until_unused(new.scratch_directory, new.message_start)
         left = find_resumable_run(options)
-        if not left and not overwrite and is_done(options):
+        if not left and not launch.overwrite and is_done(options):
             remove_leftovers(new.scratch_directory, make_lease(new.id, new.holder), new.message_start)
             print_message("--resume: the dataset is complete, so there is nothing to do")
             return None
         if not left:
             print_message("--resume: no run to resume, so this run starts from the beginning")
             resume_policy = ResumePolicy.FAIL
-    replaced = _replaced_classes(options.output) if overwrite and not is_new(options.output) else {}
+    replaced = _replaced_classes(options.output) if launch.overwrite and not is_new(options.output) else {}
     run = Run(
         engine,
         options,
@@ -82,7 +73,7 @@ def run_prepare(
         make_paths(options, engine, left),
         [path for _, path in paths],
         resume_policy=resume_policy,
-        is_submitted=engine.takes_jobs and not wait,
+        is_submitted=engine.takes_jobs and not launch.wait,
     )
     add_steps = lambda pipeline, paths, run_info: (resume if left else prepare)(pipeline, options, paths, run_info)
     stages = progress.stages_with_hashing if options.duplicates and not left else None

@@ -29,7 +29,7 @@ IMPORTS = {
         "verify": "features runners publish elements images config tfrecord parallel storage",
         "export": "features runners sources publish images config tfrecord parallel storage",
         "quality": "sources elements config tfrecord parallel storage",
-        "transform": "runners shards publish elements config tfrecord parallel storage",
+        "transform": "runners shards publish columns elements config tfrecord parallel storage",
         "sources": "features columns elements images config tfrecord parallel storage",
         "splits": "elements images config parallel storage",
         "shuffle": "columns elements config parallel storage",

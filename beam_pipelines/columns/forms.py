@@ -33,14 +33,17 @@ name for the feature, `tree_height=height:float`.
 
 import dataclasses
 import re
-from typing import Mapping
+from typing import Mapping, Sequence
 
 from beam_pipelines.columns.column import Column, ColumnForm
 from beam_pipelines.columns.keypoints import KEYPOINTS_FORM
-from beam_pipelines.errors import UserError, did_you_mean
+from beam_pipelines.errors import UserError, did_you_mean, require
 from tf_input.dataset_format import LABEL, MASK, OBJECTS, Feature
 from tf_input.stored_kinds import TENSOR_DTYPES
 
+COLUMN_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_OWN_FEATURES = ("image", "key", "weight", "objects")
+_IMAGE_SIDES = ("height", "width")  # Features of all examples with an image.
 _CATEGORIES = ("category", "categorical", "label", "enum", "bool", "boolean")
 _NUMBERS = ("number", "numeric", "numerical", "double", "real", "decimal", "regression", "float32", "float64")
 
@@ -136,3 +139,18 @@ def parse_labels(texts: list[str]) -> tuple[Column, ...]:
             raise UserError(f"--label={texts[0]}: a single label is always called {name!r}. Omit {columns[0].name}=.")
         return (dataclasses.replace(columns[0], name=name),)
     return columns
+
+
+def check_names(columns: Sequence[Column]) -> None:
+    """Raises `UserError` if the name of a feature is invalid, occurs twice, or is the name of a built-in feature."""
+    option, names = "--label or --feature", [column.name for column in columns if OBJECTS not in (column.name, *column.names)]
+    for name in names:
+        require(COLUMN_PATTERN.fullmatch(name), option, name, "a name of letters, digits, '_', '.', '-'")
+        check_reserved_names(name, has_images=False)
+        require(names.count(name) == 1, option, name, f"each name only once (a single label is called {LABEL!r})")
+
+
+def check_reserved_names(name: str, has_images: bool) -> None:
+    """Raises `UserError` if a feature has the name of a built-in feature, such as `height` of examples with images."""
+    own = (*_OWN_FEATURES, *(_IMAGE_SIDES if has_images else ()))
+    require(name not in own, "--label or --feature", name, f"a name other than {', '.join(own)}, such as my_{name}={name}")

@@ -8,14 +8,14 @@ from typing import Any, Callable, Mapping
 
 from beam_pipelines.config.class_files import OBJECT_LABEL, read_class_names, read_earlier_names
 from beam_pipelines.columns.column import Column
-from beam_pipelines.columns.forms import FORMS, parse_column, parse_labels
+from beam_pipelines.columns.forms import FORMS, check_names, parse_column, parse_labels
 from beam_pipelines.config.option import Options, option
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.config.values import (
     NAME_PATTERN, is_delimiter, is_pixel_shape, parse_defaults, parse_image_roots, parse_integer, parse_mask_values, parse_names, parse_shape
 )
-from beam_pipelines.errors import UserError, reject_repeated_names, require
-from tf_input.dataset_format import LABEL, OBJECTS
+from beam_pipelines.errors import reject_repeated_names
+from tf_input.dataset_format import LABEL
 
 REST = "rest"  # The name in `divide` for inputs to which the source assigns no split.
 VERBATIM = "verbatim"
@@ -24,17 +24,7 @@ BOX_FORMATS = ("xywh", "xyxy", "cxcywh")
 BOX_UNITS = ("pixels", "relative")
 ROWS = ("images", "boxes", "values")
 DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|", "space": " "}
-
-COLUMN_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_OWN_FEATURES = ("image", "key", "weight", "objects")
-_IMAGE_SIDES = ("height", "width")  # Features of all examples with an image.
 _option = functools.partial(option, group="source")
-
-
-def check_reserved_names(name: str, has_images: bool) -> None:
-    """Raises `UserError` if a feature has the name of a built-in feature, such as `height` of examples with images."""
-    own = (*_OWN_FEATURES, *(_IMAGE_SIDES if has_images else ()))
-    require(name not in own, "--label or --feature", name, f"a name other than {', '.join(own)}, such as my_{name}={name}")
 
 
 def _of_sources(name: str) -> Callable[..., Any]:
@@ -274,12 +264,7 @@ class SourceConfig(Options):
     def check_combination(self) -> None:
         if self.records:
             object.__setattr__(self, "has_images", False)
-        columns = [*(self.labels or ()), *self.features]
-        names = [column.name for column in columns if OBJECTS not in (column.name, *column.names)]
-        for name in names:
-            require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
-            check_reserved_names(name, has_images=False)
-            require(names.count(name) == 1, "--label or --feature", name, f"each name only once (a single label is called {LABEL!r})")
+        check_names([*(self.labels or ()), *self.features])
         for given in (self.label_names, *self.label_names_of.values()):
             reject_repeated_names("--label_names", given)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetterCount
-from beam_pipelines.elements.reference_runs import Run, SpoolRange
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 
@@ -19,7 +19,7 @@ class HashedRun(NamedTuple):
         dead_letters: The rejected images.
     """
 
-    run: Run
+    run: SortedRun
     rows: SpoolRange
     dead_letters: DeadLetterCount
 

@@ -10,7 +10,7 @@ class Listed(NamedTuple):
     """The PCollections that the listing stage creates.
 
     Attributes:
-        runs: `Run`s. A run is a temporary file with references to inputs, sorted by shuffle key.
+        runs: `SortedRun`s. A run is a temporary file with references to inputs, sorted by shuffle key.
         counts: Packed `KeyCounts`, the histograms of the shuffle keys. The shuffle stage merges them.
         listing: A single `Listing` with the properties of all inputs.
         dead_letters: `SpoolRange`s with sorted lines of dead letters.

@@ -32,7 +32,7 @@ class SpoolRange(NamedTuple):
     num_bytes: int
 
 
-class Run(NamedTuple):
+class SortedRun(NamedTuple):
     """References of all splits, sorted by shuffle key and stored in a temporary file.
 
     Attributes:
@@ -73,7 +73,7 @@ class Run(NamedTuple):
                 yield block, SpoolRange(self.spool, int(offsets[first]), int(offsets[last] - offsets[first]))
 
 
-def write_run(batches: list[References], spool_directory: str) -> Run:
+def write_run(batches: list[References], spool_directory: str) -> SortedRun:
     """Sorts references by shuffle key and writes them to a temporary file."""
     references = References.concatenate(batches)
     orders = references.rows["order"]
@@ -84,7 +84,7 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
         for chunk in references.chunks():
             offsets.append(spool.append(chunk) + len(chunk))
     orders = np.ascontiguousarray(references.rows["order"][::CHUNK_REFERENCES])
-    return Run(spool.spool, len(references), orders.tobytes(), np.array(offsets, np.uint64).tobytes())
+    return SortedRun(spool.spool, len(references), orders.tobytes(), np.array(offsets, np.uint64).tobytes())
 
 
 def write_chunks(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolRange]:

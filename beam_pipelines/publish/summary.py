@@ -70,13 +70,23 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         yield from _division(statistics["division"])
     if leaks:
         yield from _duplicates(leaks, directory)
+    yield from _facts(directory, manifest, statistics)
+    yield f"dataset:      {directory}"
+    yield ""
+    yield "To read it in Python:"
+    yield "  import tf_input"
+    yield f"  train = tf_input.open({directory!r}).{batches_call(manifest, statistics, manifest.main_split)}"
+
+
+def _facts(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> Iterator[str]:
+    """Yields one line for each fact about the inputs that the user may not expect."""
     image = manifest.features.get(dataset_format.IMAGE)
     if image is not None and image.is_image_file and dataset_format.default_channels(statistics) == 1:
         yield "channels:     1 in batches, because all images are grayscale (batches(channels=3) repeats the channel)"
     formats = statistics.get("images", {}).get("formats") or {}
     if num_arrays := sum(formats.get(name, 0) for name in ("npy", "raw")):
         yield (
-            f"images:       {num_arrays:,} of {sum(map(manifest.num_examples, splits)):,} came as arrays, "
+            f"images:       {num_arrays:,} of {sum(map(manifest.num_examples, manifest.splits)):,} came as arrays, "
             "not as image files"
         )
     if "boxes" in statistics and any(statistics["boxes"].values()):
@@ -97,11 +107,6 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         yield f"ignored:      {statistics['num_ignored_files']:,} files and folders that are not inputs ({kinds})"
     if statistics["warnings"]:
         yield f"warnings:     {len(statistics['warnings']):,} (see {directory}/{dataset_format.STATISTICS})"
-    yield f"dataset:      {directory}"
-    yield ""
-    yield "To read it in Python:"
-    yield "  import tf_input"
-    yield f"  train = tf_input.open({directory!r}).{batches_call(manifest, statistics, manifest.main_split)}"
 
 
 def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any], split: str) -> str:

@@ -19,7 +19,7 @@ from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, PlannedShard, recordmill_version
 from beam_pipelines.elements.plan_files import write_plan, write_planned_shard
-from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_references, write_run
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_references, write_run
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import RunError, UserError, printable
@@ -90,8 +90,8 @@ def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
     return dataclasses.replace(listing, schema=tuple(with_names))
 
 
-def keep_wanted(run: Run, spool_directory: str) -> Iterator[Run]:
-    """Copies the references to inputs of corrupt shards into a new `Run`. Yields nothing if there are none."""
+def keep_wanted(run: SortedRun, spool_directory: str) -> Iterator[SortedRun]:
+    """Copies the references to inputs of corrupt shards into a new `SortedRun`. Yields nothing if there are none."""
     wanted = np.memmap(_wanted_path(spool_directory), np.uint64, "r")
     with contextlib.closing(SpoolReader(spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
@@ -103,7 +103,7 @@ def keep_wanted(run: Run, spool_directory: str) -> Iterator[Run]:
 
 def plan_shards(
     unused: bytes,
-    runs: Iterable[Run],
+    runs: Iterable[SortedRun],
     shards: Sequence[CorruptShard],
     seed: int,
     directory: str,
@@ -123,7 +123,7 @@ def plan_shards(
         yield str(shard.address), write_planned_shard(repair, planned, b"".join(references.chunks()))
 
 
-def _read(runs: Sequence[Run], orders: np.ndarray, spool_directory: str) -> References:
+def _read(runs: Sequence[SortedRun], orders: np.ndarray, spool_directory: str) -> References:
     """Returns the references whose shuffle keys are between the smallest and the largest given key, inclusive."""
     if not len(orders):
         return References.concatenate([])

@@ -13,7 +13,7 @@ from apache_beam.pvalue import TaggedOutput
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.image_hashes import HashedRun, pack_hashes
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_references, write_dead_letters, write_run
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_references, write_dead_letters, write_run
 from beam_pipelines.errors import RunError
 from beam_pipelines.images.visual_groups import HASH_ROW
 from beam_pipelines.parallel import progress
@@ -29,7 +29,7 @@ _TASK_INPUTS = 256
 
 @dataclasses.dataclass
 class HashImages(beam.PTransform):
-    """A Beam transform from `Run`s to `HashedRun`s. The output `dead_letters` contains sorted dead letters.
+    """A Beam transform from `SortedRun`s to `HashedRun`s. The output `dead_letters` contains sorted dead letters.
 
     Attributes:
         spec: The options and the run.
@@ -59,7 +59,7 @@ def _name(spool: int) -> str:
     return f"{spool:016x}"
 
 
-def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolRange, int]]]:
+def cut_run(run: SortedRun) -> Iterator[tuple[tuple[str, int], tuple[SpoolRange, int]]]:
     """Divides sorted references into chunks that are processed in parallel."""
     for first, num, spool_range in run.chunks():
         yield (_name(run.spool), first), (spool_range, num)

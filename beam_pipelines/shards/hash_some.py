@@ -18,11 +18,11 @@ from beam_pipelines.storage.spool import SpoolReader
 
 
 class HashedPart(NamedTuple):
-    """The hashes of some images of a `Run`.
+    """The hashes of some images of a `SortedRun`.
 
     Attributes:
         spool: The number of the temporary file that contains the references.
-        first: The index of the first image in the `Run`.
+        first: The index of the first image in the `SortedRun`.
         num_inputs: The number of images.
         rows: The `HASH_ROW`s of the accepted images, as bytes.
         rejected: The indices of the rejected images, counted from the first image.
@@ -43,7 +43,7 @@ def hash_some(shared_context: bytes, spool_range: SpoolRange, first: int, start:
     Args:
         shared_context: A `WriteContext`, from `share`.
         spool_range: The byte range of a chunk of references.
-        first: The index of the chunk's first reference in the `Run`.
+        first: The index of the chunk's first reference in the `SortedRun`.
         start: The index of the first image to hash, counted from the start of the chunk.
         stop: The index after the last image to hash, counted from the start of the chunk.
     """

@@ -19,7 +19,7 @@ from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, SplitShards, recordmill_version
 from beam_pipelines.elements.plan_files import write_plan, write_planned_shard
-from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_references, read_range, write_chunks
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_references, read_range, write_chunks
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
 from beam_pipelines.errors import RunError
@@ -97,7 +97,7 @@ def make_plan(
     return plan
 
 
-def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolRange]]:
+def route_to_blocks(run: SortedRun, plan: ShufflePlan) -> Iterator[tuple[int, SpoolRange]]:
     """Yields the index of each range of shuffle keys, and the byte range of the references with these keys."""
     return run.cut(plan.order_bounds())
 

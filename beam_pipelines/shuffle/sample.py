@@ -13,7 +13,7 @@ import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
-from beam_pipelines.elements.reference_runs import Run, read_references
+from beam_pipelines.elements.reference_runs import SortedRun, read_references
 from beam_pipelines.elements.references import References
 from beam_pipelines.errors import DataError
 from beam_pipelines.shuffle.ranks import ShuffleSpec, choose_num_shards
@@ -41,8 +41,8 @@ def _has_sizes(listing: Listing, spec: ShuffleSpec) -> bool:
     return listing.has_sizes and spec.images.is_kept and spec.images.encoding == "file"
 
 
-def smallest_of_run(run: Run, listing: Listing, spec: ShuffleSpec) -> Iterator[bytes]:
-    """Yields the references in a `Run` that may belong to the sample."""
+def smallest_of_run(run: SortedRun, listing: Listing, spec: ShuffleSpec) -> Iterator[bytes]:
+    """Yields the references in a `SortedRun` that may belong to the sample."""
     num = sample_size(listing, spec)
     with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
         references = read_references(run.smallest(num), spool)

@@ -1,7 +1,7 @@
 """Opens the source of a configuration."""
 
 from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.source_config import check_reserved_names
+from beam_pipelines.columns.forms import check_reserved_names
 from beam_pipelines.elements.class_tables import check_class_options
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.listing.groups_and_strata import StrataReader

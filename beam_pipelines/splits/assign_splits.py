@@ -18,7 +18,7 @@ from beam_pipelines.elements.binary_column import no_texts
 from beam_pipelines.elements.division import Division
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_range, read_references, write_run
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_range, read_references, write_run
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
@@ -44,7 +44,7 @@ class RunSplits(NamedTuple):
         names: The names of all splits.
     """
 
-    run: Run
+    run: SortedRun
     splits: SpoolRange
     names: tuple[str, ...]
 
@@ -87,7 +87,7 @@ class ReadSplitFacts(beam.DoFn):
     def __init__(self, spec: SplitSpec) -> None:
         self._spec, self._earlier = spec, None
 
-    def process(self, run: Run) -> Iterator[RunFacts]:
+    def process(self, run: SortedRun) -> Iterator[RunFacts]:
         stopwatch = Stopwatch("split")
         if self._earlier is None:
             self._earlier = load_earlier_splits(self._spec.splits_from)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from beam_pipelines.config.values import NAME_PATTERN
 from beam_pipelines.elements.binary_column import BinaryColumn, digests
-from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import MANIFEST, decode_manifest

@@ -18,7 +18,7 @@ from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.image_hashes import HashedRun
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_references, read_range, write_run
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_references, read_range, write_run
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.elements.binary_column import BinaryColumn
@@ -60,7 +60,7 @@ class WrittenEdges(NamedTuple):
 class ChangedRun(NamedTuple):
     """Sorted references, and changes to their groups."""
 
-    run: Run
+    run: SortedRun
     changes: Changes
 
 
@@ -185,7 +185,7 @@ def resolve_near_duplicates_found(
     count_in_beam(stopwatch.lap())
 
 
-def _read_some(run: Run, indices: np.ndarray, spool: SpoolReader) -> References:
+def _read_some(run: SortedRun, indices: np.ndarray, spool: SpoolReader) -> References:
     if not len(indices):
         return References.concatenate([])
     return read_references(run.smallest(run.num_references), spool).take(indices)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from beam_pipelines.config.stage_spec import StageSpec
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.first_keys import FirstKeys
-from beam_pipelines.elements.reference_runs import Run, SpoolRange, read_range, read_references
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_range, read_references
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.split_hashes import split_hashes
 from beam_pipelines.splits.earlier_splits import digest_keys
@@ -50,7 +50,7 @@ class RunFacts(NamedTuple):
         in_two_splits: The keys that have two different splits in the source and in earlier datasets.
     """
 
-    run: Run
+    run: SortedRun
     rows: SpoolRange
     strata: list[bytes]
     splits: list[str]
@@ -75,7 +75,7 @@ class _Known(NamedTuple):
     in_two_splits: FirstKeys
 
 
-def read_facts(run: Run, spec: SplitSpec, earlier: Sequence[tuple[pa.Array, pa.Array]] = ()) -> RunFacts:
+def read_facts(run: SortedRun, spec: SplitSpec, earlier: Sequence[tuple[pa.Array, pa.Array]] = ()) -> RunFacts:
     """Reads the facts about the inputs of a run and writes one row per input to a temporary file.
 
     Args:

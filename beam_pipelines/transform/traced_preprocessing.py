@@ -11,7 +11,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 import tensorflow as tf
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapter, TensorAdapterConfig
 
-from beam_pipelines.config.source_config import COLUMN_PATTERN
+from beam_pipelines.columns.forms import COLUMN_PATTERN
 from beam_pipelines.transform.record_batches import ReadRecordBatches, read_batch, tensor_adapter_config
 from beam_pipelines.transform.tft_modules import impl_helper
 from tf_input.dataset_format import OBJECTS, Feature

@@ -10,7 +10,7 @@ from typing import Mapping, Sequence
 import numpy as np
 
 from beam_pipelines.config.prepare_options import PrepareOptions
-from beam_pipelines.config.source_config import COLUMN_PATTERN
+from beam_pipelines.columns.forms import COLUMN_PATTERN
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns

@@ -2,7 +2,7 @@
 key."""
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, SpoolRange, write_dead_letters, write_run
+from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, SortedRun, SpoolRange, write_dead_letters, write_run
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
@@ -35,7 +35,7 @@ class ListedRuns:
     """
 
     def __init__(self, spool_directory: str, share: float | None = None) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[SortedRun] = []
         self.dead_letter_runs: list[SpoolRange] = []
         self.counts = KeyCounts()
         self.facts = ListedFacts()
