@@ -66,7 +66,7 @@ from beam_pipelines.images.image_headers import (
     identify,
     read_jpeg_header,
 )
-from beam_pipelines.images.png_files import PngFile, encode_deep_png, read_png
+from beam_pipelines.images.png_files import encode_deep_png, read_png
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import Geometry, jpeg_reduction, resize, stored_size, rotated
 from beam_pipelines.images.rotations import in_turn
@@ -120,20 +120,14 @@ class CheckedImage(NamedTuple):
     Attributes:
         format: The actual format of the source: `jpeg`, `png`, `tiff`, `gif`, `bmp`, `webp`, `heic`, `avif`, `jp2`,
             `ppm` (also PGM), `npy` or `raw`.
-        height: The height of the stored image, in pixels.
-        width: The width of the stored image, in pixels.
+        height, width: The size of the stored image, in pixels.
         encoded: The bytes to store; None if the original bytes are stored.
         reencoded: The reason why the stored bytes differ from the source: `resized`, `format`, `exif_orientation`,
             `cmyk`, or the format of the source. Empty if the original bytes are stored.
         pixels: The RGB pixels at full scale without alpha, if requested, uint8 [height, width, 3]. If the image is
             re-encoded as JPEG or WebP, these are the pixels before encoding.
         geometry: The rotation and resizing of the image.
-        num_channels: The number of channels of the stored image: 1 for gray or 3 for color, plus 1 for alpha. 0 for a
-            tensor.
-        is_deep: Whether the source is a PNG, TIFF or PGM with 16 bits per channel.
-        is_odd: Whether libjpeg warns about the source although no pixel is missing or corrupt. False if not decoded.
-        has_more_pages: Whether the source is a TIFF with several pages, or a HEIC with several images. Only the first
-            page or the primary image is stored.
+        num_channels, is_deep, is_odd, has_more_pages: As in `StoredImage`.
     """
 
     format: str
@@ -284,22 +278,13 @@ def _check_png(data: bytes, check: str, decodes: bool, full_scale: bool, images:
             png.check_rows()
         return kept
     with in_turn(png.height * png.width):
-        return _convert_png(png, kept, fits, images, wants_pixels)
-
-
-def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
-    """Decodes a PNG and returns its pixels or a re-encoded image."""
-    geometry, is_deep = kept.geometry, kept.is_deep
-    image = decode_with_pillow("png", png.to_stored())
-    if fits:
-        return kept._replace(pixels=rgb(image))
-    if images.keep_depth and is_deep and png.color_type:  # Pillow does not support such images.
-        raise InvalidInput(
-            "bad_image",
-            f"PNG: 16 bits in {png.num_channels} channels and EXIF orientation {geometry.orientation}; "
-            "save it upright, or omit --keep_depth",
-        )
-    return _store("png", image, geometry, "exif_orientation", images, wants_pixels)._replace(is_deep=is_deep)
+        image = decode_with_pillow("png", png.to_stored())
+        if fits:
+            return kept._replace(pixels=rgb(image))
+        if images.keep_depth and is_deep and png.color_type:  # Pillow does not support such images.
+            found = f"PNG: 16 bits in {png.num_channels} channels and EXIF orientation {geometry.orientation}"
+            raise InvalidInput("bad_image", f"{found}; save it upright, or omit --keep_depth")
+        return _store("png", image, geometry, "exif_orientation", images, wants_pixels)._replace(is_deep=is_deep)
 
 
 def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:

@@ -7,7 +7,6 @@ seconds. In a Beam step, the progress counts are also added to Beam's metrics, w
 
 import contextlib
 import os
-import pathlib
 import struct
 import sys
 import threading
@@ -64,10 +63,8 @@ class Stage(NamedTuple):
 _COUNTS = struct.Struct(f"<{len(Counts._fields)}Q")
 
 
-# A mapping from progress directory to this process's file, and the counts in the file.
-_files: dict[str, tuple[pathlib.Path, Counts]] = {}
-# A mapping from remote progress directory to this process's object, its counts, and the time of the last write.
-_objects: dict[str, tuple[str, Counts, float]] = {}
+# A mapping from progress directory to the path of this process's counts, the counts, and the time of the last write.
+_counted: dict[str, tuple[str, Counts, float]] = {}
 _lock = threading.Lock()
 # The number of job restarts that the engine has reported.
 _num_restarts = 0
@@ -101,7 +98,7 @@ def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> Non
     if not directory:
         return
     with _lock, contextlib.suppress(OSError):
-        (_count_in_object if is_remote(directory) else _count_in_file)(directory, Counts(**counts))
+        _write_counts(directory, Counts(**counts))
 
 
 def count_in_beam(counts: Mapping[str, int]) -> None:
@@ -125,28 +122,24 @@ class Stopwatch:
         return {self._name: msecs}
 
 
-def _count_in_file(directory: str, counts: Counts) -> None:
-    path, total = _files.get(directory, (None, Counts()))
-    if path is None or not path.exists():  # The first count of the run.
-        path, total = pathlib.Path(directory, f"{os.getpid()}-{uuid.uuid4().hex}"), Counts()
-        path.parent.mkdir(exist_ok=True)
-    total = total.plus(counts)
-    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
-    try:
-        _files[directory] = path, total
-        # Overwrite in place, so that a reader never sees a partial file.
-        os.pwrite(descriptor, _COUNTS.pack(*total), 0)
-    finally:
-        os.close(descriptor)
-
-
-def _count_in_object(directory: str, counts: Counts) -> None:
-    path, total, written = _objects.get(directory) or (f"{directory}/{uuid.uuid4().hex}", Counts(), -OBJECT_SECONDS)
+def _write_counts(directory: str, counts: Counts) -> None:
+    path, total, written = _counted.get(directory) or (f"{directory}/{os.getpid()}-{uuid.uuid4().hex}", Counts(), -OBJECT_SECONDS)
     total, now = total.plus(counts), time.monotonic()
-    if now - written >= OBJECT_SECONDS:
+    if not is_remote(directory):
+        if directory not in _counted or not os.path.exists(path):  # The first count of the run.
+            total = counts
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory)
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+        try:
+            _counted[directory] = path, total, now
+            os.pwrite(descriptor, _COUNTS.pack(*total), 0)  # Overwrite in place, so that a reader never sees a partial file.
+        finally:
+            os.close(descriptor)
+    elif now - written >= OBJECT_SECONDS:
         files_at(path).write(path, _COUNTS.pack(*total))
         written = now
-    _objects[directory] = path, total, written
+    _counted[directory] = path, total, written
 
 
 def read_counts(directory: str) -> Counts:

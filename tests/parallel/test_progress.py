@@ -75,7 +75,7 @@ def test_workers_without_shared_disk_count_in_an_object_store(monkeypatch):
         monkeypatch.setattr(progress, "OBJECT_SECONDS", 0)
         count(directory, written=5)
         assert read_counts(directory) == Counts(written=12, dead_letters=1)
-        progress._objects.clear()  # simulates another process
+        progress._counted.clear()  # simulates another process
         count(directory, written=100)
         assert read_counts(directory) == Counts(written=112, dead_letters=1)
 
