@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Packages that each package may import. `base` are modules for all packages, and `top` are modules that combine packages.
 BASE = {
     "beam_pipelines": {"errors", "log", "quiet"},
-    "tf_input": {"choices", "coordinate_names", "cores", "dataset_format", "example_values", "first_records", "forks", "image_files", "lazy_tensorflow", "option_checks", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files", "serialized_example", "stored_kinds"},
+    "tf_input": {"choices", "coordinate_names", "cores", "dataset_format", "example_values", "first_records", "image_files", "lazy_tensorflow", "option_checks", "options", "process", "quiet", "read_config", "read_options", "record_layouts", "regular_files", "serialized_example", "stored_kinds"},
 }
 IMPORTS = {
     "beam_pipelines": {
@@ -67,7 +67,7 @@ IMPORTS = {
 STAGES = {"sources", "splits", "shuffle", "shards", "publish"}
 
 # Modules that writer and reader share.
-SHARED = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.example_values", "tf_input.first_records", "tf_input.image_files", "tf_input.record_layouts", "tf_input.regular_files", "tf_input.serialized_example", "tf_input.storage.client_forks", "tf_input.storage.credentials", "tf_input.storage.paths", "tf_input.stored_kinds")
+SHARED = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.example_values", "tf_input.first_records", "tf_input.image_files", "tf_input.process", "tf_input.record_layouts", "tf_input.regular_files", "tf_input.serialized_example", "tf_input.storage.credentials", "tf_input.storage.paths", "tf_input.stored_kinds")
 WITH_NUMPY = ("tf_input.example_values", "tf_input.image_files")
 READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "tf_input.inspection.inspection")
 

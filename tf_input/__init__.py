@@ -27,7 +27,7 @@ Modules and subpackages (the `__init__` of each subpackage describes its inputs 
     storage                    byte ranges of local and remote files, and the records in them
     epochs                     the order of records in an epoch, and the share of each host
     example_values image_files serialized_example    from a record to the values of a single example, with NumPy
-    cores forks quiet          the number of cores, checks after a fork, and TensorFlow without log output
+    cores process quiet        the number of cores, side effects on the whole process, TensorFlow without log output
     lazy_tensorflow            TensorFlow, imported on first use
 
 Names are imported on first use. Only batches, serving and the transform need TensorFlow.

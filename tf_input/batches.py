@@ -7,7 +7,7 @@ from numbers import Integral
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 from tf_input.epochs.iterator_state import IteratorState
-from tf_input.forks import check_fork
+from tf_input.process import check_fork
 from tf_input.lazy_tensorflow import tf
 from tf_input.mapped_batches import note_function
 from tf_input.pipeline import input_pipeline

@@ -23,7 +23,7 @@ from tf_input.dataset_format import IMAGE, Feature, Manifest, default_channels, 
 from tf_input.decoding import class_weights
 from tf_input.example_values import read_example
 from tf_input.folds import choose_fold
-from tf_input.forks import check_fork
+from tf_input.process import check_fork
 from tf_input.loaders import loader
 from tf_input.mapped_batches import MappedBatches, note_function
 from tf_input.options import suggest_option, named_options

@@ -28,7 +28,7 @@ from tf_input.epochs import hosts
 from tf_input.epochs.mixed_order import MixedOrder, epoch_length, component_seed, to_weights
 from tf_input.epochs.iterator_state import fingerprint_mix
 from tf_input.epochs.share import Share
-from tf_input.forks import check_fork
+from tf_input.process import check_fork
 from tf_input.lazy_tensorflow import tf
 from tf_input.options import suggest_option, named_options
 from tf_input.pipeline import file_pipeline

@@ -260,4 +260,4 @@ class SplitReader:
                 )
 
     def _warn_of_crop(self, decoder: ExampleDecoder, config: ReadConfig) -> None:
-        self._crop_warnings.log_warnings(self.split, decoder, config, lambda: crop_warnings.read_sample(self.open_records(config), self.shards))
+        self._crop_warnings.log_warnings(self.split, decoder, lambda: crop_warnings.read_sample(self.open_records(config), self.shards))

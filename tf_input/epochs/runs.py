@@ -30,20 +30,7 @@ class Runs:
         return len(self.counts)
 
 
-@dataclasses.dataclass(frozen=True)
-class ShardRuns(Runs):
-    """The chunks of a whole split, in shard order.
-
-    Attributes:
-        shards: The index of the shard that contains each chunk, int64 [num_runs].
-        firsts: The index of the first record of each chunk in its shard, int64 [num_runs].
-    """
-
-    shards: np.ndarray
-    firsts: np.ndarray
-
-
-def cut_runs(counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) -> ShardRuns:
+def cut_runs(counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) -> Runs:
     """Divides shards into chunks of about equal size. A shard that is not much larger than a chunk is not divided.
 
     Only numbers of records are needed. When a chunk is read, its byte offset is looked up in the index file.
@@ -61,4 +48,4 @@ def cut_runs(counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) ->
     of_shard = chunks[shards]
     firsts, stops = (at * records[shards] // of_shard for at in (chunk_index, chunk_index + 1))
     lengths = sizes[shards] * (stops - firsts) // np.maximum(records[shards], 1)
-    return ShardRuns(stops - firsts, lengths, (np.cumsum(records) - records)[shards] + firsts, shards, firsts)
+    return Runs(stops - firsts, lengths, (np.cumsum(records) - records)[shards] + firsts)

@@ -72,14 +72,6 @@ class FeatureKind:
         """
         return values
 
-    def describe_lost(self, before: tf.Tensor, after: tf.Tensor) -> str:
-        """Describes the positions that a crop removes, such as `3 of 20 keypoints`; "" if it removes none.
-
-        Args:
-            before, after: The values before and after `move`.
-        """
-        return ""
-
     def describe_flips(self, feature: Feature, config: ReadConfig) -> str:
         """Returns a warning if flipped values may be wrong; "" otherwise. Called only if images are flipped."""
         return ""

@@ -74,11 +74,6 @@ class Keypoints(FeatureKind):
         is_seen = _is_labeled(points) & ((points[..., :2] >= 0) & (points[..., :2] <= 1)).all(axis=-1)
         return np.where(is_seen[..., np.newaxis], points, np.float32(0))
 
-    def describe_lost(self, before: tf.Tensor, after: tf.Tensor) -> str:
-        was_labeled, is_labeled = (_is_labeled(np.asarray(points)) for points in (before, after))
-        num_lost = int(was_labeled.sum() - is_labeled.sum())
-        return f"{num_lost} of {int(was_labeled.sum())} keypoints" if num_lost else ""
-
     def describe_flips(self, feature: Feature, config: ReadConfig) -> str:
         if config.augmentation.flip_pairs_of(feature.name) is not None or feature.shape[-2] == 1:
             return ""

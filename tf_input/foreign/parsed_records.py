@@ -6,7 +6,7 @@ from typing import Any, Callable, Mapping, Sequence, Unpack
 
 from tf_input.batches import as_batches
 from tf_input.epochs.hosts import warn_undivided
-from tf_input.forks import check_fork
+from tf_input.process import check_fork
 from tf_input.lazy_tensorflow import tf
 from tf_input.options import named_options
 from tf_input.pipeline import file_pipeline

@@ -19,7 +19,7 @@ from tf_input.first_records import MAX_BYTES, MAX_RECORDS
 from tf_input.foreign import tfds_directory
 from tf_input.foreign.parsed_records import ParsedRecords
 from tf_input.foreign.record_layouts import RecordLayout, find_record_layout
-from tf_input.forks import check_fork
+from tf_input.process import check_fork
 from tf_input.lazy_tensorflow import tf
 from tf_input.options import suggest_option, named_options
 from tf_input.pipeline import file_pipeline
@@ -208,7 +208,7 @@ class RecordFiles:
         check_fork()
         decoder = self._make_decoder(split, config := make_config(config, options))
         warn_undivided(f"TFRecords, {split}")
-        self._crop_warnings.log_warnings(split, decoder, config, lambda: _first_records(self.paths[split], self.compression)[1])
+        self._crop_warnings.log_warnings(split, decoder, lambda: _first_records(self.paths[split], self.compression)[1])
         buffer = file_pipeline.shuffle_buffer(1, self._record_bytes)
         data = file_pipeline.read_files(
             self.paths[split], decoder, config, split, buffer, self.skipped, self.compression

@@ -11,7 +11,7 @@ from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs.share import local_batch_size
 from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.decode_errors import decode_with_errors
-from tf_input.pipeline.exit import close_iterators_at_exit
+from tf_input.process import close_iterators_at_exit
 from tf_input.pipeline.file_errors import RECORDS_PER_FILE, FileErrors
 from tf_input.pipeline.user_functions import allow_state, apply_functions, without_autograph
 from tf_input.read_config import ReadConfig

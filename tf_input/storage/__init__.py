@@ -11,9 +11,9 @@ object at the same time. A cache (`cache`) implements `Files` on top of another 
     other_files          all other URLs, with fsspec
     cache, cache_space   blocks of remote files on a local disk; the size limit of the cache
     store                the shards and indexes of a dataset
-    users                a count of the readers of open files
     index, frames        the byte range of each record in a shard; the TFRecord framing
-    record_reader        reads chunks of records and single records
+    record_reader        reads records anywhere in a split, with few requests
+    record_chunks        checks records in memory and copies them
     window_reader        reads the windows of an epoch ahead
     corrupt_records      reports of corrupt records
 """

@@ -14,33 +14,6 @@ HEADER_BYTES = LENGTH_BYTES + CHECKSUM_BYTES
 FRAME_BYTES = HEADER_BYTES + CHECKSUM_BYTES
 
 
-def unframe(chunks: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> list[bytes | None]:
-    """Extracts records from byte ranges of shards.
-
-    Args:
-        chunks: The byte range that contains each record.
-        begins, ends: The start and end offsets of the records in their byte ranges, int64 [n]. They may be out of
-            bounds.
-
-    Returns:
-        The data of each record, or None for a corrupt record.
-    """
-    num_bytes = np.array([len(chunk) for chunk in chunks], np.int64)
-    is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= num_bytes)
-    if not is_there.all():  # frames out of bounds are replaced by zeros, which have wrong checksums
-        chunks = [chunk if is_inside else bytes(FRAME_BYTES) for chunk, is_inside in zip(chunks, is_there.tolist())]
-        begins, ends = np.where(is_there, begins, 0), np.where(is_there, ends, FRAME_BYTES)
-    extents = list(zip(chunks, begins.tolist(), ends.tolist()))
-    lengths = [chunk[begin : begin + LENGTH_BYTES] for chunk, begin, _ in extents]
-    length_checksums = [chunk[begin + LENGTH_BYTES : begin + HEADER_BYTES] for chunk, begin, _ in extents]
-    data = [chunk[begin + HEADER_BYTES : end - CHECKSUM_BYTES] for chunk, begin, end in extents]
-    checksums = [chunk[end - CHECKSUM_BYTES : end] for chunk, _, end in extents]
-    is_complete = np.frombuffer(b"".join(lengths), "<u8") == (ends - begins - FRAME_BYTES).astype(np.uint64)
-    is_complete &= np.frombuffer(b"".join(length_checksums), "<u4") == _checksums(lengths)
-    is_complete &= np.frombuffer(b"".join(checksums), "<u4") == _checksums(data)
-    return data if is_complete.all() else [item if complete else None for item, complete in zip(data, is_complete.tolist())]
-
-
 def frame_bytes(header: bytes) -> int | None:
     """Returns the size of a frame in bytes, according to the frame's header; None if the header is corrupt."""
     length, checksum = header[:LENGTH_BYTES], header[LENGTH_BYTES:HEADER_BYTES]

@@ -100,8 +100,12 @@ class ShardIndex:
         """Returns the start offsets and the end offsets of the given records in bytes, int64 [n] each.
 
         Args:
-            records: The indices of the records in the shard, int64 [n], in ascending order without repetitions.
+            records: The indices of the records in the shard, int64 [n], at least one, in ascending order without
+                repetitions.
         """
+        first, stop = int(records[0]), int(records[-1]) + 1
+        if stop - first == len(records):
+            return self.extents(first, stop)
         edges = np.union1d(records, records + 1)
         offsets = self.offsets(edges[edges < self._num_rows])
         offsets = np.append(offsets, np.full(len(edges) - len(offsets), self._num_bytes))

@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Sequence
 
-from tf_input.storage.client_forks import check_process
+from tf_input.process import check_client_fork
 from tf_input.storage.credentials import amazon_options, azure_options, google_options, missing_keys
 from tf_input.storage.packages import import_package
 from tf_input.storage.paths import bucket_and_key, join, scheme_of
@@ -120,7 +120,7 @@ class ObjectStoreFiles(RemoteFiles):
             raise OSError(f"{path}: {status}{advice}") from None
 
     def _store(self, bucket: str) -> Any:
-        check_process()
+        check_client_fork()
         with self._lock:
             if bucket not in self._stores:
                 self._stores[bucket] = _make_store(bucket)

@@ -6,7 +6,6 @@ the checksum of the data (uint32).
 
 import itertools
 import mmap
-import struct
 from typing import NamedTuple, Sequence
 
 import google_crc32c
@@ -14,8 +13,6 @@ import numpy as np
 
 from tf_input.storage.arenas import ArenaSlice
 from tf_input.storage.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES, mask_checksums
-
-_read_length = struct.Struct("<Q").unpack_from
 
 
 class RecordChunk(NamedTuple):
@@ -30,29 +27,6 @@ class RecordChunk(NamedTuple):
     slice: ArenaSlice
     begins: np.ndarray
     ends: np.ndarray
-
-
-def find_ends(data: memoryview, begin: int, end: int, num_records: int) -> list[int] | None:
-    """Finds the ends of consecutive records from the record lengths in their frames.
-
-    Args:
-        data: The bytes that contain the records.
-        begin: The offset of the first record.
-        end: The expected end of the last record.
-        num_records: The expected number of records.
-
-    Returns:
-        The end of each record. None if the lengths do not lead to `end`, because a length is corrupt or `begin` is
-        wrong.
-    """
-    ends, at = [], begin
-    try:
-        for _ in range(num_records):
-            at += _read_length(data, at)[0] + FRAME_BYTES
-            ends.append(at)
-    except (struct.error, OverflowError):
-        return None
-    return ends if at == end else None
 
 
 class RecordChunks:

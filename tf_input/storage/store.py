@@ -15,8 +15,7 @@ from tf_input.storage.files import Files
 from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.index import ShardIndex
 from tf_input.storage.paths import join
-from tf_input.storage.record_reader import RecordReader, ShardFile
-from tf_input.storage.users import Users
+from tf_input.storage.record_reader import RecordReader, ShardFile, Users
 
 # Local indexes up to this total size are read into memory. Larger indexes are read row by row. Memory-mapping them would
 # be dangerous: if a mapped file is truncated, reading it kills the process (SIGBUS).
@@ -124,11 +123,12 @@ class Store:
             FileNotFoundError, OSError, ValueError: A shard contradicts the manifest, and `on_error` is "raise".
         """
         files = [
-            ShardFile(path, shard.num_bytes, count, count == shard.num_examples)
+            ShardFile(path, shard.num_bytes, count)
             for path, shard, count in zip(self.paths(shards, on_error), shards, self.counts(shards, on_error))
         ]
-        if selection is not None and not all(file.is_complete for file in files):
-            selection = selection.keep_first([shard.num_examples for shard in shards], [file.num_examples for file in files])
+        written, readable = [shard.num_examples for shard in shards], [file.num_examples for file in files]
+        if selection is not None and readable != written:
+            selection = selection.keep_first(written, readable)
         corrupt = self.skipped if on_error == "skip" else None
         return RecordReader(self.files, files, lambda number: self.index(shards[number]), run_bytes, corrupt, self.users, selection)
 

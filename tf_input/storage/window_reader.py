@@ -1,6 +1,7 @@
 """Reads records in the order of an epoch and prefetches the next windows."""
 
 import functools
+import itertools
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Callable
@@ -10,8 +11,8 @@ import numpy as np
 from tf_input.epochs.runs import Runs
 from tf_input.epochs.windows import Window, WindowOrder
 from tf_input.storage.arenas import Arena, borrow_arena, return_arena
-from tf_input.storage.record_reader import RecordReader, RunPart, SelectedRecords
-from tf_input.storage.record_chunks import RecordChunks
+from tf_input.storage.record_reader import RecordReader
+from tf_input.storage.record_chunks import RecordChunk, RecordChunks
 
 _SLACK_BYTES = 4 << 20  # spare bytes of an arena, because the sizes of chunks are approximate
 _NUM_REQUESTS = 16  # number of parallel requests, which use the full bandwidth in spite of their latency
@@ -40,7 +41,7 @@ class WindowReader:
         self._hosts = hosts
         self._num_bytes = num_bytes
         self._epoch, self._order = -1, None
-        self._records: RecordReader | SelectedRecords = reader  # for the current epoch
+        self._runs, self._numbers = reader.runs, None  # of the current epoch
         self._cached: dict[int, _Loading] = {}  # by the index of the window in the epoch
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")
@@ -88,20 +89,20 @@ class WindowReader:
         No file is read.
         """
         with self._lock:
-            order, selected = self._order_of(epoch), self._records
+            order, all_runs, selected = self._order_of(epoch), self._runs, self._numbers
         numbers, windows = np.empty_like(indices), order.windows_of(indices)
         for index in np.unique(windows).tolist():
             window, is_here = order.window(index), windows == index
             records = order.mix(window)[indices[is_here] - window.start]
             runs = np.searchsorted(window.run_starts, records, side="right") - 1
-            numbers[is_here] = selected.runs.starts[window.runs[runs]] + records - window.run_starts[runs]
-        return selected.numbers(numbers)
+            numbers[is_here] = all_runs.starts[window.runs[runs]] + records - window.run_starts[runs]
+        return numbers if selected is None else selected[numbers]
 
     def _order_of(self, epoch: int) -> WindowOrder:
         if epoch != self._epoch:
             self._release_all()
-            self._records = self._reader.of_epoch(epoch)
-            self._epoch, self._order = epoch, self._make_order(epoch, self._records.runs)
+            self._runs, self._numbers = self._reader.of_epoch(epoch)
+            self._epoch, self._order = epoch, self._make_order(epoch, self._runs)
         return self._order
 
     def _cache(self, order: WindowOrder, index: int) -> "_Loading":
@@ -125,26 +126,34 @@ class WindowReader:
     def _length(self, order: WindowOrder, window: Window) -> int:
         """Returns the approximate number of bytes that this host reads from a window."""
         records = sum(stop - first for first, stop in order.slices(window, self._hosts))
-        return int(self._records.runs.num_bytes[window.runs].sum()) * records // max(1, window.count)
+        return int(self._runs.num_bytes[window.runs].sum()) * records // max(1, window.count)
 
     def _load(self, order: WindowOrder, index: int) -> "_Loading":
         window = order.window(index)
         slices, num_bytes = order.slices(window, self._hosts), self._length(order, window)
         arena = borrow_arena(num_bytes + num_bytes // 4 + _SLACK_BYTES)
-        parts = []
+        parts = []  # the first record of each chunk, and the record after its last record
         for first, stop in slices:
             begin = int(np.searchsorted(window.run_starts, first, side="right")) - 1
             end = int(np.searchsorted(window.run_starts, stop, side="left"))
-            for run, start, limit in zip(window.runs[begin:end].tolist(), *_bounds(window, begin, end)):
-                parts.append(RunPart(run, max(first, start) - start, min(stop, limit) - start))
+            shifts = (self._runs.starts[window.runs[begin:end]] - window.run_starts[begin:end]).tolist()
+            for shift, (start, limit) in zip(shifts, itertools.pairwise(window.run_starts[begin : end + 1].tolist())):
+                parts.append((shift + max(first, start), shift + min(stop, limit)))
         # A task reads several short chunks, if there are enough tasks for all threads.
         together = max(1, min(-(-len(parts) // _NUM_REQUESTS), _TOGETHER_BYTES * len(parts) // max(1, num_bytes)))
         chunks = [
-            self._threads.submit(self._records.read_runs, parts[first_part : first_part + together], arena)
+            self._threads.submit(self._read, parts[first_part : first_part + together], self._numbers, arena)
             for first_part in range(0, len(parts), together)
         ]
         mixed = self._threads.submit(order.mix, window)
         return _Loading(window, slices, chunks, mixed, num_bytes, arena)
+
+    def _read(self, parts: list[tuple[int, int]], selected: np.ndarray | None, arena: Arena) -> RecordChunk:
+        """Reads consecutive records of each of several chunks."""
+        numbers = np.concatenate([np.arange(first, stop) for first, stop in parts])
+        if selected is not None:
+            return self._reader.load(selected[numbers], arena)
+        return self._reader.load(numbers, arena, in_parallel=False)
 
     def _release_all(self) -> None:
         while self._cached:
@@ -153,10 +162,6 @@ class WindowReader:
     def _release(self, loading: "_Loading") -> None:
         if loading.is_read:  # otherwise, a thread may still write to the arena
             return_arena(loading.arena)
-
-
-def _bounds(window: Window, begin: int, end: int) -> tuple[list[int], list[int]]:
-    return window.run_starts[begin:end].tolist(), window.run_starts[begin + 1 : end + 1].tolist()
 
 
 class _Loading:

@@ -21,7 +21,7 @@ from tf_input.dataset import PreparedDataset
 from tf_input.dataset import open as open_dataset
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.iterator_state import IteratorState
-from tf_input.forks import check_fork
+from tf_input.process import check_fork
 from tf_input.mixture import Mixture
 from tf_input.options import named_options
 from tf_input.pipeline import file_pipeline

@@ -40,7 +40,7 @@ from beam_pipelines.storage.object_stores.retries import (
 )
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
 from beam_pipelines.storage.versions import FileStat, changed_error
-from tf_input.storage.client_forks import check_process
+from tf_input.process import check_client_fork
 from tf_input.storage.credentials import azure_options, missing_keys
 
 AZURE_SCHEMES = ("az", "azure", "adl", "abfs", "abfss")
@@ -204,7 +204,7 @@ class ObjectStore(ObjectListing):
             seconds: The time without data after which a request fails.
             **retries: Settings for retries by obstore. Without them, `call` retries requests.
         """
-        check_process()
+        check_client_fork()
         key = bucket, seconds, bool(retries)
         if key not in self._clients:
             self._clients[key] = self._connect(bucket, **client_settings(self.options.timeout, seconds, **retries))

@@ -30,14 +30,15 @@ def record_numbers(order: WindowOrder) -> list[int]:
 
 @settings(max_examples=100)
 @given(SHARDS, st.integers(1, 20_000))
-def test_chunks_cover_the_shards_and_have_similar_sizes(shards, length):
-    counts, num_bytes = [count for count, _ in shards], [count * each for count, each in shards]
+def test_chunks_cover_the_shards_and_have_similar_sizes(files, length):
+    counts, num_bytes = [count for count, _ in files], [count * each for count, each in files]
     runs = cut_runs(counts, num_bytes, length)
     assert np.concatenate([[], *(np.arange(first, first + count) for first, count in zip(runs.starts, runs.counts))]).tolist() == list(
         range(sum(counts))
     )
+    shards = np.searchsorted(np.cumsum(counts), runs.starts, side="right")
     for shard, (count, size) in enumerate(zip(counts, num_bytes)):
-        chunk_counts = runs.counts[runs.shards == shard]
+        chunk_counts = runs.counts[shards == shard]
         assert chunk_counts.sum() == count and (not count or chunk_counts.max() - chunk_counts.min() <= 1)
         assert len(chunk_counts) == min(count, max(1 if count else 0, (size + length // 2) // length))
 

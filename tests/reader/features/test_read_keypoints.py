@@ -181,13 +181,6 @@ def test_warns_if_a_flip_may_exchange_no_points(tmp_path, caplog):
             assert bool(found) == expected and all(names in text for text in found), (columns, options)
 
 
-@pytest.mark.slow
-def test_warns_if_a_crop_cuts_points_off(data, caplog):
-    with caplog.at_level(logging.WARNING, "tf_input"):
-        data.batches("train", batch_size=NUM, targets="seen", image_size=(120, 40), fit="crop")
-    assert any("keypoints" in record.getMessage() and "fit='crop'" in record.getMessage() for record in caplog.records)
-
-
 NAMES = {
     ("left_eye", "right_eye", "nose"): [(0, 1)],
     ("nose", "rightKnee", "leftKnee", "R_ankle", "L_ankle"): [(1, 2), (3, 4)],

@@ -24,14 +24,13 @@ from tf_input.storage.arenas import Arena, ArenaSlice
 from tf_input.storage.corrupt_records import CorruptRecord, CorruptRecords
 from tf_input.storage.index import ShardIndex
 from tf_input.storage.open_files import open_files
-from tf_input.storage.record_reader import RecordReader, RunPart, ShardFile
-from tf_input.storage.record_chunks import RecordChunk, RecordChunks, find_ends
+from tf_input.storage.record_reader import RecordReader, ShardFile
+from tf_input.storage.record_chunks import RecordChunk, RecordChunks
 from tf_input.storage.window_reader import WindowReader
 
 COUNTS = (7, 1, 12)
 RECORDS = [bytes([number]) * (number * 7 % 23) for number in range(sum(COUNTS))]
 READ_MODES = {"single records": None, "chunks": 60, "whole shards": 1 << 20, "selection": 90}  # bytes per chunk
-BY_INDEX = ("single records", "selection")  # modes that look up each record in the index
 
 
 def write_shards(folder: pathlib.Path) -> list[ShardInfo]:
@@ -96,8 +95,8 @@ def test_scattered_reads_fetch_each_byte_once_and_only_short_gaps(dataset_shards
         plain = getattr(reader._files, name)
         record_read = functools.partial(lambda plain, *args: requested.append(args) or plain(*args), plain)
         setattr(reader._files, name, record_read)
-    with mock.patch.multiple(record_reader, _NEAR_BYTES=near, _TOGETHER_BYTES=together):
-        chunk = reader.read_scattered(np.array(numbers), Arena(10_000))
+    with mock.patch.object(record_reader, "_TOGETHER_BYTES", together):
+        chunk = reader.load(np.array(numbers), Arena(10_000), near)
     assert RecordChunks([chunk]).take(np.arange(len(numbers))).tolist() == [RECORDS[number] for number in numbers]
     wanted = {(path, begin + byte) for number in numbers for path, _, begin in [reader.locate(number)] for byte in range(16 + len(RECORDS[number]))}
     read = [(path, byte) for path, begin, part in requested for byte in range(begin, begin + (part if isinstance(part, int) else len(part)))]
@@ -113,15 +112,10 @@ def test_corrupt_chunk_does_not_affect_other_chunks(tmp_path_factory, data, corr
     """Intact chunks are returned unchanged even if the read buffer contains data of an earlier read."""
     folder = tmp_path_factory.mktemp("shards")
     shards = write_shards(folder)
-    numbers = np.arange(len(RECORDS))
     reader, arena = make_reader(folder, shards, run_bytes=60), Arena(1 << 16)
     arena.take(1 << 16).view[:] = (b"".join(frame(record) for record in RECORDS) * (1 << 8))[: 1 << 16]
     arena.clear()
-    run_starts = np.cumsum([0, *reader.runs.counts])
-    parts = []
-    for run in data.draw(st.lists(st.sampled_from(range(len(reader.runs))), unique=True, min_size=1)):
-        first, stop = sorted(data.draw(st.tuples(*[st.integers(0, int(reader.runs.counts[run]))] * 2)))
-        parts.append(RunPart(run, first, stop))
+    wanted = np.array(data.draw(st.lists(st.sampled_from(range(len(RECORDS))), min_size=1)))
     shard = data.draw(st.integers(0, len(shards) - 1))
     path, index = folder / shards[shard].name, folder / shards[shard].index
     if corruption == "shard":
@@ -132,8 +126,7 @@ def test_corrupt_chunk_does_not_affect_other_chunks(tmp_path_factory, data, corr
         path.write_bytes(path.read_bytes()[: data.draw(st.integers(0, shards[shard].num_bytes - 1))])
     elif corruption == "missing":
         path.unlink()
-    wanted = np.concatenate([numbers[run_starts[run] + first : run_starts[run] + stop] for run, first, stop in parts])
-    actual = RecordChunks([reader.read_runs(parts, arena)]).take(np.arange(len(wanted))).tolist()
+    actual = records_of(reader.load(wanted, arena, in_parallel=False))
     bounds = np.cumsum([0, *COUNTS])
     for number, record in zip(wanted.tolist(), actual):
         may_be_missing = corruption != "none" and bounds[shard] <= number < bounds[shard + 1]
@@ -142,8 +135,8 @@ def test_corrupt_chunk_does_not_affect_other_chunks(tmp_path_factory, data, corr
 
 def test_short_chunks_are_read_in_groups(dataset_shards):
     reader, requested = make_reader(*dataset_shards, run_bytes=1), []
-    plain = reader.read_runs
-    reader.read_runs = lambda parts, arena: requested.append(len(parts)) or plain(parts, arena)
+    plain = reader.load
+    reader.load = lambda numbers, *args, **options: requested.append(len(numbers)) or plain(numbers, *args, **options)
     assert read_windows(reader, np.arange(len(RECORDS)), 1 << 20).tolist() == RECORDS
     assert sum(requested) == len(reader.runs) == 20 and len(requested) == 10 and max(requested) == 2
 
@@ -225,14 +218,10 @@ def test_flipped_bit_in_an_index_is_not_reported_as_a_corrupt_record(writable_sh
             assert byte < INDEX_HEADER.size or (column == 0 and "shard-2.idx is corrupt" in str(error)), byte
             num_named += 1
         else:
-            assert records == RECORDS and (mode == "whole shards" or byte >= INDEX_HEADER.size), byte
-            assert column > 0 or mode not in BY_INDEX, byte
+            assert records == RECORDS and byte >= INDEX_HEADER.size and column > 0, byte
         assert not len(corrupt), byte
         path.write_bytes(complete)
-    if mode in BY_INDEX:
-        assert num_named == sum(byte < INDEX_HEADER.size or column_of(byte) == 0 for byte in flipped)
-    else:  # only the start of a chunk is looked up in the index
-        assert bool(num_named) == (mode == "chunks")
+    assert num_named == sum(byte < INDEX_HEADER.size or column_of(byte) == 0 for byte in flipped)
 
 
 @pytest.mark.parametrize("mode", READ_MODES)
@@ -244,9 +233,8 @@ def test_corrupt_records_and_corrupt_index_are_reported_separately(writable_shar
     for record in (0, 1, 2):
         flip(folder / "shard-2", 8 * make_reader(*writable_shards).locate(8 + record)[2])
     flip(path, 8 * (INDEX_HEADER.size + 5 * INDEX_ROW.size))
-    if mode != "chunks":  # no chunk starts at the corrupt offset
-        with pytest.raises(ValueError, match="shard-2.idx is corrupt.*record 4 ends at byte"):
-            read(writable_shards, mode, corrupt=CorruptRecords())
+    with pytest.raises(ValueError, match="shard-2.idx is corrupt.*record 4 ends at byte"):
+        read(writable_shards, mode, corrupt=CorruptRecords())
     path.write_bytes(complete)
     corrupt = CorruptRecords()
     assert read(writable_shards, mode, corrupt=corrupt) == [*RECORDS[:8], *RECORDS[11:]] and sorted(item.record for item in corrupt) == [0, 1, 2]
@@ -382,14 +370,14 @@ def test_epochs_with_growing_windows_reuse_arenas(monkeypatch):
 def test_arena_is_not_freed_while_a_thread_reads_into_it(dataset_shards, monkeypatch):
     monkeypatch.setattr(arenas, "_free", [])
     reader, may_end, begun = make_reader(*dataset_shards, run_bytes=1 << 20), threading.Event(), []
-    plain = reader.read_runs
+    plain = reader.load
 
-    def read_runs(parts: list[RunPart], arena: Arena) -> Any:
+    def load(numbers: np.ndarray, arena: Arena, **options: bool) -> Any:
         begun.append(arena)
-        assert not parts[0].run or may_end.wait(60)
-        return plain(parts, arena)
+        assert not numbers[0] or may_end.wait(60)
+        return plain(numbers, arena, **options)
 
-    reader.read_runs = read_runs
+    reader.load = load
     windows = WindowReader(reader, lambda epoch, runs: WindowOrder(runs, 100, None), (1, 0), 1 << 30)
     with contextlib.closing(windows):
         assert windows.read(0, np.arange(COUNTS[0])).tolist() == RECORDS[: COUNTS[0]]  # the first chunk; the other chunks are read ahead
@@ -398,19 +386,13 @@ def test_arena_is_not_freed_while_a_thread_reads_into_it(dataset_shards, monkeyp
     assert free is begun[0]
 
 
-def test_find_ends_returns_the_ends_of_framed_records():
-    """If the record lengths do not add up to the chunk length, `find_ends` returns None."""
-    data = b"".join(frame(record) for record in RECORDS)
-    chunks = []
-    for before in (b"", b"before"):
-        index = len(before)
-        ends = np.array(find_ends(memoryview(before + data + b"after"), index, index + len(data), len(RECORDS))) - index
-        chunks.append(RecordChunk(ArenaSlice(before + data, index, len(data)), np.array([0, *ends[:-1]]), ends))
+def test_chunks_of_one_or_several_buffers_are_read_as_one_sequence():
+    data, ends = b"".join(frame(record) for record in RECORDS), np.cumsum([16 + len(record) for record in RECORDS])
+    chunks = [
+        RecordChunk(ArenaSlice(before + data, len(before), len(data)), np.array([0, *ends[:-1]]), ends) for before in (b"", b"before")
+    ]
     for pair in ([chunks[0], chunks[0]], chunks):
         assert RecordChunks(pair).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
-    assert find_ends(memoryview(b""), 0, 0, 0) == []
-    for wrong, count in ((data[:-1], 20), (data + b"x", 20), (data, 19), (data, 21), (b"", 1), (data[4:], 20)):
-        assert find_ends(memoryview(wrong), 0, len(wrong), count) is None
 
 
 def test_corrupt_records_are_counted_once_and_the_first_ten_are_logged(caplog):
@@ -436,10 +418,10 @@ def test_failed_read_does_not_return_earlier_records_of_the_arena(writable_shard
     """Read buffers are reused, so a buffer may contain earlier records of the same length when a read fails."""
     (folder, shards), arena = writable_shards, Arena(1 << 20)
     count = COUNTS[0]
-    assert records_of(make_reader(folder, shards, run_bytes=1 << 20).read_runs([RunPart(0, 0, count)], arena)) == RECORDS[:count]
-    arena.clear()
+    numbers = np.arange(count)
+    assert records_of(make_reader(folder, shards).load(numbers, arena)) == RECORDS[:count]
     (folder / shards[0].name).unlink()
     (folder / shards[0].name).symlink_to("/proc/self/mem")  # opens, but cannot be read at these offsets
-    assert records_of(make_reader(folder, shards, run_bytes=1 << 20).read_runs([RunPart(0, 0, count)], arena)) == [None] * count
-    arena.clear()
-    assert records_of(make_reader(folder, shards).read_scattered(np.arange(count), arena)) == [None] * count
+    for numbers in (np.arange(count), np.arange(0, count, 2)):
+        arena.clear()
+        assert records_of(make_reader(folder, shards).load(numbers, arena)) == [None] * len(numbers)
