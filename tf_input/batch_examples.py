@@ -6,8 +6,7 @@ import numpy as np
 
 from tf_input.dataset_format import KEY
 from tf_input.example_values import find_key
-from tf_input.pipeline.mixed_plan import MixedPlan
-from tf_input.pipeline.plan import Plan
+from tf_input.pipeline.plan import MixedPlan, Plan
 from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
 from tf_input.storage.record_reader import RecordReader

@@ -12,8 +12,7 @@ from tf_input.lazy_tensorflow import tf
 from tf_input.mapped_batches import note_function
 from tf_input.pipeline import input_pipeline
 from tf_input.pipeline.divided_batches import divided
-from tf_input.pipeline.mixed_plan import MixedPlan
-from tf_input.pipeline.plan import Plan
+from tf_input.pipeline.plan import MixedPlan, Plan
 from tf_input.read_config import ReadConfig
 
 _MAX_ITERATIONS = 1 << 31  # with more iterations, the number of batches could overflow

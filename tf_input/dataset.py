@@ -584,7 +584,7 @@ class PreparedDataset(Mapping[str, Examples]):
         of_split = self.split_reader(split)
         plan = of_split.plan(of_split.resolve(config_of_any(make_config(config, options))), holds=False)
         check_batch(plan, epoch, step)
-        with plan.open_inputs() as inputs:
+        with plan.make_inputs() as inputs:
             numbers, rows = inputs.numbers(int(epoch), int(step))
         return of_split.find_examples(plan, numbers[rows >= 0])[0]
 

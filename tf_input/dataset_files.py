@@ -12,7 +12,7 @@ from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, defaul
 from tf_input.decoding.schema import SIDES, is_dense_target
 from tf_input.folds import choose_statistics
 from tf_input.choices import Fold
-from tf_input.pipeline.memory_cache import MemoryCache
+from tf_input.pipeline.memory import MemoryCache
 from tf_input.selection.catalog import Catalog
 from tf_input.storage.cache import CachedFiles, kept_bytes
 from tf_input.storage.files import Files

@@ -32,8 +32,7 @@ from tf_input.process import check_fork
 from tf_input.lazy_tensorflow import tf
 from tf_input.options import suggest_option, named_options
 from tf_input.pipeline import file_pipeline
-from tf_input.pipeline.mixed_plan import MixedPlan
-from tf_input.pipeline.plan import Plan, draw_seed, make_share
+from tf_input.pipeline.plan import MixedPlan, Plan, draw_seed, make_share
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 from tf_input.split_reader import SplitReader
@@ -235,7 +234,7 @@ class Mixture:
         config = self.resolve(config_of_any(make_config(config, options)))
         plan = self.plan(config, holds=False)
         check_batch(plan, epoch, step)
-        with plan.open_inputs() as inputs:
+        with plan.make_inputs() as inputs:
             wanted = inputs.numbers(int(epoch), int(step))
         all_columns, all_slots = [], []
         for (name, component), component_plan, (numbers, slots) in zip(self._components.items(), plan.components, wanted):

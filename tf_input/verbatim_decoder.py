@@ -8,7 +8,7 @@ from typing import Any, Callable, Mapping
 from tf_input.dataset_format import Feature
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.lazy_tensorflow import tf
-from tf_input.pipeline.record_keys import split_keys
+from tf_input.pipeline.packing import split_keys
 from tf_input.pipeline.user_functions import call_each, check_parsed, convert_parse, parse_error
 from tf_input.read_config import ReadConfig
 

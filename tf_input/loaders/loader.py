@@ -157,7 +157,7 @@ class Loader:
         num_threads = self._num_threads or max(1, num_cores() // num_workers)
         pool = concurrent.futures.ThreadPoolExecutor(num_threads, thread_name_prefix="recordmill-loader")
         try:
-            with self._plan.open_inputs() as inputs:
+            with self._plan.make_inputs() as inputs:
                 for position in range(start, stop, num_workers):
                     waiting.append((position, self._submit(pool, num_threads, inputs, position)))
                     if len(waiting) > _NUM_AHEAD:

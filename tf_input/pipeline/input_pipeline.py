@@ -18,9 +18,8 @@ from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline.decode_errors import PackedErrors, decode_with_errors, find_number
 from tf_input.pipeline.divided_batches import sharding_policy, source_name
 from tf_input.process import close_iterators_at_exit, keep_freed_memory
-from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.packing import pack, pack_error, packed_spec, together, unpack
-from tf_input.pipeline.plan import Plan
+from tf_input.pipeline.plan import MixedPlan, Plan
 from tf_input.pipeline.user_functions import allow_state, apply_functions, without_autograph
 
 _NUM_AHEAD = 2  # number of prefetched batches, in addition to the batches that are being decoded

@@ -12,16 +12,11 @@ from tf_input.epochs.runs import Runs
 from tf_input.epochs.selection import Selection
 from tf_input.epochs.share import PADDING, Share
 from tf_input.epochs.windows import WindowOrder
-from tf_input.pipeline.record_keys import add_keys
+from tf_input.pipeline.packing import Batch, add_keys
 from tf_input.storage.record_reader import RecordReader
 from tf_input.storage.window_reader import WindowReader
 
 _MIN_RUN_BYTES, _MAX_RUN_BYTES = 8 << 20, 64 << 20
-
-
-# The inputs of a batch, for each component: serialized examples, bytes as objects [n], or indices of cached examples,
-# int64 [n]; and their slots in the global batch, int64 [n], which are `PADDING` for padding.
-Batch = list[tuple[np.ndarray, np.ndarray]]
 
 
 class Inputs(Protocol):

@@ -8,11 +8,15 @@ from typing import Iterable, Iterator, Sequence
 import numpy as np
 
 from tf_input.lazy_tensorflow import tf
-from tf_input.pipeline.inputs import Batch
 
 NUM_NOTED = 2  # length of the note of a batch
 _NUM_TOGETHER = 8  # largest number of stacked batches
 _ALIGNED = 8  # TensorFlow copies rows of strings unless the length of a row is a multiple of this
+_KEY_LENGTH = np.dtype("<u4")  # of the length of a key
+
+# The inputs of a batch, for each component: serialized examples, bytes as objects [n], or indices of cached examples,
+# int64 [n]; and their slots in the global batch, int64 [n], which are `PADDING` for padding.
+Batch = list[tuple[np.ndarray, np.ndarray]]
 
 
 def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
@@ -122,3 +126,30 @@ def unpack(packed: tf.Tensor, are_cached: Sequence[bool]) -> tuple[tf.Tensor, li
     chunks = tf.split(numbers[NUM_NOTED + num_components :], of_chunks, num=num_components + len(of_cached))
     slots, inputs = chunks[:num_components], dict(zip([*of_records, *of_cached], [*records, *chunks[num_components:]]))
     return note, [inputs[component] for component in range(num_components)], slots
+
+
+def add_keys(records: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Joins each record with its key in one byte string, for batches with keys that the records do not contain.
+
+    Args:
+        records: The records, bytes as objects [n], or None for corrupt records.
+        keys: The keys, bytes as objects [n].
+
+    Returns:
+        The length of the key, the key and the record as one byte string, as objects [n].
+    """
+    joined = np.empty(len(records), object)
+    joined[:] = [
+        None if record is None else b"".join((len(key).to_bytes(_KEY_LENGTH.itemsize, "little"), key, record))
+        for record, key in zip(records, keys)
+    ]
+    return joined
+
+
+def split_keys(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Splits the results of `add_keys` into keys and records, two tensors string [n]."""
+    size = _KEY_LENGTH.itemsize
+    lengths = tf.reshape(tf.io.decode_raw(tf.strings.substr(records, 0, size), tf.int32), [-1])
+    ends = size + lengths
+    rest = tf.strings.length(records) - ends
+    return tf.strings.substr(records, tf.fill(tf.shape(records), size), lengths), tf.strings.substr(records, ends, rest)

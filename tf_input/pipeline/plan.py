@@ -1,4 +1,4 @@
-"""The plan of a split, which defines the records, the reader and the decoder of each batch."""
+"""The plan of a split or of a mixture, which defines the records, the reader and the decoder of each batch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 
 from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.epochs.mixed_order import MixedOrder
 from tf_input.epochs.selection import Selection
 from tf_input.epochs.share import Share
 from tf_input.lazy_tensorflow import tf
 from tf_input.pipeline import memory
-from tf_input.pipeline.inputs import CachedInputs, RecordInputs, SplitInputs
+from tf_input.pipeline.inputs import CachedInputs, Inputs, MixedInputs, RecordInputs, SplitInputs
 from tf_input.read_config import ReadConfig
 from tf_input.storage.record_reader import RecordReader
 
@@ -101,10 +102,6 @@ class Plan:
         """The decoder that `decode` uses."""
         return BatchDecoder((self.decoder,))
 
-    def open_inputs(self) -> SplitInputs:
-        """Opens the inputs of batches."""
-        return self.make_inputs()
-
     @property
     def make_inputs(self) -> Callable[[], SplitInputs]:
         """A function that opens the inputs. TensorFlow never frees the function, so it does not refer to the plan."""
@@ -125,6 +122,44 @@ class Plan:
             seed, slots: The seed and the batch slots, as in `BatchDecoder`.
         """
         return self.batch_decoder([self.look_up(item) for item in inputs], seed, slots)
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedPlan:
+    """A plan for several components, with the same interface as `Plan`.
+
+    Attributes:
+        config: The reading options, with definite `hosts`.
+        seed: The seed of shuffling and augmentation.
+        order: The order of the mixture, which defines the examples of each component in each batch.
+        share: The part of each batch that this host reads.
+        components: The plan of each component.
+        batch_decoder: The decoder, which joins the components.
+    """
+
+    config: ReadConfig
+    seed: int
+    order: MixedOrder
+    share: Share
+    components: tuple[Plan, ...]
+    batch_decoder: BatchDecoder
+
+    has_all_slots = False  # each component has only some batch slots
+    static_size = None  # the number of a component's examples in a batch varies
+
+    @property
+    def num_batches(self) -> int:
+        """The number of batches in an epoch."""
+        return self.share.num_batches
+
+    @property
+    def make_inputs(self) -> Callable[[], Inputs]:
+        """A function that creates the inputs of the batches, like `Plan.make_inputs`."""
+        return functools.partial(MixedInputs, self.order, self.share.hosts, [component.make_inputs for component in self.components])
+
+    def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, slots: Sequence[tf.Tensor] | None) -> Any:
+        """Decodes a batch, like `Plan.decode`."""
+        return self.batch_decoder([component.look_up(item) for component, item in zip(self.components, inputs)], seed, slots)
 
 
 def draw_seed() -> int:

@@ -174,7 +174,7 @@ class _Ahead:
         self, dataset: PreparedDataset | Mixture, split: str | None, config: ReadConfig, workers: int, use_processes: bool, num_ahead: int
     ) -> None:
         self.plan = plan = dataset.split_reader(split).plan(config)
-        self._inputs, self._num_ahead, self._next = plan.open_inputs(), num_ahead, 0
+        self._inputs, self._num_ahead, self._next = plan.make_inputs(), num_ahead, 0
         weakref.finalize(self, self._inputs.__exit__)
         self._queue: collections.deque[Future] = collections.deque()  # the next batches, in order
         self._lock, self._threads = threading.Lock(), ThreadPoolExecutor(workers, "tf_input")

@@ -139,7 +139,7 @@ def test_all_read_modes_select_the_same_examples_and_resume(dataset, catalog, mo
                 **SELECTIONS[case],
             }
             config = tf_input.ReadConfig(**read_options)
-            inputs = dataset.split_reader("train").plan(config).open_inputs()
+            inputs = dataset.split_reader("train").plan(config).make_inputs()
             for epoch, batches in enumerate(epochs):
                 planned = [[catalog[number]["key"] for number in inputs.numbers(epoch, step)[0].tolist()] for step in range(len(data))]
                 assert planned == batches or other != mode and count(planned) == count(batches), case

@@ -627,4 +627,4 @@ def test_resumed_epoch_reads_no_record_of_earlier_batches(dataset):
     batch = next(iter(data))
     assert len(batch[1]) == 93 - (NUM_BATCHES - 1) * BATCH_SIZE
     read_first, *_ = asked
-    assert read_first == plan.open_inputs().numbers(0, NUM_BATCHES - 1)[0].tolist()
+    assert read_first == plan.make_inputs().numbers(0, NUM_BATCHES - 1)[0].tolist()
