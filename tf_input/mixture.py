@@ -293,12 +293,14 @@ class Mixture:
     def plan(self, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
         """Returns the plan, which defines the records of each batch. `holds` is as in `SplitReader.plan`."""
         seed, plans = draw_seed() if config.seed is None else config.seed, []
-        if not _have_equal_options(self.batch_decoder(config, False).decoders):
+        decoders = self._decoders(config)
+        decoder = self._joined(config, decoders)
+        if not _have_equal_options(decoder.decoders):
             self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # raises if components differ
-        for name, component in self._components.items():
+        for (name, component), own in zip(self._components.items(), decoders):
             with _naming(name):
                 component_config = dataclasses.replace(self._config_of(name, config), seed=component_seed(seed, name))
-                plans.append(component.reader.plan(component.reader.resolve(component_config), holds=holds))
+                plans.append(component.reader.plan(component.reader.resolve(component_config), holds=holds, decoder=own))
         sizes = tuple(plan.share.num_examples for plan in plans)
         share = self._share(config, sizes, plans[0].decoder.has_targets)
         num_slots = share.num_batches * config.batch_size if config.drop_remainder else share.num_examples
@@ -307,7 +309,7 @@ class Mixture:
             if not count:
                 problem = f"a share of {share_of:.3g} of the {num_slots} examples in an epoch is less than one example"
                 raise ValueError(f"{name}: {problem}. Use a larger share, or stop='all'.")
-        decoder = self.batch_decoder(config, share.has_padding)
+        decoder = decoder.pad(share.has_padding)
         self._warn_of_objects(plans, decoder)
         component_plans = [
             dataclasses.replace(
@@ -327,17 +329,25 @@ class Mixture:
 
     def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
         """Returns the decoder of batches, without reading records. `has_padding` is as in `ExampleDecoder`."""
+        return self._joined(config, self._decoders(config)).pad(has_padding)
+
+    def _decoders(self, config: ReadConfig) -> list[ExampleDecoder]:
+        """Returns the decoder of each component as a separate dataset."""
         decoders = []
         for name, component in self._components.items():
             with _naming(name):
                 decoders.append(component.reader.make_decoder(self._config_of(name, config)))
+        return decoders
+
+    def _joined(self, config: ReadConfig, decoders: Sequence[ExampleDecoder]) -> BatchDecoder:
+        """Returns the decoder of batches without padding, given the decoder of each component."""
         self._check_compatible(decoders)
         features, numbers = self._unite([decoder.features for decoder in decoders])
         tables = {}
         if config.class_weight is not None:
             counts = self._count_classes(config, decoders, features)
             tables = class_weights.weight_tables(config.class_weight, features, decoders[0].targets, counts, _NAME)
-        has_weights = has_padding or any(decoder.has_weights for decoder in decoders)
+        has_weights = any(decoder.has_weights for decoder in decoders)
         mask_dtype = max((decoder.mask_dtype for decoder in decoders), key=lambda dtype: dtype.itemsize)
         changed = {"class_weights": tables, "has_padding": has_weights, "mask_dtype": mask_dtype}
         with_changes = [

@@ -83,13 +83,14 @@ class SplitReader:
         shuffle = config.order(self.split) is not None if config.shuffle is None else config.shuffle
         return dataclasses.replace(config, hosts=resolved_hosts, shuffle=shuffle)
 
-    def plan(self, config: ReadConfig, *, holds: bool = True) -> Plan:
+    def plan(self, config: ReadConfig, *, holds: bool = True, decoder: ExampleDecoder | None = None) -> Plan:
         """Returns the plan, which defines the records of each batch. It raises the errors of `batches`.
 
         Args:
             config: The reading options.
             holds: Whether to decode and cache a split that is small enough. If False, the plan has the same batches
                 without the cost of caching. Default: True.
+            decoder: The decoder of examples, if it was made before. Default: None.
         """
         files = self._files
         if holds:
@@ -97,7 +98,7 @@ class SplitReader:
         if not holds and config.image_size is None and IMAGE in files.features and files.image_size() is None and not config.transform:
             # The size is arbitrary, because it does not affect the choice of examples.
             config = dataclasses.replace(config, image_size=1)
-        decoder, kind = self.make_decoder(config), config.order(self.split)
+        decoder, kind = decoder or self.make_decoder(config), config.order(self.split)
         if holds:
             self._warn_of_crop(decoder, config)
         selection = self.select(config)
@@ -126,7 +127,7 @@ class SplitReader:
 
     def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
         """Returns the decoder of batches, without reading records. `has_padding` is as in `ExampleDecoder`."""
-        return BatchDecoder((dataclasses.replace(self.make_decoder(config), has_padding=has_padding),))
+        return BatchDecoder((self.make_decoder(config),)).pad(has_padding)
 
     def fingerprint(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """Returns the values that identify the batches in a checkpoint; see `iterator_state.fingerprint`."""

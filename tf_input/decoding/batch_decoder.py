@@ -52,6 +52,12 @@ class BatchDecoder:
         outputs = [self._decode(component, item, seed, slots and slots[component]) for component, item in enumerate(inputs)]
         return self._join(outputs, slots) if self.names else outputs[0]
 
+    def pad(self, has_padding: bool) -> "BatchDecoder":
+        """Returns the decoder of batches that may contain padding examples; see `ExampleDecoder`."""
+        if not has_padding:
+            return self
+        return dataclasses.replace(self, decoders=tuple(dataclasses.replace(decoder, has_padding=True) for decoder in self.decoders))
+
     @property
     def num_output_bytes(self) -> int:
         """The approximate size of an example in a batch, in bytes."""
