@@ -9,7 +9,8 @@ from typing import Any, Mapping
 import numpy as np
 
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, default_channels
-from tf_input.decoding.schema import SIDES, is_dense_target
+from tf_input.decoding.schema import SIDES
+from tf_input.features.roles import is_dense_target
 from tf_input.folds import choose_statistics
 from tf_input.choices import Fold
 from tf_input.pipeline.memory import MemoryCache

@@ -8,8 +8,9 @@ from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, Feature, default_channels
 from tf_input.decoding import class_weights, feature_checks
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
-from tf_input.decoding.schema import is_other_image, key_parser, parse_examples
-from tf_input.decoding.targets import with_inputs
+from tf_input.decoding.schema import key_parser, parse_examples
+from tf_input.features.roles import is_other_image
+from tf_input.decoding.feature_checks import with_inputs
 from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 from tf_input.transform.transforms import Transform

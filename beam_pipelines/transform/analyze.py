@@ -31,7 +31,7 @@ from beam_pipelines.transform.traced_preprocessing import BadOutputsError, Trace
 from beam_pipelines.transform.user_preprocessing import UserPreprocessing
 from tf_input.dataset import open as open_dataset
 from tf_input.dataset_format import IMAGE, Manifest, read_manifest
-from tf_input.decoding.decode import NUM_CHANNELS
+from tf_input.features.decode_images import NUM_CHANNELS
 from tf_input.read_config import ReadConfig
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, manifest_digest
 from tf_input.transform.transform_graph import TransformGraph

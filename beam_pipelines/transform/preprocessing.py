@@ -14,10 +14,11 @@ import tensorflow as tf
 from beam_pipelines.errors import UserError
 from beam_pipelines.transform.tft_modules import tft
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
-from tf_input.decoding.decode import NUM_CHANNELS
+from tf_input.features.decode_images import NUM_CHANNELS
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.schema import depends_on_crop, sides_of
-from tf_input.decoding.targets import VALID, object_features
+from tf_input.decoding.schema import sides_of
+from tf_input.features.roles import depends_on_crop
+from tf_input.features.bbox import VALID, object_features
 from tf_input.read_config import ReadConfig
 
 _CENTRE = 128  # Center of the pixel values. Subtracting it makes the sums smaller.

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tf_input.decoding import decode
+from tf_input.features import decode_images as decode
 from tf_input.image_files import decode_image, decode_mask
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (37, 51, 4), np.uint8)

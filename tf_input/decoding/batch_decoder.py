@@ -7,7 +7,7 @@ from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from tf_input.dataset_format import LABEL
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.targets import NO_LABEL, VALID
+from tf_input.features.bbox import NO_LABEL, VALID
 from tf_input.lazy_tensorflow import tf
 
 _TUPLE = ("x", "y", "weight")

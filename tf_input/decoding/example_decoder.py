@@ -10,16 +10,16 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple
 import numpy as np
 
 from tf_input.dataset_format import IMAGE, KEY, OBJECTS, WEIGHT, Feature
-from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, uncropped_images
+from tf_input.decoding import class_weights, feature_checks
+from tf_input.decoding.schema import sides_of
+from tf_input.features import augment, bbox, lists
+from tf_input.features.crop_geometry import FRAMED, CropGeometry, canvas_masks, compute_crops
+from tf_input.features.decode_images import NUM_CHANNELS, stored_sizes
+from tf_input.features.feature_kind import BatchContext
+from tf_input.features.image import is_small
 from tf_input.features.kinds import KINDS, kind_of
-from tf_input.decoding.schema import (
-    NUM_DENSE_DIMENSIONS,
-    is_dense_target,
-    is_other_image,
-    depends_on_crop,
-    sides_of,
-)
-from tf_input.decoding.crop_geometry import FRAMED, CropGeometry, canvas_masks, compute_crops, crop_dense_targets, crop_masks, crop_pixels
+from tf_input.features.roles import depends_on_crop, is_dense_target, is_grid, is_list, is_of_any_size, is_other_image
+from tf_input.features.tensor import stored_shapes
 from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
@@ -78,7 +78,7 @@ class ExampleDecoder:
     class_weights: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     has_padding: bool = False
     max_examples: int | None = None
-    stored_channels: int = decode.NUM_CHANNELS
+    stored_channels: int = NUM_CHANNELS
     parse_keys: Callable[[tf.Tensor], tf.Tensor] | None = None
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class ExampleDecoder:
         if any(map(self.changes_geometry, self.image_names)) or self.config.augmentation is not None:
             feature_checks.check_image(self.config, self.feature_names, self.features)
             for name in self.image_names:
-                feature_checks.check_colors(self.config, self._channels_of(self.features[name]), self.features[name])
+                feature_checks.check_colors(self.config, self.channels_of(self.features[name]), self.features[name])
         if self.changes_geometry():
             feature_checks.check_matrices(self.config, self.feature_names, self.features)
 
@@ -135,7 +135,11 @@ class ExampleDecoder:
             tf.errors.InvalidArgumentError: An image is corrupt or has another size. Raised when the tensors are
                 computed.
         """
-        return {name: self._decode_uncropped(name, value) for name, value in parsed.items()}
+        return {name: self._decode(name, value) for name, value in parsed.items()}
+
+    def _decode(self, name: str, value: Any) -> Any:
+        feature = self.features.get(name)  # None for the shape of a tensor and the size of an image
+        return value if feature is None else kind_of(feature).decode(value, feature, self)
 
     def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, slots: tf.Tensor | None = None) -> Any:
         """Converts parsed or decoded features to a batch: `x`, `(x, y)` or `(x, y, weight)`.
@@ -154,21 +158,23 @@ class ExampleDecoder:
         return batch, tf.where(slots >= 0, parsed[KEYS], "") if self.has_padding else parsed[KEYS]
 
     def _batch(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, slots: tf.Tensor | None) -> Any:
-        parsed = {name: self._decode_uncropped(name, value) if self._is_list_of_tensors(name) else value for name, value in parsed.items()}
+        # Lists of tensors are decoded first, because the mask of their padding needs their lengths.
+        is_first = {name: name in self.features and is_list(self.features[name]) for name in parsed}
+        parsed = {name: self._decode(name, value) if is_first[name] else value for name, value in parsed.items()}
         drawn = None if slots is None else augment.BatchSlots(slots, self.config.batch_size)
-        crops = self._all_crops(parsed, seed, drawn)
-        inputs = {name: self._output(name, parsed, crops, seed, drawn) for name in self.config.input_names}
+        batch = BatchContext(self, parsed, self._all_crops(parsed, seed, drawn), seed, drawn)
+        inputs = {name: self._output(name, batch) for name in self.config.input_names}
         if self.config.pads.mask:
-            masks = self._masks(self.config.input_names, parsed) | {
-                name: self._canvas_mask(name, inputs[name], crops) for name in self._framed
+            masks = self._masks(self.config.input_names, batch) | {
+                name: self._canvas_mask(name, inputs[name], batch.crops) for name in self._framed
             }
             inputs |= {f"{name}{lists.MASK_SUFFIX}": item for name, item in masks.items()}
         x = _one_or_all(inputs)
         if not self.targets:
             return x
-        labels = {name: self._output(name, parsed, crops, seed, drawn) for name in self.targets}
+        labels = {name: self._output(name, batch) for name in self.targets}
         y = {name: self._one_hot(name, value) for name, value in labels.items()}
-        masks = self._masks(self.targets, parsed)
+        masks = self._masks(self.targets, batch)
         if not self.has_weights and not masks:
             return x, _one_or_all(y)
         weight = parsed[WEIGHT] if self._reads_weights else tf.ones([_num_examples(parsed)])
@@ -182,25 +188,15 @@ class ExampleDecoder:
             return value
         return tf.one_hot(value, len(self.features[name].label_names))
 
-    def _is_list_of_tensors(self, name: str) -> bool:
-        return name in self.features and self.features[name].is_tensor and lists.is_list(self.features[name])
-
     def _canvas_mask(self, name: str, images: tf.Tensor, crops: Mapping[str, CropGeometry | None]) -> tf.Tensor:
         """Returns a mask of the canvas pixels that the image covers, bool [batch, height, width, 1]."""
         return tf.ones_like(images[..., :1], tf.bool) if crops[name] is None else canvas_masks(crops[name])
 
-    def _masks(self, names: Collection[str], parsed: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Returns masks that are False for the padding of lists, bool [batch, n], by name."""
-        if not self.config.padding:
-            return {}
-        padded = [name for name in names if name != OBJECTS and lists.is_list(self.features[name])]
-        masks = {name: lists.mask(parsed[name], self.config.pads.length_of(name)) for name in padded}
-        for name in (name for name in names if name != OBJECTS and lists.is_grid(self.features[name])):
-            feature = self.features[name]
-            shapes = tensors.stored_shapes(parsed, feature)
-            sizes = lists.grid_sizes(shapes, self.config.pads.length_of(name), feature)
-            masks[name] = tensors.grid_mask(shapes, sizes, len(feature.shape))
-        return masks
+    def _masks(self, names: Collection[str], batch: BatchContext) -> dict[str, tf.Tensor]:
+        """Returns masks that are False for the padding of lists and tensors, bool [batch, n, ...], by name."""
+        features = [self.features[name] for name in names if name != OBJECTS] if self.config.padding else []
+        masks = {feature.name: kind_of(feature).padding_mask(feature, batch) for feature in features}
+        return {name: mask for name, mask in masks.items() if mask is not None}
 
     def _weights(self, weight: tf.Tensor, labels: Mapping[str, Any], masks: Mapping[str, tf.Tensor]) -> Any:
         """Returns weights in the shape that Keras requires: usually the target's shape without its last dimension."""
@@ -219,14 +215,15 @@ class ExampleDecoder:
         if name == OBJECTS:
             return 1
         feature = self.features[name]
-        return NUM_DENSE_DIMENSIONS if feature.is_picture else max(1, len(feature.shape))
+        return kind_of(feature).num_dimensions or max(1, len(feature.shape))
 
     @property
     def channels(self) -> int:
         """The number of channels of images in a batch: the option `channels`, or the default for the stored images."""
-        return self._channels_of(self.features.get(IMAGE))
+        return self.channels_of(self.features.get(IMAGE))
 
-    def _channels_of(self, feature: Feature | None) -> int:
+    def channels_of(self, feature: Feature | None) -> int:
+        """Returns the number of channels of an image feature in a batch."""
         return self.config.channels or self._usual_channels(feature)
 
     def _usual_channels(self, feature: Feature | None) -> int:
@@ -245,12 +242,6 @@ class ExampleDecoder:
             "image_size": sizes.get(IMAGE) if len(sizes) < 2 and IMAGE in sizes else sizes or None,
             "targets": self.targets,
         }
-
-    def _pixel_bytes(self, feature: Feature) -> int:
-        """Returns the size in bytes of one pixel of an image or mask in a batch; 0 for other features."""
-        if feature.is_mask:
-            return self.mask_dtype.itemsize
-        return self._channels_of(feature) * _dtype(feature).itemsize if feature.is_image else 0
 
     @property
     def has_targets(self) -> bool:
@@ -271,18 +262,18 @@ class ExampleDecoder:
         """The size of a decoded example in bytes, without the contents of lists and strings. None if examples can't be
         cached. Only examples with images, masks or dense targets of equal sizes can be cached.
         """
-        features = [self._with_static_shape(self.features[name]) for name in self.feature_names]
+        features = [self.with_static_shape(self.features[name]) for name in self.feature_names]
         stored = [(entry, self.sizes_of(entry.name).stored) for entry in features if entry.is_picture]
         if (
             self.config.encoded
             or any(size is None for _, size in stored)
             or (self.stored_size is None and self.changes_geometry())
-            or any(map(_is_of_any_size, features))
+            or any(map(is_of_any_size, features))
         ):
             return None
         tensors = [element for element in features if is_dense_target(element) or element.is_tensor and None not in element.shape]
         num_bytes = sum(_dtype(tensor).itemsize * math.prod(tensor.shape) for tensor in tensors)
-        num_bytes += sum(self._pixel_bytes(item) * math.prod(size) for item, size in stored)
+        num_bytes += sum(kind_of(item).pixel_bytes(item, self) * math.prod(size) for item, size in stored)
         others = [feature for feature in features if not feature.is_picture and feature not in tensors]
         return num_bytes and num_bytes + sum(map(_value_bytes, others)) + _TEXT_BYTES * self.config.keys or None
 
@@ -292,7 +283,7 @@ class ExampleDecoder:
         features = [self.features[name] for name in self.feature_names]
         if any(feature.is_ragged and feature.storage != "float" for feature in features):
             return _MOST_GROWTH
-        has_any = self.config.keys or any(item.is_text or item.is_ragged or lists.is_list(item) or lists.is_grid(item) for item in features)
+        has_any = self.config.keys or any(item.is_text or item.is_ragged or is_list(item) or is_grid(item) for item in features)
         return int(has_any)
 
     @property
@@ -301,9 +292,9 @@ class ExampleDecoder:
         num_bytes = 0
         for feature in (self.features[name] for name in self.feature_names):
             area = math.prod(self.sizes_of(feature.name).shown or ())
-            if depth := self._pixel_bytes(feature):
+            if depth := kind_of(feature).pixel_bytes(feature, self):
                 num_bytes += area * depth
-            elif _is_of_any_size(feature):
+            elif is_of_any_size(feature):
                 num_bytes += area * feature.shape[-1] * _dtype(feature).itemsize
             else:
                 num_bytes += _dtype(feature).itemsize * math.prod(size or 1 for size in feature.shape)
@@ -314,7 +305,7 @@ class ExampleDecoder:
     @property
     def unsized(self) -> list[str]:
         """The names of image features whose images are decoded in varying sizes. `image` also stands for its masks."""
-        stored = [entry for entry in map(self.features.get, self.feature_names) if entry.is_picture or _is_of_any_size(entry)]
+        stored = [entry for entry in map(self.features.get, self.feature_names) if entry.is_picture or is_of_any_size(entry)]
         names = dict.fromkeys(item.name if is_other_image(item) else IMAGE for item in stored)
         return [name for name in names if self.sizes_of(name).shown is None]
 
@@ -334,14 +325,14 @@ class ExampleDecoder:
     def is_spatial_target(self, name: str) -> bool:
         """Returns whether a feature is a spatial target, such as boxes, keypoints, a mask or a dense target."""
         feature = self.features[name]
-        return name != IMAGE and (feature.is_spatial or is_dense_target(feature) or self._is_classes(feature))
+        return name != IMAGE and (feature.is_spatial or is_dense_target(feature) or self.is_classes(feature))
 
     @functools.cached_property
     def feature_names(self) -> list[str]:
         """The names of the features that are read."""
         names: list[str] = []
         for name in (*self.config.input_names, *self.targets):
-            names += targets.object_features(self.features).values() if name == OBJECTS else [name]
+            names += bbox.object_features(self.features).values() if name == OBJECTS else [name]
         return list(dict.fromkeys([*names, WEIGHT] if self._reads_weights else names))
 
     @functools.cached_property
@@ -366,10 +357,10 @@ class ExampleDecoder:
         """Returns whether images are cropped, flipped or resized."""
         augmentation, sizes = self.config.augmentation, self.sizes_of(name)
         moves = augmentation is not None and (augmentation.crop or augmentation.flip)
-        differ = name == IMAGE and any(_is_of_any_size(self._with_static_shape(self.features[item])) for item in self.feature_names)
+        differ = name == IMAGE and any(is_of_any_size(self.with_static_shape(self.features[item])) for item in self.feature_names)
         return name in self.image_names and (moves or differ or sizes.shown != sizes.stored)
 
-    def _with_static_shape(self, feature: Feature) -> Feature:
+    def with_static_shape(self, feature: Feature) -> Feature:
         """Returns the feature, with a static shape if it is the tensor `image` and all images have the same size."""
         if not feature.is_tensor or feature.name != IMAGE or self.stored_size is None:
             return feature
@@ -415,10 +406,10 @@ class ExampleDecoder:
         elif self._states_sizes(name):
             sizes = tf.cast(tf.stack([parsed[side] for side in sides_of(name)], axis=1), tf.int32)
         elif self.features[name].is_tensor:
-            sizes = tf.cast(tensors.stored_shapes(parsed, self.features[name])[:, :2], tf.int32)
+            sizes = tf.cast(stored_shapes(parsed, self.features[name])[:, :2], tf.int32)
         else:
-            sizes = decode.stored_sizes(parsed[name])
-        augmentation, seed = self.config.augmentation, self._seed_of(name, seed)
+            sizes = stored_sizes(parsed[name])
+        augmentation, seed = self.config.augmentation, self.seed_of(name, seed)
         crops = compute_crops(sizes, known.shown, self.config.fit, augmentation, seed, self._scales(name), slots, leader)
         return crops._replace(antialias=self.config.antialias)
 
@@ -441,7 +432,7 @@ class ExampleDecoder:
             return name
         return next(image_name for image_name in self.image_names if image_name in together)
 
-    def _seed_of(self, name: str, seed: tf.Tensor | None) -> tf.Tensor | None:
+    def seed_of(self, name: str, seed: tf.Tensor | None) -> tf.Tensor | None:
         """Returns the random seed of an image. Images that are augmented together share a seed."""
         leader = self._leader(name)
         return seed if seed is None or leader == IMAGE else augment.seed_of(leader, seed)
@@ -450,111 +441,34 @@ class ExampleDecoder:
         """Returns whether some encoded images may be large enough to be downscaled during decoding."""
         shown, stored, largest = self.sizes_of(name)
         largest = stored or largest
-        if not self.features[name].is_image_file or largest is not None and uncropped_images.is_small(largest):
+        if not self.features[name].is_image_file or largest is not None and is_small(largest):
             return False
         if largest is None:
             return True
         fits_twice = [2 * wanted <= side for wanted, side in zip(shown, largest)]
         return any(fits_twice) if self.config.fit in FRAMED else all(fits_twice)
 
-    def _output(
-        self,
-        name: str,
-        parsed: Mapping[str, Any],
-        all_crops: Mapping[str, CropGeometry | None],
-        seed: tf.Tensor | None,
-        slots: augment.BatchSlots | None,
-    ) -> Any:
-        crops = all_crops.get(IMAGE)
-        if name == OBJECTS:
-            names = targets.object_features(self.features)
-            columns = {short: parsed[full] for short, full in names.items()}
-            moves = {short: functools.partial(self._move, full, crops) for short, full in names.items() if self.features[full].has_positions}
-            return targets.pad_objects(columns, crops, lists.one_length(self.config.pads.length_of(OBJECTS)), moves)
-        feature, value = self.features[name], parsed[name]
-        if lists.is_list(feature):
-            padding = self.config.pads.length_of(name), self.config.pads.value_of(name)
-            return lists.pad(value, *padding) if self.config.padding else value
-        if lists.is_grid(feature):
-            shapes = tensors.stored_shapes(parsed, feature)
-            sizes = lists.grid_sizes(shapes, self.config.pads.length_of(name), feature)
-            padded = tensors.pad_tensors(value, shapes, feature, sizes, self.config.pads.value_of(name))
-            return tf.ensure_shape(padded, (value.shape[0], *lists.static_grid(self.config.pads.length_of(name), feature)))
-        if feature.is_tensor:
-            return self._tensor(name, parsed, crops)
-        if feature.is_image:
-            return self._colored(self._crop_and_decode(name, value, all_crops[name]), self._seed_of(name, seed), slots)
-        if feature.is_mask:
-            return tf.cast(self._crop_and_decode(name, value, crops), self.mask_dtype)
-        if feature.is_categorical and feature.is_ragged:
-            return targets.multi_hot(value, len(feature.label_names))
-        if crops is None:
-            return value
-        if is_dense_target(feature):
-            return crop_pixels(value, crops) if name == IMAGE else crop_dense_targets(value, crops)
-        if feature.has_positions:
-            return self._move(name, crops, value)
-        return crop_masks(value, crops) if self._is_classes(feature) else value
+    def _output(self, name: str, batch: BatchContext) -> Any:
+        if name != OBJECTS:
+            return kind_of(self.features[name]).output(self.features[name], batch)
+        names, crops = bbox.object_features(self.features), batch.crops.get(IMAGE)
+        columns = {short: batch.parsed[full] for short, full in names.items()}
+        moves = {short: functools.partial(self._move, full, crops) for short, full in names.items()}
+        return bbox.pad_objects(columns, crops, lists.one_length(self.config.pads.length_of(OBJECTS)), moves)
 
-    def _move(self, name: str, crops: CropGeometry, values: tf.Tensor, images: tf.Tensor | None = None) -> tf.Tensor:
-        """Converts positions to the coordinates of the crops."""
-        feature = self.features[name]
-        return kind_of(feature).move(values, crops, feature, self.config, images)
+    def _move(self, name: str, crops: CropGeometry, values: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
+        """Converts the positions of objects to the coordinates of the crops."""
+        return kind_of(self.features[name]).move(values, crops, self.features[name], self.config, images)
 
-    def _tensor(self, name: str, parsed: Mapping[str, Any], crops: CropGeometry | None) -> Any:
-        """Returns the values of tensors. Image tensors and dense targets are cropped to the visible part."""
-        feature, value = self._with_static_shape(self.features[name]), self._decode_uncropped(name, parsed[name])
-        if crops is None or not is_dense_target(feature):
-            return value
-        if _is_of_any_size(feature):
-            return tensors.crop_tensors(value, tensors.stored_shapes(parsed, self.features[name]), feature, crops)
-        numbers = tf.cast(value, tf.float32)
-        return tensors.of_dtype(crop_pixels(numbers, crops) if name == IMAGE else crop_dense_targets(numbers, crops), value.dtype)
-
-    def _is_classes(self, feature: Feature) -> bool:
+    def is_classes(self, feature: Feature) -> bool:
         """Returns whether an output feature of a transform is a mask, which contains the class of each image pixel."""
         image = self.features.get(IMAGE)
         return feature.is_integer and image is not None and is_dense_target(image) and feature.shape == (*image.shape[:2], 1)
 
-    def _crop_and_decode(self, name: str, value: tf.Tensor, crops: CropGeometry | None) -> tf.Tensor:
-        """Crops images or masks to their visible parts and decodes them if necessary."""
-        feature, stored = self.features[name], self.sizes_of(name).stored
-        if not feature.is_file or crops is None or feature.is_image and stored and uncropped_images.is_small(stored):
-            num_hosts, _ = self.config.hosts or (1, 0)
-            value = self._decode_uncropped(name, value, self.max_examples or self.config.batch_size // num_hosts)
-        if crops is None:
-            return value
-        if value.dtype != tf.string:
-            return crop_masks(value, crops) if feature.is_mask else tf.cast(crop_pixels(value, crops) + 0.5, value.dtype)
-        if feature.is_mask:
-            return decode.decode_mask_boxes(value, crops.sizes, crops.boxes, crops.image_size, crops.flipped, crops.extents)
-        of_images = self._channels_of(feature), tf.as_dtype(_dtype(feature)), crops.antialias
-        return decode.decode_boxes(value, crops.boxes, crops.image_size, crops.flipped, crops.extents, crops.ratios, *of_images)
-
-    def _decode_uncropped(self, name: str, value: Any, batch_size: int | None = None) -> Any:
-        """Decodes images, masks and tensors without cropping. Tensors of varying shape, and features that are not
-        images, masks or tensors, are unchanged."""
-        feature = self.features.get(name)  # None for the shape of a tensor and the size of an image
-        if feature is None or not (feature.is_picture or feature.is_tensor) or value.dtype != tf.string:
-            return value
-        if feature.is_tensor:
-            sized = self._with_static_shape(feature)
-            return value if _is_of_any_size(sized) or lists.is_grid(sized) else tensors.decode_tensors(value, sized)
-        if not feature.is_file:
-            return decode.convert_channels(decode.decode_pixels(value, feature.shape), self._channels_of(feature))
-        stored = self.sizes_of(name).stored
-        if stored is None:
-            raise ValueError(f"{name}: images differ in size, so they can't be batched. Pass image_size=...")
-        if feature.is_mask:
-            return tf.cast(decode.decode_masks(value, stored), self.mask_dtype)
-        are_grey = self.stored_channels == 1
-        return uncropped_images.decode_uncropped_images(value, stored, batch_size, self._channels_of(feature), tf.as_dtype(_dtype(feature)), are_grey)
-
-    def _colored(self, images: tf.Tensor, seed: tf.Tensor | None, slots: augment.BatchSlots | None) -> tf.Tensor:
-        augmentation = self.config.augmentation
-        if augmentation is None or not augmentation.jitters:
-            return images
-        return augment.jitter_colors(images, augmentation, seed, slots)
+    @property
+    def max_batch_size(self) -> int:
+        """The largest number of examples that are decoded together."""
+        return self.max_examples or self.config.batch_size // (self.config.hosts or (1, 0))[0]
 
 
 def _dtype(feature: Feature) -> np.dtype:
@@ -566,11 +480,6 @@ def _value_bytes(feature: Feature) -> int:
     """Returns the approximate size of a feature per example in bytes, without the contents of lists and strings."""
     size = {"bytes": _TEXT_BYTES, "float": 4}.get(feature.storage, 8)
     return tf.int64.size if None in feature.shape else size * math.prod(feature.shape)
-
-
-def _is_of_any_size(feature: Feature) -> bool:
-    """Returns whether a feature is a dense target or an image tensor whose size varies between examples."""
-    return feature.is_tensor and None in feature.shape and is_dense_target(feature)
 
 
 def _num_examples(parsed: Mapping[str, Any]) -> tf.Tensor:

@@ -1,12 +1,27 @@
 """Checks that options refer to existing features, and that the features support these options."""
 
+import dataclasses
 from typing import Collection, Iterable, Mapping, Sequence
 
-from tf_input.dataset_format import IMAGE, OBJECTS, Feature
-from tf_input.decoding import targets
-from tf_input.decoding.schema import is_dense_target, is_other_image, depends_on_crop
+from tf_input.dataset_format import IMAGE, OBJECTS, Feature, input_names
+from tf_input.features.bbox import BBOX, object_features
+from tf_input.features.roles import depends_on_crop, is_dense_target, is_other_image
 from tf_input.options import suggest_option
 from tf_input.read_config import ReadConfig
+
+
+def with_inputs(config: ReadConfig, features: Mapping[str, Feature], target_names: Collection[str]) -> ReadConfig:
+    """Returns `config`, with the default of `ReadConfig.inputs` filled in if there is no feature `image`.
+
+    Raises:
+        ValueError: There is no feature for the inputs.
+    """
+    if config.inputs is not None or IMAGE in features:
+        return config
+    inputs = input_names(features, target_names)
+    if not inputs:
+        raise ValueError(f"inputs=None: the dataset has no {IMAGE!r}. Choose inputs from {', '.join(features)}.")
+    return dataclasses.replace(config, inputs=inputs)
 
 
 def check_names(config: ReadConfig, target_names: Collection[str], features: Mapping[str, Feature]) -> None:
@@ -56,7 +71,7 @@ def _check_images(option: str, names: Iterable[str], known: Sequence[str]) -> No
 
 def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None:
     known = [item for item in features if not item.startswith(f"{OBJECTS}/")]
-    has_objects = targets.BBOX in targets.object_features(features)
+    has_objects = BBOX in object_features(features)
     if has_objects:
         known.append(OBJECTS)
     if name not in known:
@@ -65,7 +80,7 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
         return
     feature = features[name]
     if feature.is_only_in_objects:
-        raise ValueError(f"{option}={name!r}: boxes are only available as {OBJECTS}/{targets.BBOX}. Use that name.")
+        raise ValueError(f"{option}={name!r}: boxes are only available as {OBJECTS}/{BBOX}. Use that name.")
     if feature.is_categorical and feature.is_ragged and not feature.label_names:
         raise ValueError(f"{option}={name!r}: the number of classes is unknown. Pass label_names=...")
 

@@ -10,7 +10,7 @@ from typing import Any, Mapping
 import keras
 
 from tf_input.dataset_format import Feature
-from tf_input.decoding import colors
+from tf_input.features import colors
 from tf_input.read_config import Augmentation
 
 _MOST_OF_8_BITS, _MOST_OF_16_BITS = 0xFF, 0xFFFF

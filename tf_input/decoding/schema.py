@@ -15,7 +15,6 @@ from tf_input.lazy_tensorflow import tf
 _DTYPES = {"bytes": "string", "int64": "int64", "float": "float32"}
 
 SIDES = ("height", "width")
-NUM_DENSE_DIMENSIONS = 3
 
 
 def feature_spec(schema: Iterable[Feature]) -> dict[str, tf.io.FixedLenFeature | tf.io.RaggedFeature]:
@@ -97,11 +96,6 @@ def sides_of(image: str) -> tuple[str, str]:
     return SIDES if image == IMAGE else (f"{image}/{SIDES[0]}", f"{image}/{SIDES[1]}")
 
 
-def is_other_image(feature: Feature) -> bool:
-    """Returns whether a feature is an image, but not the feature `image`. Such images have their own crops."""
-    return feature.name != IMAGE and feature.is_image
-
-
 def key_parser(
     parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]], features: Mapping[str, Feature]
 ) -> Callable[[tf.Tensor], tf.Tensor] | None:
@@ -121,13 +115,3 @@ def key_parser(
         return keys if feature.is_text else tf.strings.as_string(keys)
 
     return parse_keys
-
-
-def depends_on_crop(feature: Feature) -> bool:
-    """Returns whether the values of a feature depend on the crop of the image."""
-    return feature.is_image or feature.is_spatial or is_dense_target(feature)
-
-
-def is_dense_target(feature: Feature) -> bool:
-    """Returns whether a feature has the shape of a dense target. Image tensors and transformed images have it too."""
-    return feature.may_be_dense and not feature.is_ragged and len(feature.shape) == NUM_DENSE_DIMENSIONS

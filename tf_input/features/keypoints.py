@@ -15,8 +15,9 @@ from typing import Any, Collection, Mapping, Sequence
 
 import numpy as np
 
-from tf_input.dataset_format import Feature
-from tf_input.features.feature_kind import Crops, FeatureKind
+from tf_input.dataset_format import IMAGE, Feature
+from tf_input.features.crop_geometry import CropGeometry
+from tf_input.features.feature_kind import BatchContext, FeatureKind
 from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
 
@@ -43,8 +44,12 @@ class Keypoints(FeatureKind):
             if outside := [pair for pair in config.augmentation.flip_pairs_of(name) or () if max(pair) >= num_points]:
                 raise ValueError(f"flip_pairs: {outside[0]} is not a pair of points of {name!r}, which has the points 0 to {num_points - 1}.")
 
+    def output(self, feature: Feature, batch: BatchContext) -> tf.Tensor:
+        value, crops = batch.parsed[feature.name], batch.crops.get(IMAGE)
+        return value if crops is None else self.move(value, crops, feature, batch.decoder.config)
+
     def move(
-        self, values: tf.Tensor, crops: Crops, feature: Feature, config: ReadConfig, images: tf.Tensor | None = None
+        self, values: tf.Tensor, crops: CropGeometry, feature: Feature, config: ReadConfig, images: tf.Tensor | None = None
     ) -> tf.Tensor:
         canvases, flipped = crops.canvas_boxes(), crops.flipped
         if images is not None:

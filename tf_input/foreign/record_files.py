@@ -13,7 +13,7 @@ from tf_input.dataset_format import IMAGE, MANIFEST, Feature
 from tf_input.decoding import class_weights, crop_warnings, feature_checks
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.schema import key_parser
-from tf_input.decoding.targets import with_inputs
+from tf_input.decoding.feature_checks import with_inputs
 from tf_input.epochs.hosts import warn_undivided
 from tf_input.first_records import MAX_BYTES, MAX_RECORDS
 from tf_input.foreign import tfds_directory

@@ -9,9 +9,12 @@ import numpy as np
 
 from tf_input.batches import Reading
 from tf_input.dataset_format import IMAGE, Feature
-from tf_input.decoding import decode, lists, schema, uncropped_images
+from tf_input.decoding import schema
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import sides_of
+from tf_input.features.decode_images import NUM_CHANNELS, stored_sizes
+from tf_input.features.image import is_small
+from tf_input.features.roles import is_list
 from tf_input.lazy_tensorflow import tf
 from tf_input.serving.serving_limits import check_pixels
 
@@ -65,7 +68,7 @@ class ServingInputs:
                 continue
             feature, length = dataset.features[name], f"{name}{_LENGTH_SUFFIX}"
             problem = f"inputs={self._any_size.config.input_names!r} include {name!r}"
-            if not lists.is_list(feature) and (not feature.is_categorical or feature.is_of_objects):
+            if not is_list(feature) and (not feature.is_categorical or feature.is_of_objects):
                 raise ValueError(
                     f"{problem}, which can have any number of values. Use other inputs, or lists of numbers, strings or "
                     "classes."
@@ -101,7 +104,7 @@ class ServingInputs:
         # Training decodes small images of one size and cached images as a whole, which rounds differently.
         same_size, is_same = self._same_size, tf.constant(True)
         for name, size in _stored_sizes(self.decoder).items():
-            sizes = decode.stored_sizes(parsed[name])
+            sizes = stored_sizes(parsed[name])
             is_same &= tf.reduce_all(sizes == tf.constant(size, sizes.dtype))
         decode_stored = same_size.decode_stored if self._is_cached else lambda parsed: parsed
         return tf.cond(is_same, lambda: same_size.outputs(decode_stored(parsed)), lambda: self._any_size.outputs(parsed))
@@ -165,7 +168,7 @@ def _without_sides(decoder: ExampleDecoder) -> dict[str, Feature]:
 def _of_same_size(decoder: ExampleDecoder, is_cached: bool) -> ExampleDecoder | None:
     """Returns a decoder for images of the stored size; None if the general decoder gives the same results."""
     resized = [size for name, size in _stored_sizes(decoder).items() if size != decoder.sizes_of(name).shown]
-    if not any(is_cached or uncropped_images.is_small(size) for size in resized):
+    if not any(is_cached or is_small(size) for size in resized):
         return None
     return dataclasses.replace(_without_augmentation(decoder), features=_without_sides(decoder))
 
@@ -179,4 +182,4 @@ def _without_augmentation(decoder: ExampleDecoder) -> ExampleDecoder:
     """Returns a copy of the decoder that accepts images with any number of channels and returns no targets."""
     channels = decoder.channels if any(feature.is_image for feature in decoder.features.values()) else None
     config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER, channels=channels)
-    return dataclasses.replace(decoder, config=config, targets=(), class_weights={}, stored_channels=decode.NUM_CHANNELS)
+    return dataclasses.replace(decoder, config=config, targets=(), class_weights={}, stored_channels=NUM_CHANNELS)

@@ -7,7 +7,7 @@ from tf_input.batches import Reading
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset import open as open_dataset
 from tf_input.dataset_format import IMAGE
-from tf_input.decoding.schema import is_dense_target, is_other_image
+from tf_input.features.roles import is_dense_target, is_other_image
 from tf_input.mapped_batches import compare, source_of
 from tf_input.model_inputs import scales_itself
 from tf_input.read_config import ReadConfig

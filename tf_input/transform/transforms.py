@@ -10,7 +10,8 @@ import tempfile
 from typing import Any, Collection, Iterable
 
 from tf_input.dataset_format import IMAGE, Feature, Manifest
-from tf_input.decoding.schema import is_dense_target, parse_examples
+from tf_input.decoding.schema import parse_examples
+from tf_input.features.roles import is_dense_target
 from tf_input.lazy_tensorflow import tf
 from tf_input.storage.files import Files
 from tf_input.storage.paths import join, local_path

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from prepared import picture
-from tf_input.decoding.augment import ColorChanges, BatchSlots, change_colors, jitter_colors, random_boxes, random_colors, random_crops
-from tf_input.decoding.decode import central_boxes
+from tf_input.features.augment import ColorChanges, BatchSlots, change_colors, jitter_colors, random_boxes, random_colors, random_crops
+from tf_input.features.decode_images import central_boxes
 from tf_input.read_config import Augmentation
 
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 10_000), st.just(1_000_000))

@@ -11,9 +11,11 @@ from beam_pipelines.__main__ import main
 from made_images import encode, write_files
 from made_records import encode_mask
 from prepared import picture
-from tf_input.decoding import decode
-from tf_input.decoding.decode import MAX_SMALL_SIDE
-from tf_input.decoding.crop_geometry import CropGeometry, fitting_extents, compute_crops, move_boxes, crop_dense_targets, crop_masks, crop_pixels
+from tf_input.features import decode_images as decode
+from tf_input.features import mask
+from tf_input.features.decode_images import MAX_SMALL_SIDE
+from tf_input.features.bbox import move_boxes
+from tf_input.features.crop_geometry import CropGeometry, fitting_extents, compute_crops, crop_dense_targets, crop_masks, crop_pixels
 from tf_input.read_config import Augmentation
 
 SIZE = (40, 60)
@@ -161,7 +163,7 @@ def test_warns_about_shrunken_images_without_antialias(stored, tmp_path, caplog)
 @pytest.mark.parametrize("case", CROPS)
 def test_cropped_masks_equal_cropped_encoded_masks(case):
     crops, mask = make_crop(**CROPS[case]), np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
-    expected = decode.decode_mask_boxes(
+    expected = mask.decode_mask_boxes(
         tf.constant([encode_mask(mask)]), crops.sizes, crops.boxes, crops.image_size, crops.flipped, crops.extents
     )
     for dtype in (tf.uint8, tf.int32):

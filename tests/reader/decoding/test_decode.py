@@ -10,8 +10,9 @@ from PIL import Image
 from made_images import encode
 from made_records import encode_mask
 from prepared import picture
-from tf_input.decoding import decode
-from tf_input.decoding.crop_geometry import compute_crops
+from tf_input.features import decode_images as decode
+from tf_input.features import mask
+from tf_input.features.crop_geometry import compute_crops
 
 PICTURE = picture(seed=0, image_size=(40, 60))
 
@@ -162,7 +163,7 @@ DEEP_MASK = MASK.astype(np.uint16) * 250
 
 def test_masks_of_8_and_16_bits_keep_their_values():
     encoded = tf.constant([encode_mask(MASK), encode_mask(DEEP_MASK), encode_mask(MASK.astype(np.uint16))])
-    masks = decode.decode_masks(encoded, (4, 6))
+    masks = mask.decode_masks(encoded, (4, 6))
     assert (masks.shape, masks.dtype) == ((3, 4, 6, 1), tf.uint16)
     np.testing.assert_array_equal(masks[..., 0], [MASK, DEEP_MASK, MASK])
 
@@ -170,10 +171,10 @@ def test_masks_of_8_and_16_bits_keep_their_values():
 def test_mask_boxes_follow_the_boxes_of_their_images():
     encoded, sizes = tf.constant([encode_mask(MASK), encode_mask(DEEP_MASK)]), tf.constant([[4, 6]] * 2)
     boxes, flipped = tf.constant([[1, 2, 2, 3], [0, 0, 4, 6]]), tf.constant([False, True])
-    masks = decode.decode_mask_boxes(encoded, sizes, boxes, (4, 6), flipped)[..., 0]
+    masks = mask.decode_mask_boxes(encoded, sizes, boxes, (4, 6), flipped)[..., 0]
     np.testing.assert_array_equal(masks[0], np.repeat(np.repeat(MASK[1:3, 2:5], 2, axis=0), 2, axis=1))
     np.testing.assert_array_equal(masks[1], DEEP_MASK[:, ::-1])
-    framed = decode.decode_mask_boxes(encoded, sizes, boxes, (6, 6), None, tf.constant([[2, 3], [4, 6]]))[..., 0]
+    framed = mask.decode_mask_boxes(encoded, sizes, boxes, (6, 6), None, tf.constant([[2, 3], [4, 6]]))[..., 0]
     np.testing.assert_array_equal(framed[0], np.pad(MASK[1:3, 2:5], [(2, 2), (1, 2)]))
     np.testing.assert_array_equal(framed[1], np.pad(DEEP_MASK, [(1, 1), (0, 0)]))
 
@@ -190,8 +191,8 @@ def test_invalid_masks_raise():
     sizes, boxes = tf.constant([[40, 60]]), tf.constant([[0, 0, 2, 2]])
     for case, encoded in cases.items():
         for read in (
-            lambda masks: decode.decode_masks(masks, (40, 60)),
-            lambda masks: decode.decode_mask_boxes(masks, sizes, boxes, (2, 2)),
+            lambda masks: mask.decode_masks(masks, (40, 60)),
+            lambda masks: mask.decode_mask_boxes(masks, sizes, boxes, (2, 2)),
         ):
             with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
                 read(tf.constant([encoded]))

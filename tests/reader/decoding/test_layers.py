@@ -10,7 +10,7 @@ from beam_pipelines.__main__ import main
 from made_images import encode, write_files
 from prepared import picture, prepare_images
 from tf_input.dataset_format import Feature
-from tf_input.decoding.augment import ColorChanges, change_colors
+from tf_input.features.augment import ColorChanges, change_colors
 from tf_input.decoding.layers import RandomFlipAndColors, augmentation_layer, normalization_layer
 from tf_input.read_config import Augmentation
 

@@ -13,8 +13,9 @@ from made_records import encode_mask, write_dataset
 from signed import update_checksums
 from prepared import picture
 from tf_input.dataset_format import Feature
-from tf_input.decoding.targets import multi_hot, pad_objects
-from tf_input.decoding.crop_geometry import CropGeometry
+from tf_input.features.bbox import pad_objects
+from tf_input.features.class_label import multi_hot
+from tf_input.features.crop_geometry import CropGeometry
 
 SIZE = (12, 16)
 NUM_EXAMPLES = 7

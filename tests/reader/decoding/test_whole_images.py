@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from made_images import encode
 from prepared import picture
-from tf_input.decoding import decode
-from tf_input.decoding.uncropped_images import decode_uncropped_images, is_small
+from tf_input.features import decode_images as decode
+from tf_input.features.image import decode_uncropped_images, is_small
 
 SIZE = (20, 30)
 PICTURES = [picture(seed, SIZE) for seed in range(40)]
@@ -39,7 +39,7 @@ def test_small_images_have_separate_decoders_within_bounds():
 
 def test_batches_of_any_size_have_the_same_images(monkeypatch):
     expected = np.stack([decode.decode_image(encoded) for encoded in ENCODED])
-    monkeypatch.setattr("tf_input.decoding.uncropped_images._MAX_UNROLLED", 16)
+    monkeypatch.setattr("tf_input.features.image._MAX_UNROLLED", 16)
     for batch_size in (None, 12, 32, 40):
         spec = tf.TensorSpec([None], tf.string)
         read = tf.function(lambda encoded: decode_uncropped_images(encoded, SIZE, batch_size), [spec], autograph=False)

@@ -5,26 +5,11 @@ from __future__ import annotations
 from typing import Any, Collection, Mapping
 
 from tf_input.dataset_format import OBJECTS, Feature
-from tf_input.decoding.schema import is_dense_target
+from tf_input.features.roles import is_grid, is_list
 from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import Padding, ReadConfig
 
 MASK_SUFFIX = "_mask"
-
-
-def is_list(feature: Feature) -> bool:
-    """Returns whether a feature is a variable-length list of numbers or strings.
-
-    Returns False for lists of class labels, which become multi-hot vectors, and for features of objects.
-    """
-    if feature.is_tensor:  # three-dimensional tensors are dense targets
-        return feature.shape[:1] == (None,) and None not in feature.shape[1:] and not is_dense_target(feature)
-    return feature.is_ragged and feature.is_plain and not feature.is_of_objects
-
-
-def is_grid(feature: Feature) -> bool:
-    """Returns whether a feature is a tensor with an unknown dimension after the first, but not a dense target."""
-    return feature.is_tensor and None in feature.shape[1:] and not is_dense_target(feature)
 
 
 def check_lists(config: ReadConfig, target_names: Collection[str], features: Mapping[str, Feature], has_frames: bool = False) -> None:
@@ -129,26 +114,6 @@ def mask(values: tf.RaggedTensor, max_length: int | tuple[int] | None) -> tf.Ten
 def one_length(max_length: int | tuple[int, ...] | None) -> int | None:
     """Returns the length of a padded list as a number. A tuple must contain one number. None is unchanged."""
     return max_length[0] if isinstance(max_length, tuple) else max_length
-
-
-def grid_sizes(shapes: tf.Tensor, max_length: int | tuple[int, ...] | None, feature: Feature) -> tf.Tensor:
-    """Returns the shape to which the tensors of a batch are padded, int64 [dimensions].
-
-    Args:
-        shapes: The shapes of the tensors, int64 [batch, dimensions].
-        max_length: One length for all unknown dimensions, or a tuple with one length for each unknown dimension. None
-            stands for the largest size in the batch.
-        feature: The feature.
-    """
-    static = static_grid(max_length, feature)
-    largest = tf.maximum(tf.reduce_max(shapes, axis=0), 1)
-    return tf.stack([largest[axis] if side is None else tf.constant(side, tf.int64) for axis, side in enumerate(static)])
-
-
-def static_grid(max_length: int | tuple[int, ...] | None, feature: Feature) -> tuple[int | None, ...]:
-    """Returns the shape of padded tensors, with None for dimensions that differ between batches."""
-    lengths = iter(max_length if isinstance(max_length, tuple) else [max_length] * len(feature.shape))
-    return tuple(next(lengths) if side is None else side for side in feature.shape)
 
 
 def _length(values: tf.RaggedTensor, max_length: int | None) -> tf.Tensor:

@@ -1,15 +1,52 @@
-"""Decodes tensors from little-endian bytes and applies the crops of images to dense targets."""
+"""Feature kind `tensor`: arrays of any dtype and shape, stored as little-endian bytes.
+
+Tensors with three dimensions are images or dense targets, and follow the crops of `image`. If other tensors differ in
+shape, they are padded.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Mapping
 
-from tf_input.dataset_format import Feature
-from tf_input.decoding.crop_geometry import CropGeometry, crop_pixels
+from tf_input.dataset_format import IMAGE, Feature
+from tf_input.features.crop_geometry import CropGeometry, crop_dense_targets, crop_pixels
+from tf_input.features.feature_kind import BatchContext, Decoder, FeatureKind
+from tf_input.features.roles import is_dense_target, is_grid, is_list, is_of_any_size
 from tf_input.lazy_tensorflow import tf
 
 _FIELDS = ("sizes", "boxes", "flipped", "extents")  # fields of CropGeometry with one value per image
+
+
+class Tensor(FeatureKind):
+    """The feature kind `tensor`."""
+
+    def decode(self, value: Any, feature: Feature, decoder: Decoder, batch_size: int | None = None) -> Any:
+        sized = decoder.with_static_shape(feature)
+        return value if value.dtype != tf.string or is_of_any_size(sized) or is_grid(sized) else decode_tensors(value, sized)
+
+    def output(self, feature: Feature, batch: BatchContext) -> Any:
+        if is_list(feature):
+            return super().output(feature, batch)
+        name, config, crops = feature.name, batch.decoder.config, batch.crops.get(IMAGE)
+        if is_grid(feature):
+            value, shapes = batch.parsed[name], stored_shapes(batch.parsed, feature)
+            sizes = grid_sizes(shapes, config.pads.length_of(name), feature)
+            padded = pad_tensors(value, shapes, feature, sizes, config.pads.value_of(name))
+            return tf.ensure_shape(padded, (value.shape[0], *static_grid(config.pads.length_of(name), feature)))
+        sized, value = batch.decoder.with_static_shape(feature), self.decode(batch.parsed[name], feature, batch.decoder)
+        if crops is None or not is_dense_target(sized):
+            return value
+        if is_of_any_size(sized):
+            return crop_tensors(value, stored_shapes(batch.parsed, feature), sized, crops)
+        numbers = tf.cast(value, tf.float32)
+        return of_dtype(crop_pixels(numbers, crops) if name == IMAGE else crop_dense_targets(numbers, crops), value.dtype)
+
+    def padding_mask(self, feature: Feature, batch: BatchContext) -> tf.Tensor | None:
+        if not is_grid(feature):
+            return super().padding_mask(feature, batch)
+        shapes = stored_shapes(batch.parsed, feature)
+        return grid_mask(shapes, grid_sizes(shapes, batch.decoder.config.pads.length_of(feature.name), feature), len(feature.shape))
 
 
 def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
@@ -131,3 +168,23 @@ def of_dtype(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     if dtype.is_floating:
         return tf.cast(values, dtype)
     return tf.cast(tf.round(values), dtype) if dtype.is_bool else tf.saturate_cast(tf.round(values), dtype)
+
+
+def grid_sizes(shapes: tf.Tensor, max_length: int | tuple[int, ...] | None, feature: Feature) -> tf.Tensor:
+    """Returns the shape to which the tensors of a batch are padded, int64 [dimensions].
+
+    Args:
+        shapes: The shapes of the tensors, int64 [batch, dimensions].
+        max_length: One length for all unknown dimensions, or a tuple with one length for each unknown dimension. None
+            stands for the largest size in the batch.
+        feature: The feature.
+    """
+    static = static_grid(max_length, feature)
+    largest = tf.maximum(tf.reduce_max(shapes, axis=0), 1)
+    return tf.stack([largest[axis] if side is None else tf.constant(side, tf.int64) for axis, side in enumerate(static)])
+
+
+def static_grid(max_length: int | tuple[int, ...] | None, feature: Feature) -> tuple[int | None, ...]:
+    """Returns the shape of padded tensors, with None for dimensions that differ between batches."""
+    lengths = iter(max_length if isinstance(max_length, tuple) else [max_length] * len(feature.shape))
+    return tuple(next(lengths) if side is None else side for side in feature.shape)

@@ -1,8 +1,8 @@
-"""Decodes batches of images and masks to tensors. Only the visible part of a JPEG is decoded.
+"""Decodes batches of images to tensors. Only the visible part of a JPEG is decoded.
 
 A crop box is (top, left, height, width) in pixels of the stored image. By default, grayscale, palette, alpha and 16-bit
 images become 8-bit RGB. For this conversion, `tf.io` repeats gray values, drops alpha channels, and keeps the upper 8
-of 16 bits. Masks keep their values.
+of 16 bits.
 
 channels    grayscale image     color image           image with alpha
 1           unchanged           luma                  as without alpha
@@ -16,7 +16,7 @@ import functools
 import math
 from typing import Mapping, Sequence
 
-from tf_input.decoding.colors import LUMA
+from tf_input.features.colors import LUMA
 from tf_input.lazy_tensorflow import tf
 
 NUM_CHANNELS = 3  # the default of images
@@ -24,10 +24,8 @@ RATIOS = (1, 2, 4, 8)  # factors by which a JPEG decoder can downscale its block
 MAX_SMALL_SIDE = 96  # pixels; up to this size, loop overhead is measurable
 
 _JPEG_START, _PNG_START = b"\xff\xd8\xff", b"\x89PNG"
-_MASK_HEADERS = (b"\x08\x00", b"\x10\x00")  # bit depth, and 0 for grayscale
-_PNG_DEPTH_OFFSET = _MASK_HEADER_OFFSET = 24
+_PNG_DEPTH_OFFSET = 24
 _HAS_TRANSPARENCY = r"\C*tRNS\C*"  # the PNG chunk for transparency, among any bytes
-_SIZE_MESSAGE = "a mask differs in size from its image"
 
 
 def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DType | str = "uint8") -> tf.Tensor:
@@ -134,7 +132,7 @@ def decode_boxes(
     signature = tf.TensorSpec((*image_size, channels), dtype)
     way = 0 if ratios is None else tf.reduce_sum(tf.cast(ratios[:, tf.newaxis] > tf.constant(ways, tf.int32), tf.int32), axis=1)
     way = tf.where(is_jpeg, way, len(ways))
-    inputs = _given(encoded=encoded, box=boxes, way=way, extent=extents, is_flipped=flipped)
+    inputs = given(encoded=encoded, box=boxes, way=way, extent=extents, is_flipped=flipped)
     return tf.map_fn(decode_one, inputs, fn_output_signature=signature)
 
 
@@ -159,7 +157,7 @@ def _decode_box(
     return decode()
 
 
-def _given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:
+def given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:
     return {name: value for name, value in inputs.items() if value is not None}
 
 
@@ -188,73 +186,6 @@ def decode_pixels(stored: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
     """
     pixels = tf.ensure_shape(tf.io.decode_raw(stored, tf.uint8), (None, math.prod(shape)))
     return tf.reshape(pixels, (-1, *shape))
-
-
-def decode_masks(encoded: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
-    """Decodes masks that all have one size.
-
-    Args:
-        encoded: The masks as 8-bit or 16-bit grayscale PNGs, string [batch].
-        image_size: The (height, width) of the masks in pixels.
-
-    Returns:
-        uint16 [batch, height, width, 1].
-
-    Raises:
-        tf.errors.InvalidArgumentError: A mask is not a grayscale PNG, or has another size. Raised when the tensor is
-            computed.
-    """
-    signature = tf.TensorSpec((*image_size, 1), tf.uint16)
-    masks = tf.map_fn(lambda item: tf.ensure_shape(_decode_mask(item), signature.shape), encoded, fn_output_signature=signature)
-    return _unscaled(masks, encoded)
-
-
-def decode_mask_boxes(
-    encoded: tf.Tensor,
-    sizes: tf.Tensor,
-    boxes: tf.Tensor,
-    image_size: tuple[int, int],
-    flipped: tf.Tensor | None = None,
-    extents: tf.Tensor | None = None,
-) -> tf.Tensor:
-    """Decodes one crop box of each mask and resizes the pixels by nearest-neighbor sampling.
-
-    Args:
-        encoded: The masks as 8-bit or 16-bit grayscale PNGs, string [batch].
-        sizes: The heights and widths of the images, int32 [batch, 2]. The masks must have these sizes.
-        boxes, image_size, flipped, extents: The boxes, output size, flips and extents, as in `decode_boxes`.
-
-    Returns:
-        uint16 [batch, height, width, 1].
-
-    Raises:
-        tf.errors.InvalidArgumentError: A mask is not a grayscale PNG, or has another size. Raised when the tensor is
-            computed.
-    """
-
-    def decode_one(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        mask, box = _decode_mask(inputs["encoded"]), inputs["box"]
-        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(mask)[:2], inputs["size"], _SIZE_MESSAGE)]):
-            mask = tf.slice(mask, [box[0], box[1], 0], [box[2], box[3], 1])
-        return center_on_canvas(tf.image.resize(mask, inputs.get("extent", image_size), "nearest"), image_size, inputs)
-
-    signature = tf.TensorSpec((*image_size, 1), tf.uint16)
-    inputs = _given(encoded=encoded, size=sizes, box=boxes, extent=extents, is_flipped=flipped)
-    return _unscaled(tf.map_fn(decode_one, inputs, fn_output_signature=signature), encoded)
-
-
-def _decode_mask(encoded: tf.Tensor) -> tf.Tensor:
-    return tf.io.decode_png(encoded, channels=1, dtype=tf.uint16)
-
-
-def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
-    """Converts 8-bit masks that were decoded as 16-bit masks back to the stored values, and rejects color PNGs."""
-    headers = tf.strings.substr(encoded, _MASK_HEADER_OFFSET, len(_MASK_HEADERS[0]))
-    is_mask = tf.reduce_any([headers == header for header in _MASK_HEADERS], axis=0)
-    message = "a mask must be a grayscale PNG of 8 or 16 bits"
-    with tf.control_dependencies([tf.debugging.assert_equal(is_mask, True, message)]):
-        has_8_bits = (headers == _MASK_HEADERS[0])[:, tf.newaxis, tf.newaxis, tf.newaxis]
-    return tf.where(has_8_bits, masks // 257, masks)
 
 
 def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tf_input.decoding import augment
-from tf_input.decoding.decode import MAX_SMALL_SIDE, RATIOS, central_boxes, center_on_canvas
+from tf_input.features import augment
+from tf_input.features.decode_images import MAX_SMALL_SIDE, RATIOS, central_boxes, center_on_canvas
 from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import Augmentation
 
@@ -130,30 +130,6 @@ def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
     return tf.squeeze(ends, 0) - 1
 
 
-def move_boxes(boxes: tf.RaggedTensor, crops: CropGeometry) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Converts bounding boxes from the coordinates of the stored image to the coordinates of the crop.
-
-    Args:
-        boxes: float32 [batch, None, 4], (ymin, xmin, ymax, xmax) in 0..1 of the stored image.
-        crops: The crops of the images.
-
-    Returns:
-        The boxes in 0..1 of the returned image, clipped to it; and whether a box's center is visible, bool [batch,
-        None].
-    """
-    images = value_rows(boxes)
-    canvas_boxes = tf.gather(crops.canvas_boxes(), images)  # [num_boxes, 4]
-    starts, ends = tf.split(canvas_boxes, 2, axis=1)
-    moved = (boxes.values - tf.tile(starts, [1, 2])) / tf.tile(ends - starts, [1, 2])
-    if crops.flipped is not None:
-        ymin, xmin, ymax, xmax = tf.unstack(moved, axis=1)
-        flipped_boxes = tf.stack([ymin, 1 - xmax, ymax, 1 - xmin], axis=1)
-        moved = tf.where(tf.gather(crops.flipped, images)[:, tf.newaxis], flipped_boxes, moved)
-    centres = (moved[:, :2] + moved[:, 2:]) / 2
-    seen = tf.reduce_all((centres >= 0) & (centres <= 1), axis=1)
-    return boxes.with_values(tf.clip_by_value(moved, 0, 1)), boxes.with_values(seen)
-
-
 def crop_pixels(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
     """Crops and resizes a whole batch of decoded images or dense targets at once.
 
@@ -182,7 +158,7 @@ def _average_pixels(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
 
 
 def crop_masks(masks: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
-    """Crops and resizes decoded masks by nearest-neighbor sampling, like `decode.decode_mask_boxes`.
+    """Crops and resizes decoded masks by nearest-neighbor sampling, like `mask.decode_mask_boxes`.
 
     Args:
         masks: Masks of the size of their images, [batch, height, width, 1].

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf_input.decoding import colors
-from tf_input.decoding.decode import central_boxes
+from tf_input.features import colors
+from tf_input.features.decode_images import central_boxes
 from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import Augmentation
 

@@ -1,14 +1,12 @@
-"""Prepares the inputs and targets of a model: default inputs, multi-hot labels and padded objects."""
+"""Feature kind `bbox`: bounding boxes of objects, and the batches of objects with all of their features."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Callable, Collection, Mapping
+from typing import Callable, Mapping
 
-from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, input_names
-from tf_input.decoding.crop_geometry import CropGeometry, move_boxes, value_rows
+from tf_input.dataset_format import LABEL, OBJECTS
+from tf_input.features.crop_geometry import CropGeometry, value_rows
 from tf_input.lazy_tensorflow import tf
-from tf_input.read_config import ReadConfig
 
 BBOX = "bbox"
 VALID = "valid"
@@ -20,38 +18,28 @@ def object_features(features: Mapping[str, object]) -> dict[str, str]:
     return {name.removeprefix(f"{OBJECTS}/"): name for name in features if name.startswith(f"{OBJECTS}/")}
 
 
-def with_inputs(config: ReadConfig, features: Mapping[str, Feature], target_names: Collection[str]) -> ReadConfig:
-    """Returns `config`, with the default of `ReadConfig.inputs` filled in if there is no feature `image`.
-
-    Raises:
-        ValueError: There is no feature for the inputs.
-    """
-    if config.inputs is not None or IMAGE in features:
-        return config
-    inputs = input_names(features, target_names)
-    if not inputs:
-        raise ValueError(f"inputs=None: the dataset has no {IMAGE!r}. Choose inputs from {', '.join(features)}.")
-    return dataclasses.replace(config, inputs=inputs)
-
-
-def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:
-    """Converts variable-length label lists to multi-hot vectors.
+def move_boxes(boxes: tf.RaggedTensor, crops: CropGeometry) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Converts bounding boxes from the coordinates of the stored image to the coordinates of the crop.
 
     Args:
-        labels: int64 [batch, None], each below `num_classes`.
-        num_classes: The number of classes.
+        boxes: float32 [batch, None, 4], (ymin, xmin, ymax, xmax) in 0..1 of the stored image.
+        crops: The crops of the images.
 
     Returns:
-        float32 [batch, num_classes].
-
-    Raises:
-        tf.errors.InvalidArgumentError: A label is out of range. Raised when the tensor is computed.
+        The boxes in 0..1 of the returned image, clipped to it; and whether a box's center is visible, bool [batch,
+        None].
     """
-    rows = tf.cast(value_rows(labels), tf.int64)
-    zeros = tf.zeros(tf.stack([tf.cast(labels.nrows(), tf.int32), num_classes]))
-    ones = tf.ones_like(labels.values, tf.float32)
-    hot = tf.tensor_scatter_nd_max(zeros, tf.stack([rows, labels.values], axis=1), ones)
-    return tf.ensure_shape(hot, (None, num_classes))
+    images = value_rows(boxes)
+    canvas_boxes = tf.gather(crops.canvas_boxes(), images)  # [num_boxes, 4]
+    starts, ends = tf.split(canvas_boxes, 2, axis=1)
+    moved = (boxes.values - tf.tile(starts, [1, 2])) / tf.tile(ends - starts, [1, 2])
+    if crops.flipped is not None:
+        ymin, xmin, ymax, xmax = tf.unstack(moved, axis=1)
+        flipped_boxes = tf.stack([ymin, 1 - xmax, ymax, 1 - xmin], axis=1)
+        moved = tf.where(tf.gather(crops.flipped, images)[:, tf.newaxis], flipped_boxes, moved)
+    centres = (moved[:, :2] + moved[:, 2:]) / 2
+    seen = tf.reduce_all((centres >= 0) & (centres <= 1), axis=1)
+    return boxes.with_values(tf.clip_by_value(moved, 0, 1)), boxes.with_values(seen)
 
 
 # Moves the values of objects, given the index of the image of each value.
