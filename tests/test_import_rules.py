@@ -47,7 +47,7 @@ IMPORTS = {
         "base": "",
     },
     "tf_input": {
-        "training": "top pipeline epochs",
+        "training": "top pipeline decoding epochs",
         "loaders": "pipeline features epochs",
         "serving": "top decoding features storage",
         "foreign": "top pipeline decoding storage epochs",

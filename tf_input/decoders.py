@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Mapping
+from typing import Any, Collection, Mapping
 
 from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, Feature, default_channels
@@ -10,10 +10,7 @@ from tf_input.decoding import class_weights, feature_checks
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import key_parser, parse_examples
 from tf_input.features.roles import is_other_image
-from tf_input.decoding.feature_checks import with_inputs
-from tf_input.lazy_tensorflow import tf
 from tf_input.read_config import ReadConfig
-from tf_input.transform.transforms import Transform
 
 _VARIED = "To vary its outputs, use map_batch, or layers of the model that are active only in training."
 _AVERAGED = "To average pixels, call `decode_images(..., antialias=True)` in the preprocessing_fn."
@@ -21,7 +18,8 @@ _SHOWN = "The transform decides this: run `recordmill analyze` with other --imag
 
 
 def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str, Any], split: str) -> ExampleDecoder:
-    """Returns a decoder that converts records to batches of stored features.
+    """Returns a decoder that converts records to batches of stored features, or of transformed features if
+    `config.transform` is set.
 
     Args:
         dataset: The files of the dataset.
@@ -30,64 +28,36 @@ def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str,
         split: The name of the split.
 
     Raises:
-        ValueError: An option does not fit the dataset.
+        ValueError: An option does not fit the dataset or its transform.
     """
-    schema, stored_size = dataset.manifest.schema, dataset.image_size()
-    feature_checks.check_shown(config, dataset.features)
-    targets = config.target_names(dataset.manifest.targets)
-    config = with_inputs(config, dataset.features, targets)
-    decoder = ExampleDecoder(
-        parse=lambda serialized, names: parse_examples(serialized, schema, names),
-        features=feature_checks.undecoded(config, dataset.features),
-        config=config,
-        targets=targets,
-        image_size=_canvas_size(dataset, config, stored_size),
-        stored_size=stored_size,
-        max_size=dataset.largest_size(),
-        others=_other_sizes(dataset.features, dataset, config),
-        mask_dtype=dataset.mask_dtype,
-        class_weights=class_weights.weight_tables(config.class_weight, dataset.features, targets, counts, split),
-        stored_channels=default_channels(dataset.statistics),
-        parse_keys=_stored_keys(dataset),
-    )
-    return _with_size(decoder, dataset)
-
-
-def make_transformed_decoder(
-    dataset: DatasetFiles, transform: Transform, config: ReadConfig, counts: Mapping[str, Any], split: str
-) -> ExampleDecoder:
-    """Returns a decoder that converts records to batches of transformed features. Arguments are as in `make_decoder`.
-
-    Raises:
-        ValueError: An option conflicts with the transform, or the transform does not return a requested feature.
-    """
-    info, features = transform.info, transform.info.features
-    _check_options(config, features)
-    targets = config.target_names(info.targets)
-    config = with_inputs(config, features, targets)
-    size = _stored_size(features, (*config.input_names, *targets), dataset)
-    class_targets = class_weights.class_targets(features, targets)
+    schema, features, default_targets, parse = dataset.manifest.schema, dataset.features, dataset.manifest.targets, parse_examples
+    if config.transform:
+        transform = dataset.transform
+        features, default_targets, parse = transform.info.features, transform.info.targets, transform.parse
+        _check_options(config, features)
+    else:
+        feature_checks.check_shown(config, features)
+    targets = config.target_names(default_targets)
+    config = feature_checks.with_inputs(config, features, targets)
+    size, largest, class_targets = dataset.image_size(), dataset.largest_size(), class_weights.class_targets(features, targets)
+    if config.transform:
+        size, largest = _stored_size(features, (*config.input_names, *targets), dataset), None
     are_counted = all(features[name] == dataset.features.get(name) for name in class_targets)
     decoder = ExampleDecoder(
-        parse=lambda serialized, names: transform.parse(serialized, dataset.manifest.schema, names),
-        features=features,
+        parse=lambda serialized, names: parse(serialized, schema, names),
+        features=feature_checks.undecoded(config, features),
         config=config,
         targets=targets,
         image_size=_canvas_size(dataset, config, size),
         stored_size=size,
+        max_size=largest,
         others=_other_sizes(features, dataset, config),
         mask_dtype=dataset.mask_dtype,
         class_weights=class_weights.weight_tables(config.class_weight, features, targets, counts if are_counted else None, split),
         stored_channels=default_channels(dataset.statistics),
-        parse_keys=_stored_keys(dataset),
+        parse_keys=key_parser(lambda serialized, names: parse_examples(serialized, schema, names), dataset.features),
     )
     return _with_size(decoder, dataset)
-
-
-def _stored_keys(dataset: DatasetFiles) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns a function that extracts the stored keys from records."""
-    schema = dataset.manifest.schema
-    return key_parser(lambda serialized, names: parse_examples(serialized, schema, names), dataset.features)
 
 
 def _canvas_size(dataset: DatasetFiles, config: ReadConfig, stored_size: tuple[int, int] | None) -> tuple[int, int] | None:

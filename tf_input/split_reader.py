@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import math
 from typing import Any, Mapping
@@ -13,7 +12,7 @@ import numpy as np
 from tf_input.batch_examples import find_examples
 from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, LABEL, is_training_split
-from tf_input.decoders import make_decoder, make_transformed_decoder
+from tf_input.decoders import make_decoder
 from tf_input.decoding import class_weights, crop_warnings
 from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
@@ -122,8 +121,7 @@ class SplitReader:
             return make_verbatim_decoder(config, f"{self._files.directory}, {self.split}")
         if config.parse is not None:
             raise ValueError("parse=... needs a dataset that was prepared with --records verbatim. Use map_example=... instead.")
-        make = functools.partial(make_transformed_decoder, transform=self._files.transform) if config.transform else make_decoder
-        return make(self._files, config=config, counts=self.counted(config), split=self.split)
+        return make_decoder(self._files, config, self.counted(config), self.split)
 
     def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
         """Returns the decoder of batches, without reading records. `has_padding` is as in `ExampleDecoder`."""

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.batches import Reading
+from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset import open as open_dataset
 from tf_input.epochs.order import epoch_key
@@ -179,9 +180,9 @@ class _Ahead:
         self._queue: collections.deque[Future] = collections.deque()  # the next batches, in order
         self._lock, self._threads = threading.Lock(), ThreadPoolExecutor(workers, "tf_input")
         self._reader = ThreadPoolExecutor(1, "tf_input")  # one thread, to read long chunks
-        arguments = dataset, split, config, plan.share.has_padding, [_input_spec(component) for component in plan.components]
+        specs = [_input_spec(component) for component in plan.components]
         if not use_processes:
-            self._decode: Callable[..., Any] = _make_decode(*arguments)
+            self._decode: Callable[..., Any] = _make_decode(plan.batch_decoder, config, specs)
             return
         try:
             pickle.dumps(config)
@@ -189,7 +190,7 @@ class _Ahead:
             expected = "where, map_example and map_batch must be picklable, such as functions of a module"
             raise ValueError(f"use_multiprocessing=True: {expected}: {error}") from None
         # Spawned, because a forked process has no TensorFlow threads, but inherits their locks.
-        processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _open_in_worker, arguments)
+        processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _open_in_worker, (dataset, split, plan.share.has_padding, config, specs))
         self._processes, self._decode = processes, lambda *inputs: processes.submit(_decode_in_worker, *inputs).result()
 
     def __call__(self, index: int) -> Any:
@@ -242,14 +243,11 @@ def _input_spec(component: Plan) -> Any:
     )
 
 
-def _make_decode(
-    dataset: PreparedDataset | Mixture, split: str | None, config: ReadConfig, has_padding: bool, specs: list[Any]
-) -> Callable[..., Any]:
+def _make_decode(decode_batch: BatchDecoder, config: ReadConfig, specs: list[Any]) -> Callable[..., Any]:
     """Returns a function that decodes a batch, given its inputs, batch slots and seed.
 
     Inputs and batch slots are tuples with one item per component.
     """
-    decode_batch = dataset.split_reader(split).batch_decoder(config, has_padding)
 
     def decode(inputs: Any, slots: Any, seed: tf.Tensor) -> Any:
         outputs = decode_batch(inputs, seed, slots)
@@ -270,9 +268,11 @@ def _make_decode(
 _in_worker: dict[str, Callable[..., Any]] = {}  # the decoder of a worker process, for all of its tasks
 
 
-def _open_in_worker(*arguments: Any) -> None:
+def _open_in_worker(
+    dataset: PreparedDataset | Mixture, split: str | None, has_padding: bool, config: ReadConfig, specs: list[Any]
+) -> None:
     tf.config.set_visible_devices([], "GPU")  # the GPU belongs to the training process
-    _in_worker["decode"] = _make_decode(*arguments)
+    _in_worker["decode"] = _make_decode(dataset.split_reader(split).batch_decoder(config, has_padding), config, specs)
 
 
 def _decode_in_worker(*inputs: Any) -> Any:
