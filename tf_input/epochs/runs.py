@@ -21,11 +21,6 @@ class Runs:
     num_bytes: np.ndarray
     starts: np.ndarray
 
-    @property
-    def num_examples(self) -> int:
-        """The number of records."""
-        return int(self.counts.sum())
-
     def __len__(self) -> int:
         return len(self.counts)
 

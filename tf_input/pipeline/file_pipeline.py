@@ -167,27 +167,18 @@ def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any]
         config: The reading options.
     """
 
-    def decode_batch(records: tf.Tensor, seed: tf.Tensor | None) -> Any:
-        return decode(records, seed, tf.range(tf.size(records, tf.int64)))
+    def decode_batch(records: tf.Tensor, seed: tf.Tensor) -> Any:
+        slots = tf.range(tf.size(records, tf.int64))
+        return apply_functions(decode(records, seed if config.augment else None, slots), seed, slots, config)
 
     shape = [local_batch_size(config.batch_size, (config.hosts or (1, 0))[0]) if config.drop_remainder else None]
     batches = nothing((tf.TensorSpec(shape, tf.string), tf.TensorSpec([2], tf.int64)))
-    return _decode(batches, _apply_seeded(decode_batch, config), config).element_spec
+    return _decode(batches, decode_batch, config).element_spec
 
 
 def nothing(spec: Any) -> tf.data.Dataset:
     """Returns an empty dataset with the given element spec, for determining the output specs of transformations."""
     return tf.data.experimental.from_variant(tf.data.experimental.to_variant(tf.data.Dataset.range(0)), spec)
-
-
-def _apply_seeded(decode_batch: Callable[..., Any], config: ReadConfig) -> Callable[..., Any]:
-    """Returns a function that decodes records to a batch, given a seed. Errors are raised as TensorFlow errors."""
-
-    def decode(records: tf.Tensor, seed: tf.Tensor) -> Any:
-        outputs = decode_batch(records, seed if config.augment else None)
-        return apply_functions(outputs, seed, tf.range(tf.size(records, tf.int64)), config)
-
-    return decode
 
 
 def _decode(data: tf.data.Dataset, decode: Callable[..., Any], config: ReadConfig) -> tf.data.Dataset:

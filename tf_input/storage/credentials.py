@@ -58,7 +58,9 @@ def google_options() -> dict[str, Any]:
     folder = os.environ.get("CLOUDSDK_CONFIG") or pathlib.Path.home() / ".config" / "gcloud"
     if (path := pathlib.Path(folder, "application_default_credentials.json")).is_file():
         return {"application_credentials": os.fspath(path)}
-    return {} if _is_google_machine() else {"skip_signature": True}
+    host = os.environ.get("GCE_METADATA_HOST", _METADATA_HOST)
+    answer = _ask(host, "/", {"Metadata-Flavor": "Google"}, "Metadata-Flavor")
+    return {"skip_signature": True} if answer is None else {}
 
 
 def amazon_options() -> dict[str, Any]:
@@ -79,8 +81,8 @@ def azure_options() -> dict[str, Any]:
     """Returns the options for obstore's AzureStore with the user's credentials, or for unsigned requests."""
     if any(os.environ.get(name) for name in _AZURE_KEYS):
         return {}
-    is_azure = _answers(_METADATA_HOST, "/metadata/instance?api-version=2021-02-01", {"Metadata": "true"})
-    return {} if is_azure else {"skip_signature": True}
+    answer = _ask(_METADATA_HOST, "/metadata/instance?api-version=2021-02-01", {"Metadata": "true"})
+    return {"skip_signature": True} if answer is None else {}
 
 
 def missing_keys(scheme: str) -> str:
@@ -103,10 +105,6 @@ def missing_keys(scheme: str) -> str:
     return f"; no credentials were found. {where}" if options().get("skip_signature") else ""
 
 
-def _is_google_machine() -> bool:
-    return _answers(os.environ.get("GCE_METADATA_HOST", _METADATA_HOST), "/", {"Metadata-Flavor": "Google"}, "Metadata-Flavor")
-
-
 def _has_amazon_role() -> bool:
     """Returns whether this machine is an EC2 instance with a role, for which obstore can get credentials."""
     if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
@@ -116,11 +114,6 @@ def _has_amazon_role() -> bool:
     if not token:  # not an EC2 machine, because EC2 has had tokens since 2019
         return False
     return bool(_ask(host, "/latest/meta-data/iam/security-credentials/", {"X-aws-ec2-metadata-token": token.decode()}))
-
-
-def _answers(host: str, path: str, headers: dict[str, str], header: str = "") -> bool:
-    """Returns whether the metadata server of a cloud responds."""
-    return _ask(host, path, headers, header) is not None
 
 
 def _ask(host: str, path: str, headers: dict[str, str], header: str = "", method: str = "GET") -> bytes | None:

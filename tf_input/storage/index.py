@@ -90,11 +90,8 @@ class ShardIndex:
 
     def extent(self, record: int) -> tuple[int, int]:
         """Returns the start and end offset of a record in the shard, in bytes."""
-        if self._files is not None:
-            begins, ends = self.extents(record, record + 1)
-            return int(begins[0]), int(ends[0])
-        end = self.offset(record + 1) if record + 1 < self._num_rows else self._num_bytes
-        return min(self.offset(record), self._num_bytes), min(end, self._num_bytes)
+        begins, ends = self.extents(record, record + 1)
+        return int(begins[0]), int(ends[0])
 
     def extents_of(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the start offsets and the end offsets of the given records in bytes, int64 [n] each.

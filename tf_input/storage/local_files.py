@@ -8,7 +8,7 @@ import shutil
 import threading
 from typing import Callable, Mapping, Sequence
 
-from tf_input.regular_files import open_regular, read_regular
+from tf_input.regular_files import open_regular, read_at, read_regular
 from tf_input.storage.files import FILE_MISSING_ERRORS
 from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.paths import join, local_path
@@ -42,8 +42,7 @@ class LocalFiles:
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
         file = self._opened(path)
         try:
-            data = os.pread(file.descriptor, num_bytes, begin)
-            return data if len(data) == num_bytes else self._read_rest(file, begin, num_bytes, data)
+            return read_at(file.descriptor, num_bytes, begin)
         except OSError as error:
             self.forget(path)  # the file handle may be stale
             raise OSError(error.errno, error.strerror, path) from None  # adds the path
@@ -109,16 +108,6 @@ class LocalFiles:
             fingerprints.check(path, lambda begin, num_bytes: os.pread(descriptor, num_bytes, begin), os.fstat(descriptor))
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from None  # adds the path
-
-    @staticmethod
-    def _read_rest(file: "_OpenFile", begin: int, num_bytes: int, data: bytes) -> bytes:
-        """Reads the rest of a range after a short read, which can occur on FUSE mounts and after signals."""
-        blocks, begin = [data], begin + len(data)
-        end = begin - len(data) + num_bytes
-        while data and begin < end:
-            blocks.append(data := os.pread(file.descriptor, end - begin, begin))
-            begin += len(data)
-        return b"".join(blocks)
 
 
 class _OpenFile:

@@ -94,7 +94,7 @@ def test_chunks_cover_a_selection_within_the_size_limit(shards, run_bytes, data)
     total = sum(counts)
     numbers = data.draw(st.lists(st.integers(0, max(0, total - 1)), max_size=100)) if total else []
     runs = cut_selection(np.array(numbers, np.int64), counts, [count * 100 for count in counts], run_bytes)
-    assert runs.num_examples == len(numbers) and (runs.counts > 0).all() and runs.num_bytes.sum() == 100 * len(numbers)
+    assert runs.counts.sum() == len(numbers) and (runs.counts > 0).all() and runs.num_bytes.sum() == 100 * len(numbers)
     assert runs.starts.tolist() == (np.cumsum(runs.counts) - runs.counts).tolist()
     if len(runs):
         assert runs.num_bytes.max() <= 1.5 * run_bytes + 200
