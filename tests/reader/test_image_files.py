@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tf_input.features import decode_images as decode
+from tf_input.features import decode_images
 from tf_input.image_files import decode_image, decode_mask
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (37, 51, 4), np.uint8)
@@ -52,7 +52,7 @@ CASES = [(name, channels) for name in FILES for channels in (1, 3) if channels =
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 @pytest.mark.parametrize(("name", "channels"), CASES)
 def test_pixels_equal_those_of_tensorflow(name, channels, dtype):
-    expected = decode.decode_image(tf.constant(FILES[name]), channels, dtype).numpy()
+    expected = decode_images.decode_image(tf.constant(FILES[name]), channels, dtype).numpy()
     actual = decode_image(FILES[name], channels, dtype)
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
     np.testing.assert_array_equal(actual, expected)

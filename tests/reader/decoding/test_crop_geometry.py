@@ -11,8 +11,8 @@ from beam_pipelines.__main__ import main
 from made_images import encode, write_files
 from made_records import encode_mask
 from prepared import picture
-from tf_input.features import decode_images as decode
-from tf_input.features import mask
+from tf_input.features import decode_images
+from tf_input.features.mask import decode_mask_boxes
 from tf_input.features.decode_images import MAX_SMALL_SIDE
 from tf_input.features.bbox import move_boxes
 from tf_input.features.crop_geometry import CropGeometry, fitting_extents, compute_crops, crop_dense_targets, crop_masks, crop_pixels
@@ -107,7 +107,7 @@ CROPS = {
 def test_cropped_pixels_equal_cropped_encoded_images(case):
     crops, pixels = make_crop(**CROPS[case]), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
-    expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents).numpy()[0]
+    expected = decode_images.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents).numpy()[0]
     seen = crop_pixels(tf.constant(pixels[np.newaxis]), crops).numpy()[0]
     assert seen.shape == expected.shape
     # A separately decoded box repeats its edge. A crop of the whole image is interpolated beyond the edge.
@@ -120,7 +120,7 @@ def test_antialiased_pixels_equal_antialiased_encoded_images(case):
     """Crops from decoded images and from encoded images differ only by rounding."""
     crops, pixels = make_crop(**CROPS[case])._replace(antialias=True), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
-    expected = decode.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents, antialias=True).numpy()[0]
+    expected = decode_images.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents, antialias=True).numpy()[0]
     seen = crop_pixels(tf.constant(pixels[np.newaxis]), crops).numpy()[0]
     assert np.abs(seen - expected).max() <= 0.5
 
@@ -163,7 +163,7 @@ def test_warns_about_shrunken_images_without_antialias(stored, tmp_path, caplog)
 @pytest.mark.parametrize("case", CROPS)
 def test_cropped_masks_equal_cropped_encoded_masks(case):
     crops, mask = make_crop(**CROPS[case]), np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
-    expected = mask.decode_mask_boxes(
+    expected = decode_mask_boxes(
         tf.constant([encode_mask(mask)]), crops.sizes, crops.boxes, crops.image_size, crops.flipped, crops.extents
     )
     for dtype in (tf.uint8, tf.int32):

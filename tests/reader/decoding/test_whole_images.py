@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from made_images import encode
 from prepared import picture
-from tf_input.features import decode_images as decode
+from tf_input.features import decode_images
 from tf_input.features.image import decode_uncropped_images, is_small
 
 SIZE = (20, 30)
@@ -38,7 +38,7 @@ def test_small_images_have_separate_decoders_within_bounds():
 
 
 def test_batches_of_any_size_have_the_same_images(monkeypatch):
-    expected = np.stack([decode.decode_image(encoded) for encoded in ENCODED])
+    expected = np.stack([decode_images.decode_image(encoded) for encoded in ENCODED])
     monkeypatch.setattr("tf_input.features.image._MAX_UNROLLED", 16)
     for batch_size in (None, 12, 32, 40):
         spec = tf.TensorSpec([None], tf.string)
