@@ -4,11 +4,9 @@ import io
 import json
 import os
 import pathlib
-import pickle
 import struct
 import sys
 import tarfile
-import zipfile
 import zlib
 from typing import Any, Callable, Mapping, NamedTuple
 
@@ -135,34 +133,6 @@ def pickled_npz(root: pathlib.Path) -> str:
     return "x.npz"
 
 
-def pickled_npy(root: pathlib.Path) -> str:
-    write_files(root / "in", {})
-    np.save(root / "in/x.npy", np.array([Trap(root / "secret/harm")] * 3, object), allow_pickle=True)
-    return "x.npy"
-
-
-def pickled_cifar(root: pathlib.Path) -> str:
-    write_files(root / "in", {"data_batch_1": pickle.dumps(Trap(root / "secret/harm")), "batches.meta": b"x"})
-    return ""
-
-
-def huge_npy(root: pathlib.Path) -> str:
-    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000, 28, 28), }"
-    header += b" " * (118 - len(header)) + b"\n"
-    write_files(root / "in", {"x.npy": b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header + bytes(100)})
-    return "x.npy"
-
-
-def zip_bomb(root: pathlib.Path) -> str:
-    write_files(root / "in", {})
-    with zipfile.ZipFile(root / "in/x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        head = io.BytesIO()
-        np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (2, 4, 4)})
-        archive.writestr("x.npy", head.getvalue() + bytes(50_000_000))
-        archive.writestr("../../secret/evil.npy", b"x")
-    return "x.npz"
-
-
 def huge_idx(root: pathlib.Path) -> str:
     images = struct.pack(">HBBIII", 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1) + bytes(64)
     write_files(root / "in", {"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": idx_file(np.zeros(3, np.uint8))})
@@ -184,40 +154,27 @@ def text_list(*lines: str) -> Callable[[pathlib.Path], str]:
     return write
 
 
-def records(*more: bytes, cut: int = 0, flip: int = 0) -> Callable[[pathlib.Path], str]:
+def records(*more: bytes) -> Callable[[pathlib.Path], str]:
     def write(root: pathlib.Path) -> str:
         good = [example({"image/encoded": data, "image/class/label": index % 2}) for index, data in enumerate(GOOD)]
-        path = write_records(root / "in" / "x.tfrecord", [*good, *more])
-        data = bytearray(path.read_bytes())
-        if flip:
-            data[flip] ^= 0xFF
-        path.write_bytes(data[: len(data) - cut])
+        write_records(root / "in" / "x.tfrecord", [*good, *more])
         return "x.tfrecord"
 
     return write
 
 
-def tar(*members: tuple[tarfile.TarInfo, bytes], size: int = 0) -> Callable[[pathlib.Path], str]:
+def tar(name: str) -> Callable[[pathlib.Path], str]:
     def write(root: pathlib.Path) -> str:
         write_files(root / "in", {})
         with tarfile.open(root / "in/x.tar", "w") as archive:
-            for index, data in enumerate(GOOD):
-                for name, content in ((f"s{index:02d}.png", data), (f"s{index:02d}.cls", b"1")):
-                    member = tarfile.TarInfo(name)
-                    member.size = len(content)
-                    archive.addfile(member, io.BytesIO(content))
-            for member, content in members:
+            good = ((f"s{index:02d}.{kind}", content) for index, data in enumerate(GOOD) for kind, content in (("png", data), ("cls", b"1")))
+            for path, content in (*good, (name, GOOD[0])):
+                member = tarfile.TarInfo(path)
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
         return "x.tar"
 
     return write
-
-
-def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, link
-    return info
 
 
 def folder_with(**files: bytes) -> Callable[[pathlib.Path], str]:
@@ -287,24 +244,12 @@ CASES = {
     "masks: decompression bomb": Case(masks(BOMB), LENIENT, 0, "60000 x 60000 pixels"),
     "masks: JPEG photograph": Case(masks(jpeg()), LENIENT, 0, "JPEG: "),
     "npz: pickle": Case(pickled_npz, LENIENT, 2, "x.npz"),
-    "npy: pickle": Case(pickled_npy, [*LENIENT, "--label=none"], 2, "x.npy"),
-    "cifar: pickles": Case(pickled_cifar, [*LENIENT, "--source=arrays"], 2, "pickle"),
-    "npy: huge shape": Case(huge_npy, [*LENIENT, "--label=none"], 2, "x.npy"),
-    "npz: zip bomb and member outside": Case(zip_bomb, [*LENIENT, "--label=none"], 2, "x.npz"),
     "idx: huge shape": Case(huge_idx, LENIENT, 2, "train-images-idx3-ubyte"),
     "fixed_length: wrong record length": Case(
         wrong_length, [*LENIENT, "--source=fixed_length", "--record_layout=label:uint8,image:uint8[4,4]"], 2, "x.bin"
     ),
     "tfrecord: not an example": Case(records(b"\xff" * 40), LENIENT, 0, "x.tfrecord@"),
-    "tfrecord: flipped bit": Case(records(flip=300), LENIENT, 0, "x.tfrecord@"),
-    "tfrecord: truncated": Case(records(cut=100), LENIENT, 0, "x.tfrecord@"),
-    "webdataset: member outside": Case(
-        tar((member("../../secret/evil.png"), GOOD[0])), LENIENT, 0, "x.tar:../../secret/evil.png"
-    ),
-    "webdataset: link": Case(
-        tar((member("evil.png", tarfile.SYMTYPE, "../secret/0.png"), b""), (member("evil.cls"), b"1")), LENIENT, 0, "evil"
-    ),
-    "webdataset: not JSON": Case(tar((member("evil.json"), b"[" * 100_000), (member("evil.png"), GOOD[0])), LENIENT, 0, "evil"),
+    "webdataset: member outside": Case(tar("../../secret/evil.png"), LENIENT, 0, "x.tar:../../secret/evil.png"),
 }
 
 _opened: list[str] = []

@@ -300,13 +300,6 @@ def test_printed_next_step_works_for_each_label_kind(tmp_path: pathlib.Path, cap
 
 
 @pytest.mark.slow(1)
-def test_reads_csv_from_a_txt_file(tmp_path: pathlib.Path) -> None:
-    write_files(write_pictures(tmp_path), {"labels.txt": make_csv("label", row=lambda index: [index % 3])})
-    assert prepare(tmp_path, "labels.txt", "--source", "table") == 0
-    assert read_labels(tmp_path) == {index: [index % 3] for index in range(NUM)}
-
-
-@pytest.mark.slow(1)
 @pytest.mark.parametrize("on_disk, in_table", [("NFD", "NFC"), ("NFC", "NFD")])
 def test_finds_files_in_another_unicode_normal_form(tmp_path: pathlib.Path, on_disk: str, in_table: str) -> None:
     names = [f"\u00fcber/\u00e9{index}.png" for index in range(NUM)]
