@@ -86,11 +86,12 @@ def _classes_without_training(images: ImageStatistics, listing: Listing) -> Iter
     """Yields a warning for each class feature with classes that the source assigns only to other splits than `train`."""
     if _TRAIN not in listing.splits or listing.fractions is not None:
         return
-    for feature in listing.schema:
-        trained = _labels_of(images.splits[listing.splits.index(_TRAIN)], feature.name)
-        others = [feature.label_names[label] for label in sorted(_seen_labels(images, feature.name) - trained)] if feature.label_names else []
-        if others:
-            yield f"{feature.name}: classes that have examples, but none in the split {_TRAIN!r}: {len(others):,}: {_first(others)}. Check their names."
+    train = images.splits[listing.splits.index(_TRAIN)]
+    for feature in (feature for feature in listing.schema if feature.label_names):
+        labels = sorted(_seen_labels(images, feature.name) - _labels_of(train, feature.name))
+        if others := [feature.label_names[label] for label in labels]:
+            have = f"classes that have examples, but none in the split {_TRAIN!r}"
+            yield f"{feature.name}: {have}: {len(others):,}: {_first(others)}. Check their names."
 
 
 def _coordinate_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:

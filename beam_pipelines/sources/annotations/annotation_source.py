@@ -123,15 +123,17 @@ class AnnotationSource(Source):
         columns = [column for column in labels or () if not _is_objects(column)]
         self._point_columns = [column for column in columns if self.has_points and form_of(column).is_points]
         others = [column for column in columns if column not in self._point_columns]
-        is_attribute = lambda column: self.has_attributes and self._has_objects and column.names[0] not in (self.class_fields or ())
-        self._attributes = ObjectAttributes(list(filter(is_attribute, others)), self._options.source, self.flags)
+        may_be_attributes = others if self.has_attributes and self._has_objects else []
+        attributes = [column for column in may_be_attributes if column.names[0] not in (self.class_fields or ())]
+        self._attributes = ObjectAttributes(attributes, self._options.source, self.flags)
         self._class_columns = [column for column in others if column not in self._attributes.columns]
         for column in self._point_columns:
             check_point_column(column)
         for column in self._class_columns:
             self._check_class_column(column)
         source = self._options.source
-        objects = object_features({**self.flags, **self._attributes.kinds}, source.has_masks, source.has_corners) if self._has_objects else ()
+        flags = {**self.flags, **self._attributes.kinds}
+        objects = object_features(flags, source.has_masks, source.has_corners) if self._has_objects else ()
         columns = [column for column in columns if column not in self._attributes.columns]
         self.features = (*objects, *map(feature_of, columns))
         masks = [feature.name for feature in objects if feature.is_mask]

@@ -23,9 +23,10 @@ LabeledPoint = tuple[str, Sequence[float]]
 def check_point_column(column: Column) -> None:
     """Raises `UserError` if the number of points is unknown, or differs from the number of labels."""
     if not column.shape or len(column.names) not in (1, column.shape[0]):
-        labels = printable(",".join(column.names))
-        form = f"{labels}:keypoints[{len(column.names)}]" if len(column.names) > 1 else f"{labels}:keypoints[N] for N points with this label"
-        raise UserError(f"--label={labels}: the number of points differs from the number of labels, or is missing. Pass --label {form}.")
+        labels, num_labels = printable(",".join(column.names)), len(column.names)
+        form = f"{labels}:keypoints[{num_labels}]" if num_labels > 1 else f"{labels}:keypoints[N] for N points with this label"
+        problem = "the number of points differs from the number of labels, or is missing"
+        raise UserError(f"--label={labels}: {problem}. Pass --label {form}.")
 
 
 def select_points(points: Sequence[LabeledPoint], column: Column) -> np.ndarray:
@@ -39,7 +40,8 @@ def select_points(points: Sequence[LabeledPoint], column: Column) -> np.ndarray:
     if len(column.names) > 1:
         of_label = {label: point for label, point in points if label in column.names}
         if len(of_label) < len(found):
-            raise InvalidInput("bad_keypoints", f"has several points with the same label; {printable(','.join(column.names))} must be one each")
+            expected = f"there must be one for each of {printable(','.join(column.names))}"
+            raise InvalidInput("bad_keypoints", f"has several points with the same label; {expected}")
         found = [of_label.get(name) for name in column.names]
     num_columns = column.shape[1]
     return KEYPOINTS_FORM.read([[*point[:num_columns]] if point else [None] * num_columns for point in found], column.shape)

@@ -37,9 +37,11 @@ class ObjectAttributes:
         for column in columns:
             form, name = form_of(column), printable(column.names[0])
             if len(column.names) > 1 or column.shape or not (form.is_class or form.value_type in _READERS):
-                raise UserError(f"--label={name}:{column.kind}: an attribute of objects is one class or number. Use {name}, {name}:integer or {name}:float.")
+                advice = f"Use {name}, {name}:integer or {name}:float"
+                raise UserError(f"--label={name}:{column.kind}: an attribute of objects is one class or number. {advice}.")
             if column.name in ("bbox", "corners", "keypoints", LABEL, *flags):
-                raise UserError(f"--label={column.name}: objects already have this feature. Rename it, such as --label my_{column.name}={name}.")
+                advice = f"Rename it, such as --label my_{column.name}={name}"
+                raise UserError(f"--label={column.name}: objects already have this feature. {advice}.")
 
     def check_names(self, found: Collection[str]) -> None:
         """Raises `UserError` if an attribute is not in `found`, the names of the attributes in the first annotations."""

@@ -83,12 +83,13 @@ def find_box_columns(columns: Sequence[str], image: str | None = None, used: Col
 
 
 def near_box_column(columns: Sequence[str]) -> tuple[str, str] | None:
-    """Returns a column that is probably a misspelled side of a box, and the correct name, or None. The other three sides of the
-    box are columns."""
+    """Returns a column that is probably a misspelled side of a box, and the correct name, or None. The other three sides
+    of the box are columns."""
     plain = {_plain(name): name for name in reversed(columns)}
     for names in (names for choices in _BOXES.values() for names in choices):
         missing = [name for name in names if name not in plain]
-        if len(missing) == 1 and (near := difflib.get_close_matches(missing[0], plain.keys() - {*names}, 1, _MIN_SIMILARITY)):
+        others = sorted(plain.keys() - {*names})
+        if len(missing) == 1 and (near := difflib.get_close_matches(missing[0], others, 1, _MIN_SIMILARITY)):
             return plain[near[0]], missing[0]
     return None
 

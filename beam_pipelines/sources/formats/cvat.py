@@ -85,7 +85,9 @@ class Cvat(ListedSource):
             return None
         attributes = _attributes(element)
         used = {column.names[0] for column in self._attributes.columns}
-        self.unused_fields.add(f"attribute {name} (stored with --label {OBJECTS} --label {shlex.quote(name)})" for name in attributes if name not in used)
+        unused = [name for name in attributes if name not in used]
+        option = f"--label {OBJECTS} --label"
+        self.unused_fields.add(f"attribute {name} (stored with {option} {shlex.quote(name)})" for name in unused)
         flags = {"is_occluded": read_flag(element.get("occluded"), "occluded"), **self._attributes.read(attributes)}
         return Shape(self._read_label(element.get("label")), _OUTLINES[element.tag](element, image_size), flags)
 
@@ -167,4 +169,9 @@ def _read_mask(element: Element, image_size: tuple[int, int] | None) -> Outline:
     return bitmap(pixels, top, left, image_size)
 
 
-_OUTLINES = {"box": _read_box, "polygon": lambda element, _: polygon(_read_points(element, 3)), "ellipse": _read_ellipse, "mask": _read_mask}
+_OUTLINES = {
+    "box": _read_box,
+    "polygon": lambda element, _: polygon(_read_points(element, 3)),
+    "ellipse": _read_ellipse,
+    "mask": _read_mask,
+}

@@ -140,7 +140,8 @@ def _pop_objects(features: dict[str, Feature]) -> ObjectsLayout | None:
     if _BOXES not in names:
         return None
     declared = tuple(feature for feature in of_objects if feature.name not in (_BOXES, _OBJECT_LABEL))
-    return ObjectsLayout((_BOXES,), _OBJECT_LABEL, {feature.name.removeprefix(f"{OBJECTS}/"): feature.name for feature in declared}, declared)
+    flags = {feature.name.removeprefix(f"{OBJECTS}/"): feature.name for feature in declared}
+    return ObjectsLayout((_BOXES,), _OBJECT_LABEL, flags, declared)
 
 
 def _column_of(feature: Feature, folder: str) -> Column:

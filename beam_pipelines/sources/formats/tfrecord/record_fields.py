@@ -86,12 +86,14 @@ class RecordObjects(ObjectReader):
     def __init__(self, layout: ObjectsLayout, source: SourceConfig, names: Mapping[str, tuple[str, ...]]) -> None:
         self._boxes, self._label, self._flags, declared = layout
         self._declared = {feature.name: feature for feature in declared}
-        super().__init__(source, sorted(flag for flag, name in self._flags.items() if name not in self._declared), names.get(self._label, ()))
+        integers = sorted(flag for flag, name in self._flags.items() if name not in self._declared)
+        super().__init__(source, integers, names.get(self._label, ()))
         self.features += declared
 
     @property
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        return super().label_names | {name: feature.label_names for name, feature in self._declared.items() if feature.is_categorical}
+        declared = {name: feature.label_names for name, feature in self._declared.items() if feature.is_categorical}
+        return super().label_names | declared
 
     def read(self, row: Mapping[str, Any]) -> Objects:
         """Returns the objects of the record in the cell `objects`. Raises `InvalidInput` if a class or a box is invalid,
@@ -104,11 +106,15 @@ class RecordObjects(ObjectReader):
         labels = example.values(self._label)
         for name, values in ((self._boxes[-1], sides[-1]), *zip(self._boxes, sides), (self._label, labels)):
             _check_count(name, values, num_objects)
-        read = {flag: _read_flag(name, example.values(name), num_objects, self._declared.get(name)) for flag, name in self._flags.items()}
+        read = {
+            flag: _read_flag(name, example.values(name), num_objects, self._declared.get(name))
+            for flag, name in self._flags.items()
+        }
         if not all(isinstance(value, float) and math.isfinite(value) for side in sides for value in side):
             raise InvalidInput("bad_box", f"feature {self._boxes[0]!r} has a box with a number that is not finite")
         names = tuple(in_column(self._label, self._class, self._label, value) for value in labels)
-        points = {flag: read[flag] for flag, name in self._flags.items() if name in self._declared and self._declared[name].shape[1:]}
+        with_points = {name for name, feature in self._declared.items() if feature.shape[1:]}
+        points = {flag: read[flag] for flag, name in self._flags.items() if name in with_points}
         flags = {flag: values for flag, values in read.items() if flag not in points}
         return Objects(tuple(zip(*sides)), names, flags, is_relative=True, points=points)
 
