@@ -66,7 +66,9 @@ class Files(Protocol):
         """
 
     def write_if(self, path: str, data: bytes, version: str | None) -> str | None:
-        """Writes a file atomically, unless another writer has changed it. On a disk, the caller must lock the directory.
+        """Writes a file atomically, unless another writer has changed it.
+
+        On a disk, the caller must lock the directory.
 
         Args:
             path: The path of the file.
@@ -105,7 +107,7 @@ def files_at(path: str) -> Files:
     """Returns the `Files` object that reads and writes the file or object at a path.
 
     Raises:
-        UserError: The scheme of the path is unknown, a package for the scheme is not installed, or an option is invalid.
+        UserError: The scheme of the path is unknown, its package is not installed, or an option is invalid.
     """
     if not is_remote(path):
         return _LOCAL

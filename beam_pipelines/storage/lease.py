@@ -4,9 +4,8 @@
 
 The command renews its lease periodically. On a local disk, it also locks the directory against other commands on the
 same machine. Commands on other machines check the lease, because locks may be invisible on a network file system.
-Object stores have no locks, so a lease is taken over with a conditional write. Before workers publish files, they check
-that their command still holds the lease. Therefore, the job of a killed command cannot publish files after another
-command has taken over.
+Object stores have no locks, so a lease is taken over with a conditional write. Workers check the lease before they
+publish files, so the job of a killed command cannot publish files after another command has taken over.
 """
 
 import contextlib
@@ -170,7 +169,8 @@ def check_lease(directory: str, holder: str) -> None:
         raise StorageError(f"{printable(directory)}/{LEASE} could not be read: {error.strerror or error}") from error
     if lease is None or lease.holder != holder:
         who = lease.describe() if lease else "its lease is missing"
-        raise RunError(f"{printable(directory)}: another run has taken over this output ({who}). This run has published nothing.")
+        message = f"another run has taken over this output ({who}). This run has published nothing."
+        raise RunError(f"{printable(directory)}: {message}")
 
 
 class HeldLease:
@@ -228,9 +228,13 @@ def stop_process() -> None:
 
 @contextlib.contextmanager
 def held_lease(
-    directory: str, lease: Lease, message_start: str, is_at_work: Callable[[Lease], bool] = lambda other: True, lost: Callable[[], None] = stop_process
+    directory: str,
+    lease: Lease,
+    message_start: str,
+    is_at_work: Callable[[Lease], bool] = lambda other: True,
+    lost: Callable[[], None] = stop_process,
 ) -> Iterator[HeldLease]:
-    """Context manager that acquires, renews and releases the lease of a directory. On a disk, the directory must be locked.
+    """Context manager that acquires, renews and releases the lease of a directory, which must be locked on a disk.
 
     After a `StillRunningError`, the lease is detached instead of released, because the job continues.
 
@@ -274,11 +278,7 @@ def _acquire(directory: str, lease: Lease, message_start: str, is_at_work: Calla
 
 
 def wait_for_lease(directory: str, message_start: str) -> None:
-    """Waits until the lease of a directory in an object store expires, in case its holder was killed.
-
-    Raises:
-        BusyError: The lease was renewed, so its holder is still running.
-    """
+    """Waits until the lease of a killed command in an object store expires. Raises `BusyError` if it is renewed."""
     first = lease = read_lease(directory)
     while lease and lease.is_live and not lease.is_detached:
         if lease != first:

@@ -216,6 +216,7 @@ def test_resume_waits_for_lease_of_another_machine(server, bucket, prepared, cap
 @S3_ONLY
 def test_run_without_its_lease_writes_no_shard_and_publishes_nothing(server, bucket, capsys, monkeypatch):
     out = f"{bucket}/out"
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 600.0)  # A slow run would otherwise notice its loss before the workers.
     write_plan = global_shuffle.write_plan
 
     def lose_the_lease(run: RunPaths, plan: Plan) -> None:
@@ -232,6 +233,7 @@ def test_run_without_its_lease_writes_no_shard_and_publishes_nothing(server, buc
 @GS_ONLY
 def test_run_that_lost_its_lease_keeps_files_of_the_other_run(server, bucket, capsys, monkeypatch):
     out = f"{bucket}/out"
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 600.0)  # A slow run would otherwise notice its loss before the workers.
 
     def lose_the_lease(*unused: object) -> None:
         write_lease(f"{out}.incomplete", foreign_lease())

@@ -5,7 +5,7 @@ import contextlib
 import errno
 import os
 import urllib.parse
-from typing import Any, Iterator
+from typing import Any
 
 import google.auth
 import google_crc32c
@@ -105,6 +105,7 @@ class _GcsUpload(Upload):
 class GcsStore(ObjectStore):
     """Accesses Google Cloud Storage, or the emulator at `STORAGE_EMULATOR_HOST`."""
 
+    _pages = ObjectStore._numbered_pages
     library_errors = (*ObjectStore.library_errors, _Refused, GoogleAuthError, *_BROKEN_OFF)
     new_upload = _GcsUpload
 
@@ -149,9 +150,6 @@ class GcsStore(ObjectStore):
             if error.status in (409, 412):
                 return None
             raise
-
-    def _pages(self, folder: str, delimiter: str = "", first: str = "") -> Iterator[Page]:
-        return self._numbered_pages(folder, delimiter, first)
 
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         query = {

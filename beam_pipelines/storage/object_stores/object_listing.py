@@ -95,7 +95,7 @@ class ObjectListing:
             last = items[-1]["path"]
         yield Page([], [])
 
-    def _numbered_pages(self, folder: str, delimiter: str, first: str) -> Iterator[Page]:
+    def _numbered_pages(self, folder: str, delimiter: str = "", first: str = "") -> Iterator[Page]:
         """Yields the pages of a listing. Each page is requested with `_page`, which subclasses implement."""
         token = None
         while True:

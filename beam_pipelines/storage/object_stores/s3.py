@@ -62,6 +62,7 @@ def _loader() -> loaders.Loader:
 class S3Store(ObjectStore):
     """Accesses Amazon S3 or a compatible store, according to Beam's `--s3_…` options."""
 
+    _pages = ObjectStore._numbered_pages
     library_errors = (*ObjectStore.library_errors, exceptions.BotoCoreError, exceptions.ClientError, parsers.ResponseParserError)
 
     def __init__(self, scheme: str, options: StoreOptions) -> None:
@@ -123,9 +124,6 @@ class S3Store(ObjectStore):
                 raise OSError(errno.ENOTSUP, message, f"s3://{bucket}/{key}")
             self._keeps_conditions = True
         return tag
-
-    def _pages(self, folder: str, delimiter: str = "", first: str = "") -> Any:
-        return self._numbered_pages(folder, delimiter, first)
 
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter, "MaxKeys": object_listing.PAGE_OBJECTS}
