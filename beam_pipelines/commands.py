@@ -181,7 +181,7 @@ def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
     from tf_input.benchmark import benchmark  # Imported here, because machines that write datasets may lack TensorFlow.
 
     given = read(BenchmarkOptions, arguments)
-    values = {name: getattr(given, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
+    values = {name: getattr(given, name) for name in ("batch_size", "image_size", "augment", "shuffle", "cache_in_memory")}
     with _reading():
         config = benchmark.ReadConfig(**{name: value for name, value in values.items() if value is not None}, seed=0)
         benchmark.run(given.directory, given.split, config, given.seconds)

@@ -117,7 +117,7 @@ def read_rival(name: str, dataset: str, module: str = "read_rivals") -> Reads:
 _VIEWS = {"image_size": 224, "augment": True}
 _READ_PHOTOS = read_ours("photo_set", **_VIEWS)
 _BY_HAND, _PLAIN = read_rival("hand_written", "photo_set"), read_rival("plain", "tiny_set")
-_TINY = read_ours("tiny_set", memory_budget=0)
+_TINY = read_ours("tiny_set", cache_in_memory=0)
 _PYTHON = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
 _GRAIN = {"grain": "grain", "array_record": "array-record", **_PYTHON}
 _EXACT = read_ours("photo_set", **_VIEWS, shuffle="exact")
@@ -144,7 +144,7 @@ RACES = {
     "tiny-memory": Race(TINY, read_ours("tiny_set"), _PLAIN, ("tiny JPEGs, in memory", "plain tf.data"), 28, batch_size=512),
     "tiny-raw": Race(
         TINY,
-        read_ours("raw_set", memory_budget=0),
+        read_ours("raw_set", cache_in_memory=0),
         _PLAIN,
         ("stored as pixels, streamed", "plain tf.data, JPEGs"),
         None,
@@ -156,7 +156,7 @@ RACES = {
     "exact": Race(PHOTOS, _EXACT, _BUFFER, ('shuffle="exact"', 'tf_input, shuffle="window"'), 0.85),
     "mix": Race(PHOTOS, read_mix("photo_set", **_VIEWS), _READ_PHOTOS, ("a mix of two", "tf_input, one split"), 0.95),
     "mix-tiny": Race(
-        TINY, read_mix("tiny_set", memory_budget=0), _TINY, ("a mix of two, tiny", "tf_input, one split"), 0.8, batch_size=512
+        TINY, read_mix("tiny_set", cache_in_memory=0), _TINY, ("a mix of two, tiny", "tf_input, one split"), 0.8, batch_size=512
     ),
     **{
         f"{name}-{images}": Race(
@@ -164,7 +164,7 @@ RACES = {
         )
         for images, dataset, options, complete, batch_size in (
             (PHOTOS, "photo_set", _VIEWS, _READ_PHOTOS, 128),
-            (TINY, "tiny_set", {"memory_budget": 0}, _TINY, 512),
+            (TINY, "tiny_set", {"cache_in_memory": 0}, _TINY, 512),
         )
         for name, choice in _CHOICES.items()
     },

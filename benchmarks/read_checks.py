@@ -16,7 +16,7 @@ _BATCH_SIZE = 128
 _BUFFERS = 1 << 20, 64 << 20, 256 << 20  # The first size is negligible and measures the baseline.
 _READ_EPOCH = """
 import sys, tf_input
-data = tf_input.open(sys.argv[1]).batches("train", batch_size=128, seed=0, memory_budget=0, read_buffer=int(sys.argv[2]))
+data = tf_input.open(sys.argv[1]).batches("train", batch_size=128, seed=0, cache_in_memory=0, read_buffer=int(sys.argv[2]))
 for batch in data: pass
 """
 
@@ -66,7 +66,7 @@ def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
         for turn in range(repeats + 1):
             start = time.perf_counter()
             batches = tf_input.open(directory).batches(
-                "train", batch_size=_BATCH_SIZE, seed=0, shuffle=shuffle, memory_budget=0
+                "train", batch_size=_BATCH_SIZE, seed=0, shuffle=shuffle, cache_in_memory=0
             )
             batches.iterator_state.go_to(3, num_steps * 9 // 10 + turn)
             next(iter(batches))

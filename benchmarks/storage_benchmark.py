@@ -132,14 +132,14 @@ def make_readers(
         if case.startswith(_MANY_SHARDS_CASES):
             how, _, num_shards = case.partition("-")
             few, many = (write_records(folder, num_records, count) for count in (16, int(num_shards)))
-            options = {"batch_size": 128, "memory_budget": 0, "seed": 0}
+            options = {"batch_size": 128, "cache_in_memory": 0, "seed": 0}
             read = interleaved if how == "interleaved" else lambda directory: records(tf_input.open(directory), **options)
             yield functools.partial(read, many), functools.partial(read, few)
             return
         directory = pathlib.Path(inputs.tiny_set if case == "tiny-alone" else inputs.photo_set)
         local = tf_input.open(directory)
         if case.endswith("-alone"):
-            options = {"batch_size": 128, "memory_budget": 0, "seed": 0} | ({} if local.image_size else {"image_size": 224})
+            options = {"batch_size": 128, "cache_in_memory": 0, "seed": 0} | ({} if local.image_size else {"image_size": 224})
             yield functools.partial(records, local, **options), functools.partial(interleaved, directory)
             return
         if case == "mount":

@@ -81,7 +81,7 @@ def run_reading(directory: pathlib.Path, repeats: int, seconds: float, side: int
     import tf_input
 
     data = tf_input.open(directory)
-    options: dict[str, Any] = {"batch_size": batch_size, "seed": 0, "memory_budget": 0}
+    options: dict[str, Any] = {"batch_size": batch_size, "seed": 0, "cache_in_memory": 0}
     layer = data.normalization_layer()
     readers = {
         "transform=True": data.batches("train", transform=True, **options),

@@ -13,14 +13,14 @@ from tf_input.storage.record_reader import RecordReader
 
 
 def config_of_any(config: ReadConfig) -> ReadConfig:
-    """Returns the reading options with `keys=True`. If `hosts` is None, the examples of all hosts are read.
+    """Returns the reading options with `with_keys=True`. If `hosts` is None, the examples of all hosts are read.
 
     Raises:
         ValueError: The option `keys` is set.
     """
-    if config.keys:
-        raise ValueError("keys=True is invalid here, because the keys are always returned. Omit it.")
-    return dataclasses.replace(config, keys=True, hosts=config.hosts or (1, 0))
+    if config.with_keys:
+        raise ValueError("with_keys=True is invalid here, because the keys are always returned. Omit it.")
+    return dataclasses.replace(config, with_keys=True, hosts=config.hosts or (1, 0))
 
 
 def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
@@ -47,7 +47,7 @@ def find_examples(reader: RecordReader, catalog: Catalog, numbers: np.ndarray) -
 
     Returns:
         A dictionary of object arrays of str, with `key` and the catalog columns, without the examples of corrupt
-        records; and a mask, bool [n], that is False for corrupt records. They occur only with `on_error="skip"`.
+        records; and a mask, bool [n], that is False for corrupt records. They occur only with `skip_corrupt=True`.
 
     Raises:
         OSError, ValueError: A record or a catalog can't be read, or is corrupt.

@@ -150,7 +150,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def skipped(self) -> CorruptRecords:
-        """A collection of the corrupt records that `on_error="skip"` left out, with `len` and iteration."""
+        """A collection of the corrupt records that `skip_corrupt=True` left out, with `len` and iteration."""
         return self.files.store.skipped
 
     def num_examples(self, split: str) -> int:
@@ -322,7 +322,7 @@ class PreparedDataset(Mapping[str, Examples]):
                 `config`. Options override the attributes of `config`.
 
         Returns:
-            Batches of `x`, `(x, y)` with targets, or `(x, y, weight)` with weights. With `keys=True`, pairs of such a
+            Batches of `x`, `(x, y)` with targets, or `(x, y, weight)` with weights. With `with_keys=True`, pairs of such a
             batch and the keys, string [batch]. `x` and `y` are single tensors, or dictionaries by name if there are
             several inputs or targets. A weight is float32 [batch]. For a mask or dense target, a weight is [batch, 1,
             1], as Keras requires, or [batch, height, width] with class weights. If a mask or dense target is one of
@@ -450,7 +450,7 @@ class PreparedDataset(Mapping[str, Examples]):
         config = of_split.resolve(make_config(config, options))
         loader.check_options(config, self.features)
         # Without the cache, the plan does not depend on the memory budget.
-        plan = of_split.plan(dataclasses.replace(config, memory_budget=0), holds=False)
+        plan = of_split.plan(dataclasses.replace(config, cache_in_memory=0), holds=False)
         fingerprint = of_split.fingerprint(config, plan)
         if fingerprint is not None and transform is not None:
             fingerprint |= {"transform": getattr(transform, "__qualname__", type(transform).__qualname__)}
@@ -549,7 +549,7 @@ class PreparedDataset(Mapping[str, Examples]):
         batches_of_predictions = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog, self)
         return predictions.collect(batches_of_predictions) if output is None else predictions.write(batches_of_predictions, output)
 
-    @named_options(ReadConfig, without=("keys"))
+    @named_options(ReadConfig, without=("with_keys",))
     def which(
         self, split: str, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]
     ) -> dict[str, np.ndarray]:

@@ -47,8 +47,8 @@ _NAME = "the mix"  # for messages
 _PART = "part"  # key in the result of `which`: the component of each example
 # Options that apply to the whole mixture. A component can't override them.
 _OF_ALL = (
-    *("batch_size", "seed", "drop_remainder", "on_error", "hosts", "class_weight"),
-    *("memory_budget", "read_buffer", "map_example", "map_batch", "keys"),
+    *("batch_size", "seed", "drop_remainder", "skip_corrupt", "hosts", "class_weight"),
+    *("cache_in_memory", "read_buffer", "map_example", "map_batch", "with_keys"),
 )
 _MAX_BATCHES = 1 << 40  # in an epoch, because indices in a mixture are 64-bit integers
 _ROUNDED_ROWS = 16  # the largest number of examples that are decoded together is rounded up to a multiple of this
@@ -181,7 +181,7 @@ class Mixture:
 
         Args:
             config: The reading options. Default: None, which uses only `options`.
-            **options: The attributes of `ReadConfig`. `read_buffer` and `memory_budget`, in bytes,
+            **options: The attributes of `ReadConfig`. `read_buffer` and `cache_in_memory`, in bytes,
                 are divided equally among the components. `class_weight` refers to the classes of the mixture, and
                 "balanced" uses the class frequencies in the mixture. `select` and `balance` apply to each component.
 
@@ -206,7 +206,7 @@ class Mixture:
         """Returns batches of all components as NumPy arrays, for training loops; see `PreparedDataset.as_numpy`."""
         return NumpyBatches(self.batches(config, **options))
 
-    @named_options(ReadConfig, without=("keys"))
+    @named_options(ReadConfig, without=("with_keys",))
     def which(self, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]) -> dict[str, np.ndarray]:
         """Returns the keys of the examples in an earlier training batch; see `PreparedDataset.which`.
 
@@ -359,7 +359,7 @@ class Mixture:
             )
             for decoder, share in zip(decoders, self._shares)
         ]
-        has_size = self._are_full(config) and config.on_error == "raise"
+        has_size = self._are_full(config) and not config.skip_corrupt
         size = config.batch_size // _num_hosts(config) if has_size else None
         return BatchDecoder(tuple(with_changes), tuple(self._components), tuple(numbers), size)
 
@@ -397,7 +397,7 @@ class Mixture:
             )
         num_components = len(self._components)
         alone = {"drop_remainder": False, "hosts": (1, 0), "class_weight": None}
-        alone |= {"memory_budget": config.memory_budget // num_components, "read_buffer": max(1, config.read_buffer // num_components)}
+        alone |= {"cache_in_memory": config.cache_in_memory // num_components, "read_buffer": max(1, config.read_buffer // num_components)}
         return dataclasses.replace(config, **alone, map_example=None, map_batch=None, **self._components[name].options)
 
     def _spec(self, config: ReadConfig, has_padding: bool = False) -> Any:

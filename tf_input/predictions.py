@@ -26,7 +26,7 @@ from tf_input.selection.catalog import Catalog
 from tf_input.storage.packages import import_package
 
 # Options for training: they change the examples, their order, their number or their weights.
-OF_TRAINING = ("augment", "drop_remainder", "use_weights", "class_weight", "one_hot", "keys", "balance")
+OF_TRAINING = ("augment", "drop_remainder", "use_weights", "class_weight", "one_hot", "with_keys", "balance")
 OUTPUT, PREDICTED = "output", "predicted"
 _NUM_CHECKED = 32  # number of examples of the first batch that are checked
 _logger = logging.getLogger("tf_input")
@@ -50,7 +50,7 @@ def prediction_config(config: ReadConfig) -> ReadConfig:
                 f"{name}={value!r} is invalid: predictions are made for each example once, without changes. Use "
                 f"{name}={default!r}."
             )
-    return dataclasses.replace(config, shuffle=config.shuffle or False, keys=True, hosts=config.hosts or (1, 0))
+    return dataclasses.replace(config, shuffle=config.shuffle or False, with_keys=True, hosts=config.hosts or (1, 0))
 
 
 def predict(

@@ -12,7 +12,6 @@ from tf_input.options import named_options
 
 Fit = Literal["crop", "stretch", "pad", "unscaled"]
 ShuffleOrder = Literal["window", "exact", "key"]
-OnError = Literal["raise", "skip"]
 ImageSize = int | tuple[int, int]
 Balancing = Literal["oversample", "undersample"]
 FlipPairs = Sequence[tuple[int, int]]
@@ -183,7 +182,7 @@ class ReadConfig:
             are not counted. Default: None, no class weights.
         one_hot: The class label targets that are one-hot encoded, float32 [batch, num_classes], for example for layers
             that mix labels. True: all targets with one class label. A sequence selects targets by name. Default: False.
-        keys: Whether elements are pairs `(batch, keys)`. Keys are string [batch], and "" for padding examples. Use keys
+        with_keys: Whether elements are pairs `(batch, keys)`. Keys are string [batch], and "" for padding examples. Use keys
             in custom loops, such as `for (images, labels), keys in ...`. `fit` requires batches without keys. Default:
             False.
         select: The examples to read. Default: None, all examples. To read a part of a split, pass a slice such as
@@ -204,26 +203,27 @@ class ReadConfig:
             fraction} sets the proportions of the classes without changing the length of an epoch. Classes that the
             mapping does not contain are left out. The number of examples per class is exact in each epoch. Over many
             epochs, all examples of a class occur equally often. Repeated examples are read again. Default: None.
-        on_error: The handling of corrupt records, missing shards and images that can't be decoded. `raise`: raise an
-            error with shard, index and key. `skip`: drop the example from its batch, log it, and count it in
-            `skipped` of the dataset. Temporary errors, such as a busy disk or store, always raise. Default: `raise`.
+        skip_corrupt: Whether to skip corrupt records, missing shards and images that can't be decoded. Skipped examples
+            are dropped from their batch, logged, and counted in `skipped` of the dataset. Otherwise, an error names the
+            shard, index and key. Temporary errors, such as a busy disk or store, are always raised. Default: False.
         hosts: A pair (number of hosts, index of this host, from 0). Each host reads an equal part of each batch, so
             that global batches do not depend on the number of hosts. A last batch that can't be divided evenly is
             padded with examples of weight 0. (1, 0) reads everything on this host. Default: None, which detects hosts
             from the current `tf.distribute` strategy, `jax.distributed`, `torch.distributed` or TF_CONFIG, and logs
             them if there are several; see `tf_input.find_hosts`.
-        memory_budget: The memory, in bytes, for caching decoded splits of a dataset. If all decoded examples of a split
+        cache_in_memory: The memory, in bytes, for caching decoded splits of a dataset. If all decoded examples of a split
             fit, the split is read once and kept in memory, and shuffling is exact. If several splits do not fit
             together, the most recently used splits stay cached. A dataset from `batches` keeps its cached split in
             memory as long as the dataset is in use. The cache requires images of one size. Each host caches the whole
-            split, because each epoch distributes the examples differently. 0 disables the cache. Default: 1 GiB.
+            split, because each epoch distributes the examples differently. False disables
+            the cache. Default: True, 1 GiB.
         read_buffer: The memory, in bytes, for records that are read ahead of the model. Half of the buffer is used as
             the shuffle window, so the order of examples depends on this value. Decoded batches, and the results of
             `map_example` and `map_batch`, may need as much memory again. Default: 256 MiB.
         transform: Whether examples pass through the preprocessing graph from `recordmill analyze`, which
             `export_serving` also exports. The inputs, targets and weights are then outputs of the graph, which
             `PreparedDataset.transform` lists. `image_size`, `fit` and `augment` are rejected unless the graph returns
-            `image` unchanged. The graph is deterministic, so `memory_budget` applies to its output images. Default:
+            `image` unchanged. The graph is deterministic, so `cache_in_memory` applies to its output images. Default:
             False.
         parse: A function that parses one record of a dataset that was prepared with `--records verbatim`. It is called as by
             `Dataset.map`, with one record, a string tensor. It returns a dictionary of tensors, x, (x, y) or (x, y,
@@ -260,12 +260,12 @@ class ReadConfig:
     use_weights: bool = True
     class_weight: str | Mapping[Any, Any] | None = None
     one_hot: bool | str | Sequence[str] = False
-    keys: bool = False
+    with_keys: bool = False
     select: Choice | Sequence[Choice] | None = None
     balance: Balancing | Mapping[str, float] | None = None
-    on_error: OnError = "raise"
+    skip_corrupt: bool = False
     hosts: tuple[int, int] | None = None
-    memory_budget: int = 1 << 30
+    cache_in_memory: bool | int = 1 << 30
     read_buffer: int = 256 << 20
     transform: bool = False
     parse: Callable[..., Any] | None = None
@@ -284,9 +284,9 @@ class ReadConfig:
             raise ValueError(
                 "shuffle='key' can't be combined with balance, which defines its own order. Omit one of them."
             )
-        if self.on_error == "skip" and self.drop_remainder:
+        if self.skip_corrupt and self.drop_remainder:
             raise ValueError(
-                "drop_remainder=True can't be combined with on_error='skip', which makes batches smaller. "
+                "drop_remainder=True can't be combined with skip_corrupt=True, which makes batches smaller. "
                 "Use drop_remainder=False."
             )
         if self.fit not in (None, "crop") and self.augmentation is not None and self.augmentation.crop:
@@ -327,8 +327,8 @@ class ReadConfig:
         checks.require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
         is_one_hot = isinstance(self.one_hot, bool) or checks.is_names(self.one_hot) and len(self.one_hot) > 0
         checks.require(is_one_hot, "one_hot", self.one_hot, "True, False or a list of different target names")
-        checks.require(isinstance(self.keys, bool), "keys", self.keys, "True or False")
-        checks.require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
+        for name in ("with_keys", "transform", "skip_corrupt"):
+            checks.require(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         for name in ("parse", "map_example", "map_batch"):
             checks.require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
 
@@ -348,10 +348,11 @@ class ReadConfig:
         checks.require(is_seed, "seed", self.seed, "a 64-bit integer, or None")
         for name in ("drop_remainder", "use_weights"):
             checks.require(checks.is_switch(getattr(self, name)), name, getattr(self, name), "True or False")
-        for name, least in (("memory_budget", 0), ("read_buffer", 1)):
+        if isinstance(self.cache_in_memory, bool):
+            object.__setattr__(self, "cache_in_memory", ReadConfig.cache_in_memory * self.cache_in_memory)
+        for name, least in (("cache_in_memory", 0), ("read_buffer", 1)):
             is_bytes = checks.is_complete(getattr(self, name)) and least <= getattr(self, name) < 2**63
             checks.require(is_bytes, name, getattr(self, name), f"a whole number of bytes, {least} or more")
-        checks.require(checks.is_one_of(self.on_error, *get_args(OnError)), "on_error", self.on_error, "'raise' or 'skip'")
         expected = "(number of hosts, index of this host from 0), or None"
         checks.require(self.hosts is None or is_among_several(self.hosts), "hosts", self.hosts, expected)
 
@@ -367,7 +368,7 @@ class ReadConfig:
         }
         integers = (
             *("batch_size", "channels", "seed"),
-            *("memory_budget", "read_buffer"),
+            *("cache_in_memory", "read_buffer"),
         )
         for name in integers:
             if (value := getattr(self, name)) is not None:

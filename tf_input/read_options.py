@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
 
-from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, OnError, Padding, ReadConfig, ShuffleOrder
+from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, Padding, ReadConfig, ShuffleOrder
 from tf_input.choices import Choice
 
 
@@ -28,12 +28,12 @@ class ReadOptions(TypedDict, total=False):
     use_weights: bool
     class_weight: str | Mapping[Any, Any] | None
     one_hot: bool | str | Sequence[str]
-    keys: bool
+    with_keys: bool
     select: Choice | Sequence[Choice] | None
     balance: Balancing | Mapping[str, float] | None
-    on_error: OnError
+    skip_corrupt: bool
     hosts: tuple[int, int] | None
-    memory_budget: int
+    cache_in_memory: bool | int
     read_buffer: int
     transform: bool
     parse: Callable[..., Any] | None

@@ -102,13 +102,13 @@ class SplitReader:
             self._warn_of_crop(decoder, config)
         selection = self.select(config)
         num_bytes = self.decoded_bytes(decoder, None if selection is None else len(selection.numbers))
-        is_small = num_bytes is not None and num_bytes <= config.memory_budget
+        is_small = num_bytes is not None and num_bytes <= config.cache_in_memory
         if holds:
             self._warn_of_aliasing(decoder, is_small)
         if is_small:
             kind = "exact" if kind == "window" else kind
             # the number of corrupt records is known only after reading all of them
-            if holds or config.on_error == "skip":
+            if holds or config.skip_corrupt:
                 cached = self._cache(decoder, config, num_bytes, selection)
                 return Plan.of(self.split, config, kind, decoder, cached=cached)
         if holds and kind in ("exact", "key"):
@@ -187,9 +187,9 @@ class SplitReader:
     def open_records(self, config: ReadConfig, selection: Selection | None = None) -> RecordReader:
         """Opens all records, or the selected ones. It raises the errors of `batches`."""
         store, files = self._files.store, self._files
-        records = store.open_records(self.shards, config.on_error, run_bytes(config.read_buffer), selection)
-        if config.keys and files.manifest.is_verbatim:
-            counts = store.counts(self.shards, config.on_error)
+        records = store.open_records(self.shards, config.skip_corrupt, run_bytes(config.read_buffer), selection)
+        if config.with_keys and files.manifest.is_verbatim:
+            counts = store.counts(self.shards, config.skip_corrupt)
             ends = np.cumsum([shard.num_examples for shard in self.shards])
             of_shards = np.split(self.catalog.example_keys(), ends[:-1])
             keys = np.concatenate([of_shard[:count] for of_shard, count in zip(of_shards, counts)])
@@ -225,11 +225,11 @@ class SplitReader:
         The most recently used examples of all splits stay cached for later readers if they fit into the memory budget.
         """
         cache = self._files.memory_cache
-        wanted = (self.split, config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
+        wanted = (self.split, config.skip_corrupt, config.transform, config.with_keys, config.channels, *decoder.wanted())
         total_bytes = self.decoded_bytes(decoder)
         # For example, a fold and its complement are parts of one cached split.
         is_most = selection is not None and 2 * len(selection.numbers) > self.num_examples
-        is_part = selection is not None and total_bytes <= config.memory_budget and (is_most or (*wanted, None) in cache)
+        is_part = selection is not None and total_bytes <= config.cache_in_memory and (is_most or (*wanted, None) in cache)
         key, num_bytes = ((*wanted, None), total_bytes) if is_part else ((*wanted, selection and selection.digest), num_bytes)
         if selection is not None:
             selection = self.open_records(config, selection).selection
@@ -238,10 +238,10 @@ class SplitReader:
             records = self.open_records(config, None if is_part else selection).each_once()
             result = memory.load(records, decoder, num_bytes, config.read_buffer)
             message = "%s: %d images cached in memory, %.1f MB of a budget of %.1f MB. Shuffling is exact."
-            _logger.info(message, self.split, len(result.numbers), num_bytes / 1e6, config.memory_budget / 1e6)
+            _logger.info(message, self.split, len(result.numbers), num_bytes / 1e6, config.cache_in_memory / 1e6)
             return result
 
-        return cache.get(key, num_bytes, config.memory_budget, load).select(selection)
+        return cache.get(key, num_bytes, config.cache_in_memory, load).select(selection)
 
     def _warn_of_aliasing(self, decoder: ExampleDecoder, is_cached: bool) -> None:
         """Warns once if images are downscaled by a factor of more than 2 without antialiasing. JPEGs are exempt."""

@@ -72,13 +72,13 @@ def make_verbatim_decoder(config: ReadConfig, title: str) -> VerbatimDecoder:
             )
     parse = None if config.parse is None else convert_parse(config.parse)
     return VerbatimDecoder(
-        parse=lambda records, names: {RECORD: split_keys(records)[1] if config.keys else records},
+        parse=lambda records, names: {RECORD: split_keys(records)[1] if config.with_keys else records},
         features=_FEATURES,
         config=dataclasses.replace(config, inputs=(RECORD,)),
         targets=(),
         image_size=None,
         stored_size=None,
-        parse_keys=(lambda records: split_keys(records)[0]) if config.keys else None,
+        parse_keys=(lambda records: split_keys(records)[0]) if config.with_keys else None,
         parse_record=parse,
         num_outputs=1 if parse is None else _num_outputs(parse, f"{title}: parse={config.parse!r}"),
     )

@@ -115,7 +115,7 @@ examples:
         help="Duration of the measurement of each stage in seconds. Default: 5.",
     )
     shuffle: str | bool | None = order()
-    memory_budget: int | None = memory(
+    cache_in_memory: int | None = memory(
         help="Memory for decoded splits. If the decoded examples of a split fit, they are cached. 0 disables the "
         "cache. Default: 1GiB.",
     )

@@ -110,11 +110,8 @@ examples:
         help="Number of image channels, 1, 3 or 4, if the training set it. The number of channels affects whether the "
         "split was cached in memory, which changes the order.",
     )
-    on_error: str | None = option(
-        None, choices=("raise", "skip"),
-        help="How the training handled corrupt records. Default: raise.",
-    )
-    memory_budget: int | None = memory(help="Memory for cached splits in the training. Default: 1GiB.")
+    skip_corrupt: bool = option(False, help="Declare that the training skipped corrupt records.")
+    cache_in_memory: int | None = memory(help="Memory for cached splits in the training. Default: 1GiB.")
     read_buffer: int | None = memory(help="Memory for records that the training read ahead. Default: 256MiB.")
     hosts: tuple[int, int] | None = _pair(
         metavar="NUMBER,INDEX",

@@ -76,7 +76,7 @@ def _warn_of_crop(options: AnalyzeOptions, image_size: tuple[int, int]) -> None:
     """Logs warnings about boxes, masks and dense targets that are lost because images are cropped."""
     data = open_dataset(options.directory)
     for split in options.splits:
-        data.split_reader(split).plan(ReadConfig(1, image_size=image_size, fit=options.fit, shuffle=False, memory_budget=0))
+        data.split_reader(split).plan(ReadConfig(1, image_size=image_size, fit=options.fit, shuffle=False, cache_in_memory=0))
 
 
 @dataclasses.dataclass(frozen=True)

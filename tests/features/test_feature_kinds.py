@@ -107,7 +107,7 @@ def test_single_examples_have_the_values(folder, kind):
 @pytest.mark.parametrize("kind", KIND_NAMES)
 def test_batches_have_the_values(folder, kind):
     directory, name, expected = case_of(folder, kind)
-    batches = tf_input.open(directory).batches("train", batch_size=COUNT, inputs=(name,), targets=(), keys=True)
+    batches = tf_input.open(directory).batches("train", batch_size=COUNT, inputs=(name,), targets=(), with_keys=True)
     x, keys = next(batches.take(1).as_numpy_iterator())
     rows = [{"bbox": box} for box in x["bbox"]] if kind == "bbox" else x
     check({key.decode(): row for key, row in zip(keys, rows)}, expected, kind)

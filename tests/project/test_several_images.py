@@ -212,7 +212,7 @@ def test_images_share_channels_and_can_be_combined_with_tensors(tmp_path):
     rows = [{"image": f"l/{i}.png", "right": f"r/{i}.png", "map": f"{i}.npy", "label": "ab"[i % 2], "deep": f"deep/{i}.png"} for i in range(6)]
     table, options = write_table(tmp_path / "in", rows, files), ("--feature=right:image", "--feature=map:tensor", "--splits=train=1")
     grey = tf_input.open(prepare(table, tmp_path / "grey", *options))
-    (x, _), keys = next(iter(grey.batches("train", batch_size=6, shuffle=False, inputs=(*BOTH, "map"), keys=True)))
+    (x, _), keys = next(iter(grey.batches("train", batch_size=6, shuffle=False, inputs=(*BOTH, "map"), with_keys=True)))
     order = [int(key.numpy().decode()[2:-4]) for key in keys]
     for name, expected in {"image": greys[0], "right": greys[1], "map": depths}.items():
         np.testing.assert_array_equal(x[name], expected[order, ..., np.newaxis])
@@ -241,8 +241,8 @@ def test_image_can_be_the_label(tmp_path):
     table = write_pairs(tmp_path / "in")
     data = tf_input.open(prepare(table, tmp_path / "out", "--label=second:image", "--image_size=exact=20x30"))
     assert data.targets == ("label",) and data.image_size == (20, 30)
-    for memory_budget in (0, 1 << 30):
-        for x, y in data.batches("train", batch_size=8, augment=True, seed=0, memory_budget=memory_budget):
+    for cache_in_memory in (0, 1 << 30):
+        for x, y in data.batches("train", batch_size=8, augment=True, seed=0, cache_in_memory=cache_in_memory):
             assert x.shape == y.shape
             assert np.abs(x.numpy().astype(float) - y.numpy()).mean() < 8, "both images have the same crop"
 
@@ -299,7 +299,7 @@ def test_colour_augmentation_is_equal_on_all_hosts_and_in_memory(uniform):
     part, _ = next(iter(uniform.batches("train", hosts=(2, 1), **options)))
     for name in NAMES:
         np.testing.assert_array_equal(part[name], x[name][1::2])  # hosts take the examples of a batch in turn
-    read, _ = next(iter(uniform.batches("train", memory_budget=0, **options)))
+    read, _ = next(iter(uniform.batches("train", cache_in_memory=0, **options)))
     tf.nest.map_structure(np.testing.assert_array_equal, read, x)
 
 
@@ -316,7 +316,7 @@ def test_images_of_different_sizes_have_the_same_crop(pairs):
 def test_memory_budget_counts_all_images(uniform):
     image_bytes, label_bytes = NUM * 40 * 50 * 3, NUM * 8
     for names, budget, is_cached in ((("image",), image_bytes + label_bytes, True), (BOTH, 2 * image_bytes + label_bytes - 1, False), (BOTH, 2 * image_bytes + label_bytes, True)):
-        config = ReadConfig(8, inputs=names, memory_budget=budget, seed=0, image_size={"image": 16, "right": 8}, hosts=(1, 0))
+        config = ReadConfig(8, inputs=names, cache_in_memory=budget, seed=0, image_size={"image": 16, "right": 8}, hosts=(1, 0))
         plan = uniform.split_reader("train").plan(config)
         assert (plan.cached is not None) == is_cached
         assert plan.decoder.num_output_bytes == 3 * (16 * 16 + (8 * 8 if "right" in names else 0)) + 8  # plus the label

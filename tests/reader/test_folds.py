@@ -69,7 +69,7 @@ def test_pixel_statistics_are_merged_from_the_training_folds(directory):
 def test_which_returns_the_examples_of_a_batch_with_a_fold(directory, tmp_path, capsys):
     options = {"batch_size": 5, "image_size": 8, "seed": 0}
     data = tf_input.open(directory, fold=(3, 1))
-    train = data.batches("train", keys=True, **options)
+    train = data.batches("train", with_keys=True, **options)
     train.iterator_state.go_to(2, 3)
     keys = next(train.as_numpy_iterator())[1].astype(str).tolist()
     assert data.which("train", epoch=2, step=3, **options)["key"].tolist() == keys

@@ -58,7 +58,7 @@ def functions(flowers: tf_input.PreparedDataset, record_files: tf_input.RecordFi
 def test_signatures_have_options_with_types_and_defaults(flowers, record_files):
     fields = inspect.signature(ReadConfig).parameters
     # these options need an index
-    missing_options = {"select", "balance", "hosts", "memory_budget", "read_buffer"}
+    missing_options = {"select", "balance", "hosts", "cache_in_memory", "read_buffer"}
     for case, function in functions(flowers, record_files).items():
         parameters = list(inspect.signature(function).parameters.values())
         assert [parameter.name for parameter in parameters[:2]] == ["split", "config"], case

@@ -24,7 +24,7 @@ SIZE = (12, 16)
 OPTIONS = {"batch_size": 12, "image_size": SIZE, "seed": 0, "targets": ("label", "key")}
 NO_IMAGES = {**OPTIONS, "inputs": "key"}  # tests are faster without decoding images
 # Small windows, so that an epoch has several windows and hosts use virtual shards.
-READ = {"memory_budget": 0, "read_buffer": 48_000}
+READ = {"cache_in_memory": 0, "read_buffer": 48_000}
 CLASSES = {"photos": ("ant", "bee", "cow"), "sketches": ("bee", "dog", "ant"), "drawings": ("elk",)}
 COUNTS = {"photos": 93, "sketches": 40, "drawings": 7}
 
@@ -161,7 +161,7 @@ def assert_same(actual: Any, expected: Any) -> None:
 @pytest.mark.slow(6)
 def test_sequence_returns_the_same_batches_as_a_mixture(two_components, quick_spawn):
     mixture = tf_input.Mixture({**two_components, "sketches": (*two_components["sketches"], {"augment": False})})
-    for options in ({"hosts": (2, 1), "augment": True}, {"use_multiprocessing": True, "memory_budget": 0, "inputs": "key"}):
+    for options in ({"hosts": (2, 1), "augment": True}, {"use_multiprocessing": True, "cache_in_memory": 0, "inputs": "key"}):
         read_options = {**OPTIONS, **options}
         sequence = tf_input.Sequence(mixture, **read_options)
         assert repr(sequence).startswith("<Sequence of <Mixture: ")
@@ -260,7 +260,7 @@ def test_which_returns_the_examples_of_a_batch(two_components, tmp_path_factory)
     mixture = tf_input.Mixture({**two_components, "mixed": (dataset, "train", 0.5)}, stop="all")
     for options in ({}, {**READ, "shuffle": "exact", "inputs": "key"}, {**READ, "hosts": (4, 3), "inputs": "key"}):
         read_options = {**OPTIONS, "targets": "label", **options}
-        data = mixture.batches(**read_options, keys=True)
+        data = mixture.batches(**read_options, with_keys=True)
         for epoch, step in ((1, 7), (3, len(data) - 1))[bool(options) :]:
             data.iterator_state.go_to(epoch, step)
             (_, labels, *_), keys = next(data.as_numpy_iterator())
@@ -485,6 +485,6 @@ def test_corrupt_records_are_skipped_or_named(two_components, tmp_path):
     path.write_bytes(data)
     parts = {"photos": two_components["photos"], "sketches": (corrupt, "train", 0.4)}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{path.name}: record 0"):
-        list(tf_input.mix(parts, stop="all", memory_budget=0, **NO_IMAGES))
-    ((*batches,),) = iterations(tf_input.mix(parts, memory_budget=0, on_error="skip", **NO_IMAGES))
+        list(tf_input.mix(parts, stop="all", cache_in_memory=0, **NO_IMAGES))
+    ((*batches,),) = iterations(tf_input.mix(parts, cache_in_memory=0, skip_corrupt=True, **NO_IMAGES))
     assert sum(len(x) for x, _ in batches) == 98 and len(corrupt.skipped) == 1

@@ -54,7 +54,7 @@ def test_predicts_each_example_once_in_shard_order(mixed, model, tmp_path):
 @pytest.mark.slow
 def test_predictions_can_be_sorted_by_key(mixed, model, tmp_path):
     """Key order and shard order give the same predictions for complete splits and for selected examples."""
-    for options in ({}, {"select": "label == 'bee'"}, {"memory_budget": 0}, {"select": range(7)}):
+    for options in ({}, {"select": "label == 'bee'"}, {"cache_in_memory": 0}, {"select": range(7)}):
         by_shard = mixed.predict(model, "train", **OPTIONS, **options)
         by_key = mixed.predict(model, "train", shuffle="key", **OPTIONS, **options)
         order = np.argsort(by_shard["key"].astype(str), kind="stable")
@@ -178,8 +178,8 @@ def test_skipped_examples_are_missing_from_all_columns(mixed, model, tmp_path):
     contents[60] ^= 1
     shard.write_bytes(contents)
     dataset = tf_input.open(directory)
-    for options in ({}, {"memory_budget": 0}):
-        actual = dataset.predict(model, "test", batch_size=7, on_error="skip", **options)
+    for options in ({}, {"cache_in_memory": 0}):
+        actual = dataset.predict(model, "test", batch_size=7, skip_corrupt=True, **options)
         keys = pandas.read_parquet(directory / "catalog")["key"].tolist()
         assert actual["key"].tolist() == keys[1:] == actual["path"].tolist() and len(actual["output"]) == 17
 

@@ -42,13 +42,13 @@ def test_error_names_the_invalid_option_and_value():
         "padding=0": {"padding": 0},
         "padding='pad'": {"padding": "pad"},
         "use_weights=None": {"use_weights": None},
-        "memory_budget=True": {"memory_budget": True},
-        "memory_budget=1.5": {"memory_budget": 1.5},
-        "memory_budget=nan": {"memory_budget": float("nan")},
+        "cache_in_memory=-1": {"cache_in_memory": -1},
+        "cache_in_memory=1.5": {"cache_in_memory": 1.5},
+        "cache_in_memory=nan": {"cache_in_memory": float("nan")},
         "read_buffer=inf": {"read_buffer": float("inf")},
         "read_buffer=0.0": {"read_buffer": 0.0},
         "seed=True": {"seed": True},
-        "on_error='ignore'": {"on_error": "ignore"},
+        "skip_corrupt='ignore'": {"skip_corrupt": "ignore"},
         "hosts=(2, 2)": {"hosts": (2, 2)},
         "hosts=4": {"hosts": 4},
         "drop_remainder=array([ True, False])": {"drop_remainder": np.array([True, False])},
@@ -57,7 +57,7 @@ def test_error_names_the_invalid_option_and_value():
         "shuffle=array([1., 1.])": {"shuffle": np.ones(2)},
         "fit=array([1., 1.])": {"fit": np.ones(2)},
         "one_hot=''": {"one_hot": ""},
-        "keys=1": {"keys": 1},
+        "with_keys=1": {"with_keys": 1},
         "select=''": {"select": ""},
         "select=3": {"select": 3},
         "select=()": {"select": ()},
@@ -71,7 +71,7 @@ def test_error_names_the_invalid_option_and_value():
         f"balance={{'cat': {10**400}, 'dog': 0.5}}": {"balance": {"cat": 10**400, "dog": 0.5}},
         "map_example='f'": {"map_example": "f"},
         "map_batch=1": {"map_batch": 1},
-        "drop_remainder=True can't be combined with on_error='skip'": {"drop_remainder": True, "on_error": "skip"},
+        "drop_remainder=True can't be combined with skip_corrupt=True": {"drop_remainder": True, "skip_corrupt": True},
     }
     for message, options in cases.items():
         with pytest.raises(ValueError) as caught:
@@ -80,8 +80,8 @@ def test_error_names_the_invalid_option_and_value():
 
 
 def test_byte_counts_can_be_floats():
-    config = ReadConfig(8, memory_budget=1e9, read_buffer=np.float32(1 << 20))
-    assert [(type(value), value) for value in (config.memory_budget, config.read_buffer)] == [
+    config = ReadConfig(8, cache_in_memory=1e9, read_buffer=np.float32(1 << 20))
+    assert [(type(value), value) for value in (config.cache_in_memory, config.read_buffer)] == [
         (int, 10**9),
         (int, 1 << 20),
     ]
@@ -183,7 +183,7 @@ def test_rejects_splits_without_a_complete_batch():
 
 
 def test_integers_of_any_type_are_equal():
-    options = {"batch_size": 8, "seed": 3, "memory_budget": 9}
+    options = {"batch_size": 8, "seed": 3, "cache_in_memory": 9}
     config = ReadConfig(**{name: np.uint8(value) for name, value in options.items()})
     assert config == ReadConfig(**options)
     assert all(type(getattr(config, name)) is int for name in options)

@@ -69,7 +69,7 @@ def test_records_are_parsed_in_shard_order(dataset):
 @pytest.mark.parametrize("shuffle", ["window", "exact"])
 def test_each_epoch_has_all_records_with_their_keys(dataset, shuffle):
     numbers = dict(zip(dataset.keys("train"), ids(records_of(dataset, "train"))))
-    data = dataset.batches("train", batch_size=7, shuffle=shuffle, seed=1, parse=parse, keys=True)
+    data = dataset.batches("train", batch_size=7, shuffle=shuffle, seed=1, parse=parse, with_keys=True)
     epochs = []
     for _ in range(2):
         pairs = [pair for (x, y), keys in data.as_numpy_iterator() for pair in zip(x.tolist(), y.tolist(), keys.tolist())]
@@ -80,7 +80,7 @@ def test_each_epoch_has_all_records_with_their_keys(dataset, shuffle):
 
 @pytest.mark.slow
 def test_two_hosts_read_all_records_and_padding_has_no_weight(dataset):
-    options = {"batch_size": 8, "seed": 4, "parse": parse, "keys": True, "select": range(81)}
+    options = {"batch_size": 8, "seed": 4, "parse": parse, "with_keys": True, "select": range(81)}
     whole = [x.tolist() for (x, _), _ in dataset.as_numpy("train", **options)]
     halves = [list(dataset.as_numpy("train", hosts=(2, host), **options)) for host in range(2)]
     assert len(whole[-1]) % 2 == 1, "the last batch needs padding"
@@ -101,7 +101,7 @@ def test_a_weight_of_parse_is_kept_and_padding_is_masked(dataset):
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", [False, True])
 def test_reading_resumes_at_any_batch(dataset, keys):
-    options = {"batch_size": 7, "seed": 2, "parse": parse, "keys": keys}
+    options = {"batch_size": 7, "seed": 2, "parse": parse, "with_keys": keys}
     flat = lambda batch: [leaf.tolist() for leaf in tf.nest.flatten(batch)]
     whole = list(map(flat, dataset.as_numpy("train", **options)))
     data = dataset.batches("train", **options)
@@ -144,7 +144,7 @@ def test_selected_and_mixed_records_are_parsed(dataset):
 
 def test_earlier_batch_is_found_without_parse(dataset):
     found = dataset.which("train", epoch=1, step=2, batch_size=7, seed=6)
-    data = dataset.batches("train", batch_size=7, seed=6, parse=parse, keys=True)
+    data = dataset.batches("train", batch_size=7, seed=6, parse=parse, with_keys=True)
     _, keys = next(iter(batches_from(data, 1, 2)))
     assert found["key"].tolist() == [key.decode() for key in keys.numpy().tolist()]
 
@@ -159,7 +159,7 @@ def test_records_that_parse_rejects_are_named_or_skipped(dataset):
     with pytest.raises(tf.errors.InvalidArgumentError, match="record .*at byte"):
         list(dataset.batches("train", batch_size=7, shuffle=False, parse=reject))
     skipping = tf_input.open(dataset.directory)
-    read = [x for batch in skipping.as_numpy("train", batch_size=7, shuffle=False, parse=reject, on_error="skip") for x in batch.tolist()]
+    read = [x for batch in skipping.as_numpy("train", batch_size=7, shuffle=False, parse=reject, skip_corrupt=True) for x in batch.tolist()]
     assert read == [number for number in ids(records_of(dataset, "train")) if number % 10 != 3] and len(skipping.skipped)
 
 

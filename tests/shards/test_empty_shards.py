@@ -61,11 +61,11 @@ def test_empty_shards_have_files_and_catalogs_with_the_same_columns(prepared):
 
 
 READ_OPTIONS = {
-    "without shuffling": {"shuffle": False, "memory_budget": 0},
-    "window": {"shuffle": "window", "memory_budget": 0},
-    "exact": {"shuffle": "exact", "memory_budget": 0},
+    "without shuffling": {"shuffle": False, "cache_in_memory": 0},
+    "window": {"shuffle": "window", "cache_in_memory": 0},
+    "exact": {"shuffle": "exact", "cache_in_memory": 0},
     "in memory": {"shuffle": True},
-    "on_error=skip": {"shuffle": "window", "memory_budget": 0, "on_error": "skip"},
+    "skip_corrupt=skip": {"shuffle": "window", "cache_in_memory": 0, "skip_corrupt": True},
 }
 
 
@@ -78,7 +78,7 @@ def test_epoch_has_each_example_once(prepared, case):
 
 def test_augmented_epoch_has_all_images(prepared):
     """An epoch with augmentation contains all examples, even if some shards are empty."""
-    data = tf_input.open(prepared).batches("train", batch_size=4, image_size=8, augment=True, memory_budget=0)
+    data = tf_input.open(prepared).batches("train", batch_size=4, image_size=8, augment=True, cache_in_memory=0)
     assert sum(len(labels) for _, labels in data.take(int(data.cardinality()))) == 16
 
 
@@ -86,7 +86,7 @@ def test_augmented_epoch_has_all_images(prepared):
 @pytest.mark.parametrize("host_count", [2, 4, 8])
 def test_hosts_read_all_examples_together(prepared, host_count):
     """All hosts have the same number of steps, even if all shards of a host are empty."""
-    options = {"memory_budget": 0, "shuffle": "exact", "seed": 1}
+    options = {"cache_in_memory": 0, "shuffle": "exact", "seed": 1}
     flowers = tf_input.open(prepared)
     actual = Counter()
     for host in range(host_count):

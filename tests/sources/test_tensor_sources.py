@@ -263,9 +263,9 @@ def test_image_arrays_of_any_type_are_tensors(tmp_path, case):
     image = dataset.features["image"]
     assert (image.kind, image.dtype, image.shape) == ("tensor", expected.dtype.name, expected.shape[1:])
     order = [int(item["key"].rpartition("#")[2]) for item in dataset["train"]]
-    for memory_budget in (1 << 30, 0) if "cached" in case else (0,):
-        batch = next(iter(dataset.batches("train", batch_size=NUM, shuffle=False, memory_budget=memory_budget)))
-        assert identical(batch.numpy(), expected[order]), memory_budget
+    for cache_in_memory in (1 << 30, 0) if "cached" in case else (0,):
+        batch = next(iter(dataset.batches("train", batch_size=NUM, shuffle=False, cache_in_memory=cache_in_memory)))
+        assert identical(batch.numpy(), expected[order]), cache_in_memory
     tfds_examples = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")
     assert all(identical(tfds_example["image"].numpy(), expected[int(tfds_example["key"].numpy().rpartition(b"#")[2])]) for tfds_example in tfds_examples)
 

@@ -104,7 +104,7 @@ def files(directory: pathlib.Path) -> dict[str, bytes]:
 def test_examples_equal_the_transform_of_the_reader(analyzed, transformed):
     source, made = tf_input.open(analyzed), tf_input.open(transformed)
     for split, batch_size in (("train", 64), ("train", 7), ("validation", 7), ("test", 64)):
-        options = {"batch_size": batch_size, "shuffle": False, "memory_budget": 0}
+        options = {"batch_size": batch_size, "shuffle": False, "cache_in_memory": 0}
         pairs = zip(source.batches(split, transform=True, **options), made.batches(split, **options), strict=True)
         for expected, actual in pairs:
             assert actual[0].dtype == tf.float32 and actual[0].shape[1:] == (SIZE, SIZE, 3)
@@ -174,13 +174,13 @@ def test_reader_supports_transformed_dataset(transformed):
     assert made.image_size == (SIZE, SIZE) and set(made.class_weight()) == {0, 1, 2}
     example = made["train"][-1]
     assert example["image"].dtype == np.float32 and example["image"].shape == (SIZE, SIZE, 3) and isinstance(example["key"], str)
-    reserved, read = (made.split_reader("train").plan(tf_input.ReadConfig(8, seed=1, shuffle="exact", memory_budget=size)) for size in (1 << 30, 0))
+    reserved, read = (made.split_reader("train").plan(tf_input.ReadConfig(8, seed=1, shuffle="exact", cache_in_memory=size)) for size in (1 << 30, 0))
     assert reserved.cached is not None and read.cached is None
     options = {"batch_size": 8, "seed": 1, "shuffle": "exact"}
-    for item, other in zip(made.batches("train", **options), made.batches("train", **options, memory_budget=0), strict=True):
+    for item, other in zip(made.batches("train", **options), made.batches("train", **options, cache_in_memory=0), strict=True):
         check_same(item, other)
-    sequence = tf_input.Sequence(made, "train", **options, memory_budget=0)
-    check_same(tuple(map(tf.convert_to_tensor, sequence[2])), list(made.batches("train", **options, memory_budget=0))[2])
+    sequence = tf_input.Sequence(made, "train", **options, cache_in_memory=0)
+    check_same(tuple(map(tf.convert_to_tensor, sequence[2])), list(made.batches("train", **options, cache_in_memory=0))[2])
     assert sum(len(labels) for _, labels in made.as_numpy("test", batch_size=4)) == made.num_examples("test")
 
 

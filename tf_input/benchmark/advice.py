@@ -142,11 +142,11 @@ class Findings:
 
     def why_not_cached(self) -> str:
         """Explains why the split is not cached in memory; "" if the reason is unknown."""
-        budget = self.config.memory_budget
+        budget = self.config.cache_in_memory
         if not budget:
-            return "memory_budget is 0"
+            return "cache_in_memory is 0"
         if self.decoded_bytes is not None and self.decoded_bytes > budget:
-            return f"it takes {self.decoded_bytes / 1e6:,.0f} MB decoded, and memory_budget is {budget / 1e6:,.0f} MB"
+            return f"it takes {self.decoded_bytes / 1e6:,.0f} MB decoded, and cache_in_memory is {budget / 1e6:,.0f} MB"
         if self.decoded_bytes is None and self.image and self.stored_size is None:
             return "its images differ in size"
         return ""
@@ -158,7 +158,7 @@ class Findings:
         height, width = (math.ceil(item * margin) for item in self.config.height_and_width)
         num_bytes = self.num_examples * height * width * self.channels
         finding = f"images are {self.stored_side:,.0f} pixels on the short side, but only {side} are used"
-        if num_bytes <= self.config.memory_budget:
+        if num_bytes <= self.config.cache_in_memory:
             command = self._prepare(f"{height}x{width}", "--image_size", f"exact={height}x{width}")
             yield (
                 f"{finding}; stored in one size (other aspect ratios are stretched), the split takes {num_bytes / 1e6:,.1f} MB "
@@ -172,9 +172,9 @@ class Findings:
         )
 
     def _small_images(self, decoded_bytes: int, size: str) -> Iterator[str]:
-        if decoded_bytes <= _memory_bytes() // 2 and decoded_bytes > self.config.memory_budget:
+        if decoded_bytes <= _memory_bytes() // 2 and decoded_bytes > self.config.cache_in_memory:
             megabytes = decoded_bytes / 1e6
-            yield f"decoded, the split takes {megabytes:,.0f} MB: memory_budget={decoded_bytes} caches it in memory"
+            yield f"decoded, the split takes {megabytes:,.0f} MB: cache_in_memory={decoded_bytes} caches it in memory"
         if self.image and self.image.is_file and decoded_bytes <= _MAX_RAW_BYTES * self.num_examples:
             yield (
                 f"stored as pixels, images need no decoding; {self.num_bytes / 1e6:,.0f} MB become about "

@@ -84,10 +84,10 @@ class ExampleDecoder:
     def __post_init__(self) -> None:
         feature_checks.check_names(self.config, self.targets, self.features)
         feature_checks.check_one_hot(self.config, class_weights.class_targets(self.features, self.targets), self.features)
-        if self.config.keys and self.parse_keys is None:
+        if self.config.with_keys and self.parse_keys is None:
             raise ValueError(
-                f"keys=True: the records have no feature {KEY!r}, only {', '.join(self.features)}. Read them with "
-                "keys=False."
+                f"with_keys=True: the records have no feature {KEY!r}, only {', '.join(self.features)}. Read them with "
+                "with_keys=False."
             )
         if self.config.fit is None:  # the default, for all users of `config`
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
@@ -118,7 +118,7 @@ class ExampleDecoder:
     def parse_batch(self, serialized: tf.Tensor) -> dict[str, Any]:
         """Parses records, string [batch], to the features that `outputs` needs, by name. Images are not decoded."""
         parsed = dict(self.parse(serialized, self.wanted()))
-        return {**parsed, KEYS: self.parse_keys(serialized)} if self.config.keys else parsed
+        return {**parsed, KEYS: self.parse_keys(serialized)} if self.config.with_keys else parsed
 
     def decode_stored(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Decodes whole images and masks, for caching. `outputs` accepts the results.
@@ -144,7 +144,7 @@ class ExampleDecoder:
     def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, slots: tf.Tensor | None = None) -> Any:
         """Converts parsed or decoded features to a batch: `x`, `(x, y)` or `(x, y, weight)`.
 
-        If `config.keys` is True, returns the pair `(batch, keys)`.
+        If `config.with_keys` is True, returns the pair `(batch, keys)`.
 
         Args:
             parsed: The features of at most `config.batch_size` examples, from `parse_batch` or `decode_stored`.
@@ -153,7 +153,7 @@ class ExampleDecoder:
                 the first slots of the global batch.
         """
         batch = self._batch(parsed, seed, slots)
-        if not self.config.keys:
+        if not self.config.with_keys:
             return batch
         return batch, tf.where(slots >= 0, parsed[KEYS], "") if self.has_padding else parsed[KEYS]
 
@@ -275,7 +275,7 @@ class ExampleDecoder:
         num_bytes = sum(_dtype(tensor).itemsize * math.prod(tensor.shape) for tensor in tensors)
         num_bytes += sum(kind_of(item).pixel_bytes(item, self) * math.prod(size) for item, size in stored)
         others = [feature for feature in features if not feature.is_picture and feature not in tensors]
-        return num_bytes and num_bytes + sum(map(_value_bytes, others)) + _TEXT_BYTES * self.config.keys or None
+        return num_bytes and num_bytes + sum(map(_value_bytes, others)) + _TEXT_BYTES * self.config.with_keys or None
 
     @property
     def growth(self) -> int:
@@ -283,7 +283,7 @@ class ExampleDecoder:
         features = [self.features[name] for name in self.feature_names]
         if any(feature.is_ragged and feature.storage != "float" for feature in features):
             return _MOST_GROWTH
-        has_any = self.config.keys or any(item.is_text or item.is_ragged or is_list(item) or is_grid(item) for item in features)
+        has_any = self.config.with_keys or any(item.is_text or item.is_ragged or is_list(item) or is_grid(item) for item in features)
         return int(has_any)
 
     @property

@@ -195,7 +195,7 @@ def fingerprint(
     if config.seed is None:
         return None
     options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    for name in ("memory_budget", "hosts", "keys", "transform"):
+    for name in ("cache_in_memory", "hosts", "with_keys", "transform"):
         del options[name]
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
     options["padding"] = config.padding and dataclasses.asdict(config.padding)

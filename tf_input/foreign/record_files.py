@@ -30,7 +30,7 @@ from tf_input.storage.paths import is_url, join
 
 SPLIT = "train"  # the split of files without split names
 # Options of ReadConfig that need an index.
-_INDEXED = ("select", "balance", "hosts", "memory_budget", "read_buffer")
+_INDEXED = ("select", "balance", "hosts", "cache_in_memory", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
 _MAX_SHOWN = 200  # largest number of characters of a wrong value in messages
 _NUM_OPEN_FILES = 32  # files are opened in parallel, because object stores have a high latency
@@ -131,7 +131,7 @@ class RecordFiles:
         paths: The file paths of each split.
         layout: The layout of the records.
         compression: The compression of the files: "", "GZIP" or "ZLIB".
-        skipped: The undecodable records that `on_error="skip"` left out. The collection supports `len` and iteration.
+        skipped: The undecodable records that `skip_corrupt=True` left out. The collection supports `len` and iteration.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class RecordFiles:
             split: The name of the split, one of `splits`. Default: `train`.
             config: The reading options. Default: None, which uses only `options`.
             **options: The attributes of `ReadConfig`, which override those of `config`. `batch_size` is required, and
-                `image_size` for encoded images. Options that need an index are rejected: exact order, `select`, `balance`, `hosts`, `memory_budget`,
+                `image_size` for encoded images. Options that need an index are rejected: exact order, `select`, `balance`, `hosts`, `cache_in_memory`,
                 `read_buffer`.
 
         Raises:

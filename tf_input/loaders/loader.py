@@ -29,7 +29,7 @@ _logger = logging.getLogger("tf_input")
 # The options of `ReadConfig` that `PreparedDataset.loader` accepts.
 OPTIONS = (
     *("batch_size", "image_size", "channels", "augment", "fit", "shuffle", "seed", "drop_remainder", "hosts"),
-    *("select", "balance", "on_error", "read_buffer"),
+    *("select", "balance", "skip_corrupt", "read_buffer"),
 )
 OTHER_OPTIONS = tuple(field.name for field in dataclasses.fields(ReadConfig) if field.name not in OPTIONS)
 _BBOX = "bbox"
@@ -197,7 +197,7 @@ class Loader:
         try:
             return self._decode(record, seed)
         except ValueError as error:
-            if self._plan.config.on_error != "skip":
+            if not self._plan.config.skip_corrupt:
                 raise
             _logger.warning("%s: skipped an example: %s", self._plan.share.split, error)
             return None

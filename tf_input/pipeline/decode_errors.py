@@ -36,7 +36,7 @@ class DecodeErrors(abc.ABC):
         self._bad: set[int] = set()  # fingerprints of the undecodable examples that were detected before
 
     def decode(self, inputs: Sequence[tf.Tensor], function: Callable[..., Any]) -> Any:
-        """Decodes the inputs of a batch. If `on_error` is "skip", undecodable examples are left out.
+        """Decodes the inputs of a batch. If `skip_corrupt` is set, undecodable examples are left out.
 
         Raises:
             ValueError, OSError: An example can't be decoded, no example is left, or the inputs are from

@@ -31,7 +31,7 @@ class FileErrors(DecodeErrors):
 
     Args:
         paths: The paths of the files.
-        decoder: The decoder of the records. If its `on_error` is "raise", the first undecodable record is an error.
+        decoder: The decoder of the records. Unless its `skip_corrupt` is set, the first undecodable record is an error.
         skipped: The collection to which skipped records are added.
     """
 
@@ -62,7 +62,7 @@ class FileErrors(DecodeErrors):
     def _reject(self, position: int, fault: str) -> None:
         file, record = divmod(position, RECORDS_PER_FILE)
         corrupt = CorruptRecord(self._paths[file], record, None, fault)
-        if self._decoder.config.on_error == "raise":
+        if not self._decoder.config.skip_corrupt:
             raise ValueError(f"{corrupt}; {SKIP}")
         self._skipped.add(corrupt)
 
@@ -84,14 +84,14 @@ def read_files(
         config: The reading options.
         split: The name of the split. By default, only training splits are shuffled.
         shuffle_buffer: The size of the shuffle buffer, in records.
-        skipped: The collection to which undecodable records are added, if `on_error` is "skip".
+        skipped: The collection to which undecodable records are added, if `skip_corrupt` is set.
         compression: The compression of the files: "", "GZIP" or "ZLIB". Default: "".
     """
     data = read_records(paths, config, split, shuffle_buffer, compression=compression, with_positions=True)
 
     def decode_records(records: tf.Tensor, positions: tf.Tensor, seed: tf.Tensor, slots: tf.Tensor) -> Any:
         parsed, seed = decoder.parse_batch(records), seed if config.augment else None
-        return slots, decoder.outputs(parsed, seed, None if config.on_error == "raise" else slots)
+        return slots, decoder.outputs(parsed, seed, slots if config.skip_corrupt else None)
 
     close_iterators_at_exit()
     decode_batch = decode_with_errors(FileErrors(paths, decoder, skipped), decode_records)

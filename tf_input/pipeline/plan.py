@@ -90,7 +90,7 @@ class Plan:
     @property
     def has_all_slots(self) -> bool:
         """Whether this host receives every example of each global batch, in order."""
-        return self.share.hosts[0] == 1 and self.config.on_error == "raise"
+        return self.share.hosts[0] == 1 and not self.config.skip_corrupt
 
     @property
     def static_size(self) -> int | None:

@@ -41,14 +41,14 @@ def apply_functions(outputs: Any, seed: tf.Tensor, slots: tf.Tensor, config: Rea
         ValueError: A function returns None.
     """
     if config.map_example is not None:
-        call_example = _caller("map_example", config.map_example, outputs, config.keys)
+        call_example = _caller("map_example", config.map_example, outputs, config.with_keys)
         of_examples = _fold_in(seed, _OF_EXAMPLES)
         is_ragged = any(isinstance(leaf, tf.RaggedTensor) for leaf in tf.nest.flatten(outputs))
         outputs = call_each(lambda example, slot: call_example(example, _fold_in(of_examples, slot)), (outputs, slots), is_ragged)
     if config.map_batch is not None:
         _, host = config.hosts or (1, 0)
         of_batch = _fold_in(seed, _OF_BATCHES)
-        call_batch = _caller("map_batch", config.map_batch, outputs, config.keys)
+        call_batch = _caller("map_batch", config.map_batch, outputs, config.with_keys)
         outputs = call_batch(outputs, _fold_in(of_batch, host) if host else of_batch)
     return outputs
 

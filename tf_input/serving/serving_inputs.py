@@ -42,7 +42,7 @@ class ServingInputs:
         self._max_pixels = max_pixels
         dataset, split, config = self._origin = origin
         reader = dataset.split_reader(split)
-        self._records = reader.plan(dataclasses.replace(config, memory_budget=0)).reader
+        self._records = reader.plan(dataclasses.replace(config, cache_in_memory=0)).reader
         plan = reader.plan(config)
         self.decoder = plan.decoder
         self._schema = dataset.manifest.schema

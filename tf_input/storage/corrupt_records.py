@@ -4,7 +4,7 @@ import logging
 import threading
 from typing import Iterator, NamedTuple
 
-SKIP = "to skip such records in batches, pass on_error='skip'"
+SKIP = "to skip such records in batches, pass skip_corrupt=True"
 REPAIR = "copy the shard again, or rebuild it with `recordmill repair`"
 _NUM_LOGGED = 10
 

@@ -20,7 +20,7 @@ _BLOCK_BYTES = 4 << 20
 
 
 class ReplacedShardError(ValueError):
-    """Raised if a shard file does not match the fingerprint in the manifest, even with `on_error="skip"`."""
+    """Raised if a shard file does not match the fingerprint in the manifest, even with `skip_corrupt=True`."""
 
 
 class Fingerprints:

@@ -61,13 +61,13 @@ class Store:
         with self._index_locks[shard.name]:
             return self._indexes(shard)
 
-    def counts(self, shards: Sequence[ShardInfo], on_error: str) -> list[int]:
+    def counts(self, shards: Sequence[ShardInfo], skip_corrupt: bool) -> list[int]:
         """Returns the number of readable records in each shard.
 
-        If `on_error` is "raise", the numbers are read from the manifest. Otherwise, the records of missing shards and
+        Unless `skip_corrupt` is set, the numbers are read from the manifest. Otherwise, the records of missing shards and
         the missing records of truncated shards are added to the skipped records instead of being counted.
         """
-        if on_error == "raise":
+        if not skip_corrupt:
             return [shard.num_examples for shard in shards]
         counts = []
         for shard, num_bytes in zip(shards, self._find_sizes(shards)):
@@ -102,34 +102,34 @@ class Store:
             if self.files.is_local:
                 self.files.read_range(path, 0, 1)
 
-    def paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
-        """Returns the paths of shards. If `on_error` is "raise", first checks that all shards are complete."""
-        if on_error == "raise":
+    def paths(self, shards: Sequence[ShardInfo], skip_corrupt: bool) -> list[str]:
+        """Returns the paths of shards. Unless `skip_corrupt` is set, first checks that all shards are complete."""
+        if not skip_corrupt:
             self.check(shards)
         return [join(self._directory, shard.name) for shard in shards]
 
     def open_records(
-        self, shards: Sequence[ShardInfo], on_error: str, run_bytes: int, selection: Selection | None = None
+        self, shards: Sequence[ShardInfo], skip_corrupt: bool, run_bytes: int, selection: Selection | None = None
     ) -> RecordReader:
         """Returns a reader of the records in shards.
 
         Args:
             shards: The shards to read.
-            on_error: "raise" to check the shards first, or "skip" to skip corrupt and missing records.
+            skip_corrupt: Whether to skip corrupt and missing records. Otherwise, the shards are checked first.
             run_bytes: The size of the reader's chunks, in bytes.
             selection: The records of an epoch. None selects each record once.
 
         Raises:
-            FileNotFoundError, OSError, ValueError: A shard contradicts the manifest, and `on_error` is "raise".
+            FileNotFoundError, OSError, ValueError: A shard contradicts the manifest, and `skip_corrupt` is not set.
         """
         files = [
             ShardFile(path, shard.num_bytes, count)
-            for path, shard, count in zip(self.paths(shards, on_error), shards, self.counts(shards, on_error))
+            for path, shard, count in zip(self.paths(shards, skip_corrupt), shards, self.counts(shards, skip_corrupt))
         ]
         written, readable = [shard.num_examples for shard in shards], [file.num_examples for file in files]
         if selection is not None and readable != written:
             selection = selection.keep_first(written, readable)
-        corrupt = self.skipped if on_error == "skip" else None
+        corrupt = self.skipped if skip_corrupt else None
         return RecordReader(self.files, files, lambda number: self.index(shards[number]), run_bytes, corrupt, self.users, selection)
 
     def labels(self, shards: Sequence[ShardInfo]) -> np.ndarray:

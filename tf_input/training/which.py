@@ -103,7 +103,7 @@ def _find_training(dataset: "PreparedDataset", path: pathlib.Path, fingerprint: 
     try:
         split, kind = fingerprint["split"], options["shuffle"]
         options |= {"shuffle": kind or False, "transform": "transform" in options}
-        options |= {"memory_budget": 0} if kind == "window" else {}  # cached splits have an exact order
+        options |= {"cache_in_memory": 0} if kind == "window" else {}  # cached splits have an exact order
         options |= {"inputs": None} if options["inputs"] == [IMAGE] else {}  # the default, which also works without images
         config = ReadConfig(**options)
         reader = dataset.split_reader(split)

@@ -92,12 +92,12 @@ def test_measures_a_split_in_memory_and_advises_raw_encoding(uniform, capsys):
     assert code == 0 and stdout.startswith("Read train into memory in ")
     assert "24 x 32 pixels" in stdout, "images of equal size keep their size"
     assert stages_of(stdout) == ["gather", "resize", "batch"]
-    code, stdout, _ = benchmark(capsys, uniform, "--batch_size", "16", "--memory_budget", "0")
+    code, stdout, _ = benchmark(capsys, uniform, "--batch_size", "16", "--cache_in_memory", "0")
     assert code == 0 and stages_of(stdout) == ["read", "parse", "decode", "batch"]
-    assert f"memory_budget={110 * (24 * 32 * 3 + 8)} " in stdout
+    assert f"cache_in_memory={110 * (24 * 32 * 3 + 8)} " in stdout
     command = re.search(r"recordmill (prepare .* --output (\S+) --image_encoding raw .*?)  ", stdout)
     assert main(shlex.split(command[1])) == 0, "the printed command works"
-    code, stdout, _ = benchmark(capsys, command[2], "--batch_size", "16", "--memory_budget", "0")
+    code, stdout, _ = benchmark(capsys, command[2], "--batch_size", "16", "--cache_in_memory", "0")
     assert code == 0 and "recordmill prepare" not in stdout
 
 
@@ -108,7 +108,7 @@ INVALID_OPTIONS = {
     "image size": (["--image_size", "0"], "--image_size=0"),
     "seconds": (["--seconds", "-1"], "--seconds=-1"),
     "shuffle": (["--shuffle", "mixed"], "--shuffle=mixed"),
-    "memory budget": (["--memory_budget", "much"], "--memory_budget=much"),
+    "memory budget": (["--cache_in_memory", "much"], "--cache_in_memory=much"),
     "unknown option": (["--image_format", "png"], "--image_format"),
 }
 
@@ -205,7 +205,7 @@ PHOTOGRAPHS = Findings(
     stored_size=None,
     decoded_bytes=None,
     is_cached=False,
-    config=ReadConfig(batch_size=128, image_size=224, memory_budget=0),
+    config=ReadConfig(batch_size=128, image_size=224, cache_in_memory=0),
     order="window",
 )
 SLOW_READ = [
@@ -222,7 +222,7 @@ ADVICE = {
         {},
         STAGES,
         [RESIZE, "the cores are busy"],
-        ["raw", "memory_budget=", "disk"],
+        ["raw", "cache_in_memory=", "disk"],
     ),
     "images that would fit in memory": (
         {"config": ReadConfig(batch_size=128, image_size=48)},
@@ -236,7 +236,7 @@ ADVICE = {
     "uniform images that do not fit in memory": (
         {"decoded_bytes": 10_000 * 500 * 500 * 3, "stored_size": (500, 500), "config": ReadConfig(128, image_size=400)},
         STAGES,
-        ["7,500 MB decoded, and memory_budget is 1,074 MB"],
+        ["7,500 MB decoded, and cache_in_memory is 1,074 MB"],
         ["exact=", "short="],
     ),
     "images of the needed size": ({"stored_side": 256}, STAGES, ["the cores are busy"], ["--image_size"]),
@@ -263,7 +263,7 @@ ADVICE = {
         {"decoded_bytes": 10_000 * 32 * 32 * 3, "stored_side": 32, "stored_size": (32, 32), "num_bytes": 9_000_000},
         STAGES,
         [
-            "memory_budget=30720000 ",
+            "cache_in_memory=30720000 ",
             "9 MB become about 31",
             "--output out/flowers_raw --image_encoding raw --image_size exact=32x32",
         ],
@@ -272,14 +272,14 @@ ADVICE = {
     "raw images": (
         {"decoded_bytes": 10_000 * 32 * 32 * 3, "stored_size": (32, 32), "image": Feature("image", "pixels", (32, 32, 3))},
         STAGES,
-        ["memory_budget=30720000"],
+        ["cache_in_memory=30720000"],
         ["recordmill prepare --input"],
     ),
     "in memory": (
         {"decoded_bytes": 30_720_000, "stored_size": (32, 32), "is_cached": True},
         STAGES,
         ["bottleneck: decode"],
-        ["recordmill prepare", "memory_budget", "not cached"],
+        ["recordmill prepare", "cache_in_memory", "not cached"],
     ),
 }
 

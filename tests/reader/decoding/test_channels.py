@@ -82,7 +82,7 @@ def test_batches_have_the_requested_channels(mixed, channels):
     """Images have the same pixels whether they are cached in memory, read from disk, or read by a `Sequence`."""
     names = [pathlib.PurePath(entry["key"]).name for entry in mixed["train"]]
     wanted = [decode_with_pillow(FILES[name], channels or 3).astype(int) for name in names]
-    cached, read = {}, {"memory_budget": 0, "batch_size": len(names) + 1}
+    cached, read = {}, {"cache_in_memory": 0, "batch_size": len(names) + 1}
     for options in {None: (cached, read), 1: (cached,), 4: (read,)}[channels]:
         options = {"batch_size": len(names), "shuffle": False, "channels": channels, **options}
         images, _ = next(iter(mixed.batches("train", **options)))
@@ -136,11 +136,11 @@ def test_keep_depth_option_keeps_16_bits(tmp_path, capsys):
     wide["gray16.png"], wide["rgb16.png"] = np.repeat(DEEP[..., None], 3, -1), np.stack([DEEP, DEEP.T, DEEP[::-1]], -1)
     for name, image in by_name.items():
         assert image.dtype == np.uint16 and np.abs(image.astype(int) - wide[name]).max() <= (6 * 257 if "jpg" in name else 0), name
-    for memory_budget in (1 << 30, 0):
-        images, _ = next(iter(deep.batches("train", batch_size=5, shuffle=False, memory_budget=memory_budget)))
+    for cache_in_memory in (1 << 30, 0):
+        images, _ = next(iter(deep.batches("train", batch_size=5, shuffle=False, cache_in_memory=cache_in_memory)))
         assert images.dtype == tf.uint16
         np.testing.assert_array_equal(images, np.stack([entry["image"] for entry in deep["train"]]))
-        half, _ = next(iter(deep.batches("train", batch_size=5, shuffle=False, image_size=6, channels=4, memory_budget=memory_budget)))
+        half, _ = next(iter(deep.batches("train", batch_size=5, shuffle=False, image_size=6, channels=4, cache_in_memory=cache_in_memory)))
         assert half.dtype == tf.uint16 and half.shape == (5, 6, 6, 4)
     stored = {element["key"].numpy().decode(): element["image"] for element in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
     for member in deep["train"]:  # TensorFlow Datasets and the reader may decode a JPEG slightly differently.

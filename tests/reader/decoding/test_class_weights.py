@@ -134,7 +134,7 @@ def test_mask_has_class_weights_per_pixel(masks):
     (name,) = [target for target in masks.targets if masks.features[target].kind == "mask"]
     table = np.ones(256, np.float32)
     table[[3, 255]] = 2.5, 0
-    for options in ({}, {"augment": True, "seed": 0}, {"hosts": (4, 1), "batch_size": 12, "memory_budget": 0}):
+    for options in ({}, {"augment": True, "seed": 0}, {"hosts": (4, 1), "batch_size": 12, "cache_in_memory": 0}):
         _, y, weights = next(masks.batches("train", **{**OPTIONS, **options}, targets=name, class_weight={3: 2.5, 255: 0}).as_numpy_iterator())
         assert weights.dtype == np.float32 and weights.shape == y.shape[:3]
         stored = weights.max(axis=(1, 2)) / table[y[..., 0]].max(axis=(1, 2)).clip(1e-9)

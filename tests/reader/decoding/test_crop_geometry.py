@@ -142,7 +142,7 @@ def test_warns_about_shrunken_images_without_antialias(stored, tmp_path, caplog)
     def read(budget: int, **options) -> np.ndarray:
         data = tf_input.open(tmp_path / "out")
         caplog.clear()
-        return tf_input.Sequence(data, "test", batch_size=6, memory_budget=budget, **options)[0][0].astype(int)
+        return tf_input.Sequence(data, "test", batch_size=6, cache_in_memory=budget, **options)[0][0].astype(int)
 
     for budget in (0, 1 << 30):
         for options in ({"image_size": 24}, {"image_size": (24, 30), "fit": "pad"}):

@@ -148,7 +148,7 @@ def test_warns_about_coordinates_that_do_not_follow_the_image(tmp_path, caplog):
     }
     for case, (options, index) in cases.items():
         caplog.clear()
-        tf_input.Sequence(data, "train", batch_size=2, inputs=("image", *names), targets=(), memory_budget=0, **options)
+        tf_input.Sequence(data, "train", batch_size=2, inputs=("image", *names), targets=(), cache_in_memory=0, **options)
         actual = {name for name in names if f"'{name}'" in caplog.text}
         assert actual == {name for name in names if index is not None and COORDINATES[name][1][index]}, (case, caplog.text)
         assert (case in caplog.text) and (index is None or "fit='stretch'" in caplog.text), case

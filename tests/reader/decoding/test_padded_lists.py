@@ -196,16 +196,16 @@ def test_padding_can_differ_by_list(data):
 
 @pytest.mark.slow
 def test_shuffle_by_key_gives_the_order_of_keys(tmp_path_factory):
-    """Examples have the same order on disk, in memory, on several hosts, with a filter, and with on_error='skip'."""
+    """Examples have the same order on disk, in memory, on several hosts, with a filter, and with skip_corrupt=True."""
     for directory, size in ((mixed_images(tmp_path_factory), 8), (uniform_images(tmp_path_factory), None)):
         dataset = tf_input.open(directory)
-        options = {"batch_size": 8, "image_size": size, "shuffle": "key", "keys": True}
+        options = {"batch_size": 8, "image_size": size, "shuffle": "key", "with_keys": True}
         every = sorted(entry["key"] for entry in dataset["train"])
 
         def keys(**more):
             return [key.decode() for _, batch in dataset.batches("train", **options, **more) for key in batch.numpy() if key]
 
-        assert keys() == keys(on_error="skip") == keys(memory_budget=0) == every
+        assert keys() == keys(skip_corrupt=True) == keys(cache_in_memory=0) == every
         assert keys(select="label != 'bee'") == [key for key in every if not key.startswith("bee")]
         parts = [keys(hosts=(2, host)) for host in range(2)]
         assert sorted(parts[0] + parts[1]) == every and sorted(parts[0][:4] + parts[1][:4]) == every[:8]
@@ -282,7 +282,7 @@ def test_image_size_largest_centers_images_without_scaling(tmp_path_factory):
 @pytest.mark.slow
 def test_unpadded_images_have_a_mask_of_true_values(tmp_path_factory):
     data = tf_input.open(uniform_images(tmp_path_factory))
-    for options in ({"fit": "pad"}, {"fit": "unscaled", "memory_budget": 0}, {"image_size": "largest"}):
+    for options in ({"fit": "pad"}, {"fit": "unscaled", "cache_in_memory": 0}, {"image_size": "largest"}):
         batches = data.batches("validation", batch_size=4, padding=tf_input.Padding(mask=True), **options)
         x, _ = next(iter(batches))
         assert x["image_mask"].shape == (4, 24, 32, 1) and x["image_mask"].dtype == tf.bool and x["image_mask"].numpy().all()
@@ -306,6 +306,6 @@ def test_memory_budget_includes_all_features(tmp_path):
     for inputs, needed in (("image", images), (("image", "vector"), 40_000), (("image", "story"), 40_000), (("image", "ids"), 320_000)):
         kinds = {}
         for budget in (needed - 1, images + 4 * needed + 500_000 * (inputs != "image")):
-            config = tf_input.ReadConfig(5, inputs=inputs, seed=0, hosts=(1, 0), memory_budget=budget)
+            config = tf_input.ReadConfig(5, inputs=inputs, seed=0, hosts=(1, 0), cache_in_memory=budget)
             kinds[budget] = data.split_reader("train").plan(config, holds=False).kind
         assert [*kinds.values()] == ["window", "exact"], inputs

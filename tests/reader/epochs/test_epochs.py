@@ -56,7 +56,7 @@ def test_reading_can_start_at_any_step_of_any_epoch(name, shuffle, indices, requ
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"shuffle": "exact"}, {"memory_budget": 0, "on_error": "skip"}, {"map_example": lambda x, y: (x, y)}])
+@pytest.mark.parametrize("options", [{}, {"shuffle": "exact"}, {"cache_in_memory": 0, "skip_corrupt": True}, {"map_example": lambda x, y: (x, y)}])
 def test_every_iteration_has_cardinality_many_batches(uniform, options):
     """If an iteration starts in the middle of an epoch, it continues into the next epoch."""
     options = {"batch_size": 8, "seed": 5, **options}
@@ -70,7 +70,7 @@ def test_every_iteration_has_cardinality_many_batches(uniform, options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"memory_budget": 0}, {"shuffle": "exact"}])
+@pytest.mark.parametrize("options", [{}, {"cache_in_memory": 0}, {"shuffle": "exact"}])
 def test_repeated_dataset_reads_next_epoch_ahead(uniform, options):
     """The reader reads ahead to avoid a delay at the end of each epoch."""
     has_read_ahead = threading.Event()
@@ -226,7 +226,7 @@ def test_interleaved_iterators_read_their_own_epochs(uniform):
 @pytest.mark.slow
 def test_iterator_state_advances_only_with_requested_batches(mixed):
     """With automatic prefetching, the iterator state would advance before the last batches are requested."""
-    data = mixed.batches("train", batch_size=1, image_size=SIZE, seed=3, memory_budget=0)
+    data = mixed.batches("train", batch_size=1, image_size=SIZE, seed=3, cache_in_memory=0)
     batches = iter(data.repeat())
     for epochs in range(2):
         for number in range(len(data)):
@@ -314,7 +314,7 @@ def test_unused_selections_are_evicted_if_memory_is_needed(uniform, caplog):
     def counts_read(*counts: int) -> list[int]:
         caplog.clear()
         for count in counts:
-            uniform.split_reader("train").plan(tf_input.ReadConfig(4, hosts=(1, 0), memory_budget=20 * (24 * 32 * 3 + 8), select=range(count)))
+            uniform.split_reader("train").plan(tf_input.ReadConfig(4, hosts=(1, 0), cache_in_memory=20 * (24 * 32 * 3 + 8), select=range(count)))
         return [int(record.args[1]) for record in caplog.records]
 
     assert counts_read(9, 8, 7, 6, 5) == [9, 8, 7, 6, 5]
@@ -329,7 +329,7 @@ def test_memory_budget_applies_to_all_readers_of_a_split(uniform, caplog):
     uniform = tf_input.open(uniform.directory)
 
     def read(channels: int | None) -> None:
-        uniform.split_reader("train").plan(tf_input.ReadConfig(4, hosts=(1, 0), memory_budget=100 * (24 * 32 * 3 + 8), channels=channels))
+        uniform.split_reader("train").plan(tf_input.ReadConfig(4, hosts=(1, 0), cache_in_memory=100 * (24 * 32 * 3 + 8), channels=channels))
 
     threads = [threading.Thread(target=read, args=(3,)) for _ in range(3)]
     for thread in threads:
@@ -350,7 +350,7 @@ def test_the_memory_budget_holds_for_all_splits_together(uniform, caplog):
     sizes = {split: dataset.num_examples(split) * num_bytes for split in ("train", "validation")}
 
     def read(split: str, budget: int, **options) -> tf.data.Dataset:
-        return dataset.batches(split, batch_size=4, seed=0, memory_budget=budget, **options)
+        return dataset.batches(split, batch_size=4, seed=0, cache_in_memory=budget, **options)
 
     for options in ({}, {"select": range(dataset.num_examples("train") - 1)}):  # most of the split shares its entry
         caplog.clear()
@@ -373,8 +373,8 @@ def test_split_within_memory_budget_is_cached_and_logged_once(uniform, caplog):
     caplog.set_level(logging.INFO, "tf_input")
     uniform = tf_input.open(uniform.directory)
     num_bytes = uniform.num_examples("train") * (24 * 32 * 3 + 8)
-    cached = {"memory_budget": num_bytes, "batch_size": 8, "image_size": None, "seed": 2}
-    streamed = {**cached, "memory_budget": num_bytes - 1}
+    cached = {"cache_in_memory": num_bytes, "batch_size": 8, "image_size": None, "seed": 2}
+    streamed = {**cached, "cache_in_memory": num_bytes - 1}
     for shuffle in (False, "exact"):
         exact = batch_bytes(uniform.batches("train", **cached, shuffle=shuffle))
         assert exact == batch_bytes(uniform.batches("train", **streamed, shuffle=shuffle))
@@ -399,7 +399,7 @@ def test_cached_split_is_read_after_its_files_are_removed(uniform, tmp_path):
 def test_crops_from_memory_match_crops_from_files(uniform):
     options = {"batch_size": 93, "image_size": (12, 16), "augment": True, "seed": 3, "shuffle": "exact"}
     (cached, labels), (streamed, expected) = (
-        next(uniform.batches("train", **options, memory_budget=budget).as_numpy_iterator()) for budget in (1 << 30, 0)
+        next(uniform.batches("train", **options, cache_in_memory=budget).as_numpy_iterator()) for budget in (1 << 30, 0)
     )
     np.testing.assert_array_equal(labels, expected)
     assert np.abs(cached.astype(int) - streamed).mean() < 1
@@ -414,7 +414,7 @@ def test_batch_larger_than_the_split_reads_each_record_once(mixed):
 
 
 def test_iteration_that_fails_at_its_first_batch_is_repeated(uniform, monkeypatch):
-    data, plain = uniform.batches("train", **OPTIONS, memory_budget=0, seed=5), RecordInputs.batch
+    data, plain = uniform.batches("train", **OPTIONS, cache_in_memory=0, seed=5), RecordInputs.batch
 
     def fail(self: RecordInputs, epoch: int, step: int) -> Any:
         raise OSError("the disk is gone")

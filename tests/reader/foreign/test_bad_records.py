@@ -52,7 +52,7 @@ def test_error_for_undecodable_record_has_file_number_and_key(tmp_path, compress
             list(files.batches(batch_size=3, image_size=8, **options))
         message = str(error.value)
         assert f"{file}.tfrecord: record {number}: " in message and f"{file}/{number}.png" in message
-        assert reason in message and "on_error=" in message and "Traceback" not in message
+        assert reason in message and "skip_corrupt=" in message and "Traceback" not in message
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_error_for_undecodable_record_has_file_number_and_key(tmp_path, compress
 @pytest.mark.parametrize("options", [{"shuffle": False}, {}, {"augment": NO_CROP}, {"map_batch": lambda x, y: (x + 1, y)}])
 def test_undecodable_records_are_skipped_every_epoch_and_counted_once(tmp_path, compression, options):
     files = write_files(tmp_path, compression, with_keys=False)
-    batches = files.batches(batch_size=4, image_size=8, on_error="skip", seed=1, **options)
+    batches = files.batches(batch_size=4, image_size=8, skip_corrupt=True, seed=1, **options)
     expected = [10 * file + number for file in range(3) for number in range(COUNT) if (file, number) not in BAD_IMAGES]
     for _ in range(2):
         assert sorted(labels_of(batches)) == expected
@@ -73,7 +73,7 @@ def test_identical_undecodable_records_are_counted_separately(tmp_path):
     bad = {(0, 2): [b"no image"], (0, 5): [b"no image"]}
     write_records(tmp_path / "a", [example({"image/encoded": bad.get((0, number), [IMAGE])[0]}) for number in range(8)])
     files = tf_input.open_tfrecords(tmp_path / "a")
-    assert sum(len(x) for x in files.batches(batch_size=8, image_size=8, on_error="skip")) == 6
+    assert sum(len(x) for x in files.batches(batch_size=8, image_size=8, skip_corrupt=True)) == 6
     assert sorted(item.record for item in files.skipped) == [2, 5]  # records are decoded in parallel
 
 
@@ -81,10 +81,10 @@ def test_identical_undecodable_records_are_counted_separately(tmp_path):
 def test_skipping_does_not_change_the_other_examples(tmp_path):
     bad = {(1, 0): BAD_IMAGES[0, 4], (1, 3): BAD_IMAGES[0, 4]}
     images = {}
-    for case, on_error in {"bad": "skip", "good": "raise"}.items():
+    for case, skip_corrupt in {"bad": True, "good": False}.items():
         (tmp_path / case).mkdir()
         files = write_files(tmp_path / case, bad=bad if case == "bad" else {})
-        batches = files.batches(batch_size=4, image_size=8, on_error=on_error, seed=1, augment=True)
+        batches = files.batches(batch_size=4, image_size=8, skip_corrupt=skip_corrupt, seed=1, augment=True)
         images[case] = {int(label): image for x, y in batches for label, image in zip(y, x.numpy())}
     assert set(images["good"]) - set(images["bad"]) == {10, 13}
     for label, image in images["bad"].items():
@@ -93,7 +93,7 @@ def test_skipping_does_not_change_the_other_examples(tmp_path):
 
 @pytest.mark.slow
 def test_strategy_shards_the_records_among_its_workers(tmp_path):
-    batches = write_files(tmp_path).batches(batch_size=4, image_size=8, on_error="skip", shuffle=False)
+    batches = write_files(tmp_path).batches(batch_size=4, image_size=8, skip_corrupt=True, shuffle=False)
     actual = Counter(label for worker in range(3) for label in labels_of(_AutoShardDataset(batches, 3, worker)))
     assert len(actual) == 3 * COUNT - len(BAD_IMAGES) and set(actual.values()) == {1}
 
@@ -102,4 +102,4 @@ def test_strategy_shards_the_records_among_its_workers(tmp_path):
 def test_batch_without_decodable_records_raises_an_error(tmp_path):
     files = write_files(tmp_path, bad={(1, number): BAD_IMAGES[0, 4] for number in range(COUNT)})
     with pytest.raises(tf.errors.InvalidArgumentError, match="skipped"):
-        list(files.batches(batch_size=4, image_size=8, on_error="skip", shuffle=False))
+        list(files.batches(batch_size=4, image_size=8, skip_corrupt=True, shuffle=False))

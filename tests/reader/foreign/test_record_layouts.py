@@ -504,7 +504,7 @@ def test_rejects_options_that_need_an_index(tmp_path):
     files = tf_input.open_tfrecords(tmp_path / "a")
     cases = {
         "hosts=(2, 0)": {"hosts": (2, 0)},
-        "memory_budget=0": {"memory_budget": 0},
+        "cache_in_memory=0": {"cache_in_memory": 0},
         "shuffle='exact'": {"shuffle": "exact"},
     }
     for message, options in cases.items():

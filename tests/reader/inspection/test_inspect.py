@@ -113,7 +113,7 @@ def test_condition_selects_the_same_examples_as_batches(
     code, stdout, _ = inspect(capfd, directory, "--where", where, "--json")
     actual = json.loads(stdout)["splits"]
     for split in ("train", "test"):
-        batches = dataset.batches(split, batch_size=1, image_size=4, select=where, keys=True, shuffle=False)
+        batches = dataset.batches(split, batch_size=1, image_size=4, select=where, with_keys=True, shuffle=False)
         assert [row["key"] for row in actual[split]] == [keys[0].decode() for _, keys in batches.as_numpy_iterator()], split
         assert all(row["key"] == dataset[split][row["number"]]["key"] and row["label"] != "ant" for row in actual[split])
     code, stdout, _ = inspect(capfd, directory, "--where", where, "--split", "train")

@@ -196,7 +196,7 @@ def test_masks_follow_crops_and_flips(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keys": True}, "keys"),
+        ({"with_keys": True}, "with_keys"),
         ({"channels": 4}, "channels"),
         ({"fit": "pad"}, "fit"),
         ({"augment": tf_input.Augmentation(flip_pairs=[(0, 1)])}, "flip_pairs"),
@@ -236,8 +236,8 @@ def test_wrong_uses_are_rejected(mixed):
         next(iter(mixed.loader("train", **OPTIONS, transform=lambda example: None)))
 
 
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_error_of_transform_names_the_example(mixed, on_error):
+@pytest.mark.parametrize("skip_corrupt", [False, True])
+def test_error_of_transform_names_the_example(mixed, skip_corrupt):
     bad = mixed.keys("train")[20]
 
     def transform(example):
@@ -246,7 +246,7 @@ def test_error_of_transform_names_the_example(mixed, on_error):
         return example
 
     with pytest.raises(RuntimeError, match=f"transform.*{bad}.*too dark"):
-        list(mixed.loader("train", **OPTIONS, transform=transform, on_error=on_error))
+        list(mixed.loader("train", **OPTIONS, transform=transform, skip_corrupt=skip_corrupt))
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])

@@ -15,9 +15,9 @@ from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, decode_index, read_
 
 BATCH_SIZE, NUM_SHARDS = 8, 4
 ORDERS = {
-    "storage order": {"shuffle": False, "memory_budget": 0},
-    "window": {"shuffle": "window", "memory_budget": 0},
-    "exact": {"shuffle": "exact", "memory_budget": 0},
+    "storage order": {"shuffle": False, "cache_in_memory": 0},
+    "window": {"shuffle": "window", "cache_in_memory": 0},
+    "exact": {"shuffle": "exact", "cache_in_memory": 0},
     "in memory": {"shuffle": True},
 }
 ERRORS = (OSError, ValueError, tf.errors.InvalidArgumentError)
@@ -54,7 +54,7 @@ def offsets_of(directory: pathlib.Path, shard: int) -> list[int]:
 
 
 def batches(flowers: tf_input.PreparedDataset, **options: Any) -> tf.data.Dataset:
-    options = {"image_size": 8, "seed": 3, "on_error": "skip", "inputs": ("image", "key"), **options}
+    options = {"image_size": 8, "seed": 3, "skip_corrupt": True, "inputs": ("image", "key"), **options}
     return flowers.batches("train", batch_size=BATCH_SIZE, targets=(), **options)
 
 
@@ -87,7 +87,7 @@ def other_keys(keys: list[list[bytes]], *locations: tuple[int, int]) -> list[byt
 def test_flipped_bit_raises_an_error_with_its_record(copy, order):
     flip(shards_of(copy)[2], (offset := offsets_of(copy, 2)[5]) * 8 + 300)
     with pytest.raises(ERRORS) as error:  # the order `in memory` reads all records when it is created
-        list(batches(tf_input.open(copy), on_error="raise", **ORDERS[order]))
+        list(batches(tf_input.open(copy), skip_corrupt=False, **ORDERS[order]))
     message = str(error.value)
     assert f"{shards_of(copy)[2]}: record 5, at byte {offset}" in message
     assert "Traceback" not in message
@@ -140,7 +140,7 @@ def test_shard_with_a_wrong_size_is_reported_or_skipped(copy, keys, case):
     corruption, expected, num_remaining, orders = LOSSES[case]
     corruption(copy)
     with pytest.raises((FileNotFoundError, ValueError)) as error:
-        batches(tf_input.open(copy), on_error="raise")
+        batches(tf_input.open(copy), skip_corrupt=False)
     assert str(shards_of(copy)[1]) in str(error.value) and expected in str(error.value)
 
     lost = [(1, record) for record in range(num_remaining, len(keys[1]))]
@@ -164,8 +164,8 @@ def test_hosts_share_the_remaining_records(copy, keys):
 
 
 @pytest.mark.slow(0.5)
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_shard_replaced_by_another_shard_raises(copy, on_error):
+@pytest.mark.parametrize("skip_corrupt", [False, True])
+def test_shard_replaced_by_another_shard_raises(copy, skip_corrupt):
     """The replacement has intact records and the same size as the original shard, but a different checksum."""
     item, other = shards_of(copy)[:2]
     size = item.stat().st_size
@@ -173,8 +173,8 @@ def test_shard_replaced_by_another_shard_raises(copy, on_error):
     message = f"{item.name} .*manifest.json"
     for order in ORDERS:
         with pytest.raises(ERRORS, match=message):
-            list(batches_of_keys(tf_input.open(copy), order, on_error=on_error))
-    options = {"image_size": 8, "inputs": "key", "targets": (), "on_error": on_error, **ORDERS["storage order"]}
+            list(batches_of_keys(tf_input.open(copy), order, skip_corrupt=skip_corrupt))
+    options = {"image_size": 8, "inputs": "key", "targets": (), "skip_corrupt": skip_corrupt, **ORDERS["storage order"]}
     with pytest.raises(ValueError, match=message):
         list(tf_input.Sequence(copy, "train", batch_size=BATCH_SIZE, **options))
 
@@ -182,7 +182,7 @@ def test_shard_replaced_by_another_shard_raises(copy, on_error):
 def test_batch_without_readable_records_raises(copy):
     for record, offset in enumerate(offsets_of(copy, 0)[:-1]):
         flip(shards_of(copy)[0], 8 * (offset + 12) + record % 8)
-    options = {"image_size": 8, "inputs": "key", "targets": (), "on_error": "skip", "shuffle": False, "memory_budget": 0}
+    options = {"image_size": 8, "inputs": "key", "targets": (), "skip_corrupt": True, "shuffle": False, "cache_in_memory": 0}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"all {BATCH_SIZE} records"):
         list(batches(tf_input.open(copy), **ORDERS["storage order"]))
     with pytest.raises(ValueError, match=f"all {BATCH_SIZE} records"):
@@ -201,7 +201,7 @@ def test_disk_failure_during_training_raises_and_skips_nothing(copy, order):
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(data)
     assert f"{shard}: record " in error.value.message and "[Errno 5]" in error.value.message
-    assert "on_error" not in error.value.message and not len(flowers.skipped)
+    assert "skip_corrupt" not in error.value.message and not len(flowers.skipped)
 
 
 def index_of(directory: pathlib.Path) -> pathlib.Path:
@@ -229,12 +229,12 @@ def test_unusable_index_fails_only_exact_shuffling(copy, keys, case):
     """Every reading order except the exact order reads whole shards and needs no index."""
     corruption, expected = INDEXES[case]
     corruption(copy)
-    for on_error in ("raise", "skip"):
-        assert sorted(keys_of(batches_of_keys(tf_input.open(copy), "window", on_error=on_error))) == other_keys(keys)
+    for skip_corrupt in (False, True):
+        assert sorted(keys_of(batches_of_keys(tf_input.open(copy), "window", skip_corrupt=skip_corrupt))) == other_keys(keys)
         with pytest.raises(ERRORS) as error:
-            list(batches_of_keys(tf_input.open(copy), "exact", on_error=on_error))
+            list(batches_of_keys(tf_input.open(copy), "exact", skip_corrupt=skip_corrupt))
         message = str(error.value)
-        assert str(index_of(copy)) in message and expected in message and "Traceback" not in message, on_error
+        assert str(index_of(copy)) in message and expected in message and "Traceback" not in message, skip_corrupt
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -246,13 +246,13 @@ def test_split_without_readable_examples_raises(copy, order):
 
 
 @pytest.mark.slow(0.2)
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("skip_corrupt", [False, True])
 @pytest.mark.parametrize("bit", [1, 63])
-def test_flipped_bit_in_the_index_raises_and_skips_nothing(copy, on_error, bit):
+def test_flipped_bit_in_the_index_raises_and_skips_nothing(copy, skip_corrupt, bit):
     flip(index_of(copy), 8 * (INDEX_HEADER.size + 4 * INDEX_ROW.size) + bit)
     flowers = tf_input.open(copy)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{index_of(copy).name}: .*CRC-32C ") as error:
-        list(batches_of_keys(flowers, "exact", on_error=on_error))
+        list(batches_of_keys(flowers, "exact", skip_corrupt=skip_corrupt))
     assert "skip" not in error.value.message and not len(flowers.skipped)
     with pytest.raises(ValueError, match=f"{index_of(copy).name}: "):
         list(tf_input.open(copy)["train"])

@@ -1,4 +1,4 @@
-"""Tests that undecodable images are reported with their key, or are skipped with `on_error="skip"`."""
+"""Tests that undecodable images are reported with their key, or are skipped with `skip_corrupt=True`."""
 
 import contextlib
 import pathlib
@@ -40,7 +40,7 @@ def test_error_for_undecodable_image_has_key_shard_and_record(unchecked_dataset)
             list(unchecked_dataset.batches("train", batch_size=6, image_size=8, seed=1, **options))
         message = str(error.value)
         assert any(path in message for path in BAD_KEYS), options
-        assert "tfrecord-00000-of-00001: record" in message and "on_error=" in message, options
+        assert "tfrecord-00000-of-00001: record" in message and "skip_corrupt=" in message, options
         assert "Traceback" not in message, options
 
 
@@ -49,7 +49,7 @@ def test_error_for_undecodable_image_has_key_shard_and_record(unchecked_dataset)
 def test_undecodable_images_are_skipped_every_epoch_and_counted_once(unchecked_dataset, options):
     before = len(unchecked_dataset.skipped)
     batches = unchecked_dataset.batches(
-        "train", batch_size=6, image_size=8, seed=1, on_error="skip", keys=True, **options
+        "train", batch_size=6, image_size=8, seed=1, skip_corrupt=True, with_keys=True, **options
     )
     actual = [keys_of(batches) for _ in range(3)]
     assert all(len(keys) == 22 and not set(BAD_KEYS) & set(keys) for keys in actual)
@@ -60,10 +60,10 @@ def test_undecodable_images_are_skipped_every_epoch_and_counted_once(unchecked_d
 
 @pytest.mark.slow
 def test_skipping_does_not_change_other_images(unchecked_dataset):
-    options = {"batch_size": 6, "image_size": 8, "seed": 1, "keys": True}
+    options = {"batch_size": 6, "image_size": 8, "seed": 1, "with_keys": True}
     actual = []
     for batch_size in (6, 24):
-        batches = unchecked_dataset.batches("train", on_error="skip", **options | {"batch_size": batch_size})
+        batches = unchecked_dataset.batches("train", skip_corrupt=True, **options | {"batch_size": batch_size})
         actual.append({key: image for (x, _), keys in batches for key, image in zip(keys.numpy(), x.numpy())})
     assert actual[0].keys() == actual[1].keys() and len(actual[0]) == 22
     for key, image in actual[0].items():
@@ -78,7 +78,7 @@ def test_sequence_and_random_access_report_undecodable_images(unchecked_dataset,
         "batch_size": 6,
         "image_size": 8,
         "seed": 1,
-        "keys": True,
+        "with_keys": True,
     }
     sequence = tf_input.Sequence(*arguments, **options)
     for step in range(len(sequence)):
@@ -87,7 +87,7 @@ def test_sequence_and_random_access_report_undecodable_images(unchecked_dataset,
             continue
         with pytest.raises(ValueError, match=r"tfrecord-00000-of-00001: record .*(a/03|b/08)\.png"):
             sequence[step]
-    skipping = tf_input.Sequence(*arguments, **options, on_error="skip")
+    skipping = tf_input.Sequence(*arguments, **options, skip_corrupt=True)
     keys = [key.decode() for step in range(len(skipping)) for key in skipping[step][1]]
     assert set(keys) == set(unchecked_dataset.keys("train")) - set(BAD_KEYS) and len(keys) >= 22
     number = unchecked_dataset.keys("train").tolist().index(BAD_KEYS[0])
@@ -102,7 +102,7 @@ def test_error_of_map_batch_is_not_skipped(unchecked_dataset):
             return tf.identity(x), y
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="of the user"):
-        list(unchecked_dataset.batches("train", batch_size=6, image_size=8, seed=1, on_error="skip", map_batch=fails))
+        list(unchecked_dataset.batches("train", batch_size=6, image_size=8, seed=1, skip_corrupt=True, map_batch=fails))
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_mixture_reports_and_skips_undecodable_images(unchecked_dataset):
     parts = {"first": (unchecked_dataset, "train", 1), "second": (unchecked_dataset, "train", 1)}
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"(a/03|b/08)\.png"):
         list(tf_input.mix(parts, batch_size=8, image_size=8, seed=1))
-    actual = keys_of(tf_input.mix(parts, batch_size=8, image_size=8, seed=1, on_error="skip", keys=True))
+    actual = keys_of(tf_input.mix(parts, batch_size=8, image_size=8, seed=1, skip_corrupt=True, with_keys=True))
     assert len(actual) > 40 and not set(BAD_KEYS) & set(actual)
 
 
@@ -121,8 +121,8 @@ def test_cached_split_reports_and_skips_undecodable_images(tmp_path):
     prepare = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--no_report", "--quiet"]
     assert main([*prepare, "--check=header", "--image_size=exact=20x30"]) == 0
     dataset = tf_input.open(tmp_path / "out")
-    options = {"batch_size": 4, "image_size": None, "seed": 1, "keys": True}
+    options = {"batch_size": 4, "image_size": None, "seed": 1, "with_keys": True}
     with pytest.raises(ValueError, match=r"a/03\.png"):
         list(dataset.batches("train", **options))
-    actual = keys_of(dataset.batches("train", on_error="skip", **options))
+    actual = keys_of(dataset.batches("train", skip_corrupt=True, **options))
     assert len(actual) == 11 and "a/03.png" not in actual and len(dataset.skipped) == 1

@@ -37,12 +37,12 @@ def image_hashes(batches: Iterable[tuple]) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "shuffle, memory_budget, num_hosts", [(False, 0, 2), ("window", 0, 3), ("exact", 0, 2), (True, MEMORY_BUDGET, 2)]
+    "shuffle, cache_in_memory, num_hosts", [(False, 0, 2), ("window", 0, 3), ("exact", 0, 2), (True, MEMORY_BUDGET, 2)]
 )
-def test_hosts_together_read_the_batches_of_a_single_host(dataset, shuffle, memory_budget, num_hosts):
+def test_hosts_together_read_the_batches_of_a_single_host(dataset, shuffle, cache_in_memory, num_hosts):
     """Random crops and color changes do not depend on the host. Padding examples in the last batch have weight 0."""
     augment = tf_input.Augmentation(brightness=0.3, hue=0.1)
-    options = {"batch_size": 12, "shuffle": shuffle, "seed": 3, "memory_budget": memory_budget, "read_buffer": 30_000}
+    options = {"batch_size": 12, "shuffle": shuffle, "seed": 3, "cache_in_memory": cache_in_memory, "read_buffer": 30_000}
     options |= {"augment": augment, "image_size": 16}
     read = lambda **more: list(batches_from(dataset.batches("train", **options, **more), 1, 2).as_numpy_iterator())
     alone = read()
@@ -115,9 +115,9 @@ def test_training_resumes_with_a_different_number_of_hosts(dataset):
 
 
 def test_rejects_batch_size_that_hosts_cannot_divide(dataset):
-    for memory_budget in (0, MEMORY_BUDGET):
+    for cache_in_memory in (0, MEMORY_BUDGET):
         with pytest.raises(ValueError, match="batch_size=8 .* 3 hosts.* 6"):
-            dataset.batches("train", batch_size=8, hosts=(3, 1), memory_budget=memory_budget)
+            dataset.batches("train", batch_size=8, hosts=(3, 1), cache_in_memory=cache_in_memory)
 
 
 @pytest.mark.slow(2)
@@ -127,7 +127,7 @@ def test_batches_of_one_host_cannot_be_sharded_again(dataset):
     for derive in derivations:
 
         def make(hosts: tuple[int, int] = (1, 0)) -> tf.data.Dataset:
-            return derive(dataset.batches("train", batch_size=12, memory_budget=0, seed=0, hosts=hosts))
+            return derive(dataset.batches("train", batch_size=12, cache_in_memory=0, seed=0, hosts=hosts))
 
         part, everything = make((2, 1)), Counter(image_hashes(make()))
         with pytest.raises(ValueError, match=r"hosts=\(2, 1\)"):
@@ -214,7 +214,7 @@ import tf_input
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 dataset = tf_input.open(sys.argv[1])
-options = {"batch_size": 8, "seed": 0, "memory_budget": 0}
+options = {"batch_size": 8, "seed": 0, "cache_in_memory": 0}
 
 
 class PixelSums(keras.metrics.Metric):

@@ -30,7 +30,7 @@ if has_strategy:
     tf.config.set_logical_device_configuration(devices[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 data = tf_input.open(sys.argv[1])
 train = data.split_reader("train")
-plan = train.plan(train.resolve(tf_input.ReadConfig(batch_size=1000, memory_budget=0, seed=0)))
+plan = train.plan(train.resolve(tf_input.ReadConfig(batch_size=1000, cache_in_memory=0, seed=0)))
 batches = input_pipeline.read_batches(plan, lambda inputs, seed, rows: inputs[0]).repeat()
 if has_strategy:
     batches = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).experimental_distribute_dataset(batches)

@@ -13,7 +13,7 @@ PROGRAM = """
 import resource, sys
 import tf_input
 
-batches = tf_input.open(sys.argv[1]).batches("train", batch_size=4, image_size=16, memory_budget=0)
+batches = tf_input.open(sys.argv[1]).batches("train", batch_size=4, image_size=16, cache_in_memory=0)
 for _ in batches:
     pass
 blocks = [b"x" * (1 << 20) for _ in range(64)]

@@ -21,7 +21,7 @@ def memory(name):
     return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(name))
 
 dataset = tf_input.open(sys.argv[1])
-for _ in dataset.batches("train", batch_size=4, memory_budget=0, read_buffer=16 << 20).take(2):
+for _ in dataset.batches("train", batch_size=4, cache_in_memory=0, read_buffer=16 << 20).take(2):
     pass
 gc.collect()
 before = memory("VmRSS")

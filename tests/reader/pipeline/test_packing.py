@@ -49,7 +49,7 @@ def test_batches_before_an_error_are_returned():
 def test_batches_before_a_corrupt_record_are_returned(tmp_path_factory, tmp_path):
     directory = shutil.copytree(uniform_images(tmp_path_factory), tmp_path / "copy")
     dataset = tf_input.open(directory)
-    options = {"batch_size": 2, "memory_budget": 0, "shuffle": False}
+    options = {"batch_size": 2, "cache_in_memory": 0, "shuffle": False}
     complete = list(dataset.batches("train", **options).as_numpy_iterator())
     shard = directory / dataset.manifest.splits["train"][0].name
     data, offset = bytearray(shard.read_bytes()), dataset.files.store.index(dataset.manifest.splits["train"][0]).extent(11)[0]

@@ -25,9 +25,9 @@ SIZE = 8
 IMAGE_OPTIONS = {"inputs": ("image", "key"), "image_size": SIZE}  # splits are cached in memory only if images are read
 # Orders of reading, from files with small windows, or from memory.
 READ_OPTIONS = {
-    "window": {"shuffle": "window", "memory_budget": 0, "read_buffer": 20_000},
-    "exact": {"shuffle": "exact", "memory_budget": 0},
-    "in order": {"shuffle": False, "memory_budget": 0, "read_buffer": 20_000},
+    "window": {"shuffle": "window", "cache_in_memory": 0, "read_buffer": 20_000},
+    "exact": {"shuffle": "exact", "cache_in_memory": 0},
+    "in order": {"shuffle": False, "cache_in_memory": 0, "read_buffer": 20_000},
     "memory": {"shuffle": True, **IMAGE_OPTIONS},
     "memory in order": {"shuffle": False, **IMAGE_OPTIONS},
 }
@@ -230,7 +230,7 @@ def test_class_weights_are_computed_from_selected_examples(dataset):
 
 @pytest.mark.slow
 def test_sequence_numpy_and_example_spec_use_the_same_selection(dataset):
-    options = {"batch_size": 8, "image_size": SIZE, "seed": 4, "memory_budget": 0, **SELECTIONS["all"]}
+    options = {"batch_size": 8, "image_size": SIZE, "seed": 4, "cache_in_memory": 0, **SELECTIONS["all"]}
     batches = dataset.batches("train", **options)
     expected = [[part.tobytes() for part in batch] for batch in batches.as_numpy_iterator()]
     sequence = tf_input.Sequence(dataset, "train", workers=2, **options)
@@ -292,7 +292,7 @@ def test_reads_only_selected_records_and_needed_catalog_columns(dataset, catalog
             return plain(path, begin, size)
 
         setattr(files, name, record_read)
-    options = {"batch_size": 8, "image_size": SIZE, "memory_budget": 0, "seed": 0}
+    options = {"batch_size": 8, "image_size": SIZE, "cache_in_memory": 0, "seed": 0}
     reopened.batches("train", **options, balance="oversample")
     assert not requested, "labels are read from the index"
     reopened.batches("train", **options, select="label == 'bee'")
@@ -324,9 +324,9 @@ def test_selects_from_remaining_records_if_records_are_lost(directory, tmp_path,
     dataset = tf_input.open(copy)
     expected = sorted(row["key"] for row in catalog if row["label"] == "ant" and row["key"] not in lost)
     for mode in READ_OPTIONS.values():
-        assert sorted(flatten(read(dataset, **mode, select="label == 'ant'", on_error="skip"))) == expected
+        assert sorted(flatten(read(dataset, **mode, select="label == 'ant'", skip_corrupt=True))) == expected
     # balanced in memory among the remaining examples
-    actual = flatten(read(dataset, **IMAGE_OPTIONS, balance="oversample", on_error="skip"))
+    actual = flatten(read(dataset, **IMAGE_OPTIONS, balance="oversample", skip_corrupt=True))
     counts = collections.Counter(key[:3] for key in actual)
     assert len({*counts.values()}) == 1 and not {*actual} & lost
     with pytest.raises(FileNotFoundError, match="is missing"):

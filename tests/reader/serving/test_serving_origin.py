@@ -101,7 +101,7 @@ def test_serving_resizes_images_as_training_from_memory_or_files(tmp_path):
     dataset = tf_input.open(prepare_images(tmp_path, num_images={"ant": 6, "bee": 6, "cow": 6}, image_size=(220, 200)))
     model = make_model([dataset.normalization_layer()])
     for budget in (1 << 30, 0):
-        train = dataset.batches("train", batch_size=6, image_size=SIZE, memory_budget=budget, shuffle=False)
+        train = dataset.batches("train", batch_size=6, image_size=SIZE, cache_in_memory=budget, shuffle=False)
         tf_input.export_serving(model, train, tmp_path / "1", overwrite=True)
         preprocess = tf.saved_model.load(str(tmp_path / "1")).signatures["preprocess"]
         actual = preprocess(image=tf.constant(raw_examples(dataset, "train")["image"]))["image"].numpy().astype(int)

@@ -31,8 +31,8 @@ def write_dataset(folder: pathlib.Path, splits: dict[str, list[bytes]]) -> Manif
     return Manifest(**{**fields, "splits": shards})
 
 
-def read(store: Store, shards: tuple[ShardInfo, ...], on_error: str = "raise") -> list[bytes]:
-    return store.open_records(shards, on_error, 1 << 20).read(np.arange(COUNT)).tolist()
+def read(store: Store, shards: tuple[ShardInfo, ...], skip_corrupt: bool = False) -> list[bytes]:
+    return store.open_records(shards, skip_corrupt, 1 << 20).read(np.arange(COUNT)).tolist()
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ def swap(folder: pathlib.Path, *names: str) -> None:
 SWAPPED_FILES = {"shards": [""], "indexes": [".idx"], "both": ["", ".idx"]}
 
 
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("skip_corrupt", [False, True])
 @pytest.mark.parametrize("case", SWAPPED_FILES)
-def test_swapped_shards_or_indexes_raise_an_error(folder_and_manifest, case, on_error):
+def test_swapped_shards_or_indexes_raise_an_error(folder_and_manifest, case, skip_corrupt):
     folder, manifest = folder_and_manifest
     swap(folder, *SWAPPED_FILES[case])
     with pytest.raises(ValueError, match=r"train-0( .*manifest.json|\.idx: .* train-0)"):
-        read(Store(folder, open_files(folder), manifest), manifest.splits["train"], on_error)
+        read(Store(folder, open_files(folder), manifest), manifest.splits["train"], skip_corrupt)
 
 
 # Records of the new dataset, and whether reading can continue.
@@ -85,7 +85,7 @@ def test_dataset_replaced_while_reading_raises_an_error(folder_and_manifest, tmp
         shutil.rmtree(folder)
         (tmp_path / "new").rename(folder)
     store.files.release()  # closes the files, as between two epochs
-    reader = store.open_records(manifest.splits["train"], "skip", 1 << 20)
+    reader = store.open_records(manifest.splits["train"], True, 1 << 20)
     if is_same:
         assert reader.read(np.arange(COUNT)).tolist() == records(b"a")
         return
@@ -100,7 +100,7 @@ def test_corrupt_record_is_not_mistaken_for_another_shard(folder_and_manifest, r
     folder, manifest = folder_and_manifest
     size = 16 + len(records(b"a")[0])
     flip(folder / "train-0", 8 * (record * size + (byte if byte >= 0 else size - 1)))
-    actual = read(Store(folder, open_files(folder), manifest), manifest.splits["train"], "skip")
+    actual = read(Store(folder, open_files(folder), manifest), manifest.splits["train"], True)
     assert [value for value in actual if value is not None] == [value for number, value in enumerate(records(b"a")) if number != record]
     with pytest.raises(ValueError, match=f"train-0: record {record}, "):
         read(Store(folder, open_files(folder), manifest), manifest.splits["train"])
@@ -109,7 +109,7 @@ def test_corrupt_record_is_not_mistaken_for_another_shard(folder_and_manifest, r
 def test_truncated_shard_is_read_up_to_its_end(folder_and_manifest):
     folder, manifest = folder_and_manifest
     os.truncate(folder / "train-0", 16 + 4 + 5)
-    assert Store(folder, open_files(folder), manifest).open_records(manifest.splits["train"], "skip", 1).read(np.arange(1)).tolist() == [b"a000"]
+    assert Store(folder, open_files(folder), manifest).open_records(manifest.splits["train"], True, 1).read(np.arange(1)).tolist() == [b"a000"]
 
 
 @pytest.mark.parametrize("numbers", [np.arange(COUNT), np.arange(5, 9)], ids=["all records", "middle records"])
@@ -120,7 +120,7 @@ def test_replaced_remote_shard_raises_an_error_while_reading(folder_and_manifest
         for name, value in server.environment("s3").items():
             monkeypatch.setenv(name, value)
         store = Store(server.root("s3"), open_files(server.root("s3")), manifest)
-        reader = store.open_records(manifest.splits["train"], "raise", 1 << 20)
+        reader = store.open_records(manifest.splits["train"], False, 1 << 20)
         assert reader.read(numbers).tolist() == [records(b"a")[number] for number in numbers]
         swap(folder, "")
         store.files.release()  # closes the files, as between two epochs
@@ -137,7 +137,7 @@ def test_training_fails_if_its_dataset_is_prepared_again(tmp_path):
         np.savez(tmp_path / f"{name}.npz", images=images, labels=np.arange(64) % 2)
     prepare = ["prepare", "--output", str(tmp_path / "out"), "--splits=train=0.5,test=0.5", "--num_shards=4", "--input"]
     assert main([*prepare, str(tmp_path / "old.npz")]) == 0
-    train = tf_input.open(tmp_path / "out").batches("train", batch_size=4, memory_budget=0, seed=0)
+    train = tf_input.open(tmp_path / "out").batches("train", batch_size=4, cache_in_memory=0, seed=0)
     num_batches = sum(1 for _ in train)
     assert num_batches > 4
     assert main([*prepare, str(tmp_path / "new.npz"), "--overwrite"]) == 0

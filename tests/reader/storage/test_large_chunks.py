@@ -50,7 +50,7 @@ def test_epoch_requests_each_byte_once_in_large_chunks(dataset_folder, monkeypat
         split_bytes = sum(shard.num_bytes for shard in shards)
         assert split_bytes > 8 * CHUNK_BYTES
         server.reset()
-        read = {"batch_size": 32, "inputs": "key", "memory_budget": 0, "seed": 0}  # reads whole records without decoding images
+        read = {"batch_size": 32, "inputs": "key", "cache_in_memory": 0, "seed": 0}  # reads whole records without decoding images
         num_images = sum(len(labels) for _, labels in dataset.batches("train", **read))
         assert num_images == 420 and server.num_bytes <= 1.05 * split_bytes
         assert len(server.requests) <= 1.2 * split_bytes / CHUNK_BYTES, server.requests
@@ -81,7 +81,7 @@ def test_hosts_read_each_byte_once_if_they_divide_the_virtual_shards(dataset_fol
             monkeypatch.setenv(name, value)
         dataset = tf_input.open(server.root("gs"))
         split_bytes = sum(shard.num_bytes for shard in dataset.manifest.splits["train"])
-        read = {"batch_size": 60, "inputs": "key", "memory_budget": 0, "seed": 0, **options}
+        read = {"batch_size": 60, "inputs": "key", "cache_in_memory": 0, "seed": 0, **options}
         parts = [dataset.batches("train", hosts=(num_hosts, index), **read) for index in range(num_hosts)]
         server.reset()
         assert [sum(len(labels) for _, labels in part) for part in parts] == [420 // num_hosts] * num_hosts
@@ -96,7 +96,7 @@ def test_small_buffer_limits_bytes_read_ahead(dataset_folder, monkeypatch):
         dataset = tf_input.open(server.root("gs"))
         split_bytes = sum(shard.num_bytes for shard in dataset.manifest.splits["train"])
         server.reset()
-        data = dataset.batches("train", batch_size=8, inputs="key", memory_budget=0, seed=0, read_buffer=8 << 20)
+        data = dataset.batches("train", batch_size=8, inputs="key", cache_in_memory=0, seed=0, read_buffer=8 << 20)
         batches = iter(data)
         next(batches)
         assert server.num_bytes <= 32 << 20 < split_bytes

@@ -177,7 +177,7 @@ def test_flipped_bit_is_detected_in_every_part_of_a_record(writable_shards, mode
         read(writable_shards, mode)
     message = str(error.value)
     assert message.startswith(f"{folder / 'shard-2'}: record 2, at byte {offset}: {expected}"), message
-    assert "on_error='skip'" in message
+    assert "skip_corrupt=True" in message
 
     corrupt = CorruptRecords()
     assert read(writable_shards, mode, corrupt=corrupt) == [*RECORDS[:10], *RECORDS[11:]], "only the corrupt record is skipped"
@@ -190,7 +190,7 @@ def test_error_for_missing_shard_recommends_repair(writable_shards):
     (folder / "shard-2").unlink()
     with pytest.raises(ValueError, match="shard-2.*recordmill repair") as error:
         reader.read(np.array([10]))
-    assert "on_error" not in str(error.value)
+    assert "skip_corrupt" not in str(error.value)
 
 
 def column_of(byte: int) -> int:
@@ -214,7 +214,7 @@ def test_flipped_bit_in_an_index_is_not_reported_as_a_corrupt_record(writable_sh
         try:
             records = read(writable_shards, mode, corrupt=corrupt if skips else None)
         except ValueError as error:
-            assert str(error).startswith(f"{path}") and "on_error" not in str(error), byte
+            assert str(error).startswith(f"{path}") and "skip_corrupt" not in str(error), byte
             assert byte < INDEX_HEADER.size or (column == 0 and "shard-2.idx is corrupt" in str(error)), byte
             num_named += 1
         else:
@@ -316,7 +316,7 @@ def test_temporary_disk_failure_never_skips_records(writable_shards, case, skips
             recover()
         message = str(error.value)
         assert f"{folder / 'shard-2'}: record 0, at byte 0: could not be read: " in message and expected in message
-        assert "on_error" not in message and not len(corrupt)
+        assert "skip_corrupt" not in message and not len(corrupt)
         assert read_records(np.arange(len(RECORDS))).tolist() == RECORDS
 
 

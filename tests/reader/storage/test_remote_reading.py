@@ -24,7 +24,7 @@ pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[re
 
 SHARDS = {"train": 4, "validation": 1}
 OPTIONS = {"batch_size": 8, "image_size": 16, "shuffle": False}
-EXACT = {**OPTIONS, "shuffle": "exact", "memory_budget": 0, "seed": 0}
+EXACT = {**OPTIONS, "shuffle": "exact", "cache_in_memory": 0, "seed": 0}
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_reads_datasets_of_every_scheme_without_a_cache(directory, url, expected
     assert (remote.manifest, remote.statistics, remote.directory) == (local.manifest, local.statistics, url)
     assert digest(remote, shuffle=True, seed=1) == expected(shuffle=True, seed=1)
     assert remote["validation"][1]["key"] == local["validation"][1]["key"]
-    assert digest(pickle.loads(pickle.dumps(remote)), on_error="skip") == expected()
+    assert digest(pickle.loads(pickle.dumps(remote)), skip_corrupt=True) == expected()
     with pytest.raises(FileNotFoundError, match="nothing .*manifest.json"):
         tf_input.open(f"{url}/nothing")
 
@@ -130,7 +130,7 @@ def test_truncated_or_missing_remote_shard_raises_an_error(directory, served, ht
     with pytest.raises(ValueError, match=f"shard {http_url}/{shard.name} has {shard.num_bytes - 1} bytes; manifest.json"):
         digest(tf_input.open(http_url, **options))
     remote = tf_input.open(http_url, **options)
-    digest(remote, on_error="skip")
+    digest(remote, skip_corrupt=True)
     assert len(remote.skipped) == 1
     path.unlink()
     with pytest.raises(FileNotFoundError, match=f"shard {http_url}/{shard.name} is missing.*manifest.json"):
@@ -148,7 +148,7 @@ def test_corrupt_cached_record_is_fetched_again(directory, served, http_url, exp
     flip(served.directory / "flowers" / shard_names(directory, "train")[0], 8 * 300)
     shutil.rmtree(tmp_path / "cache")
     remote = tf_input.open(http_url, cache_directory=tmp_path / "cache")
-    digest(remote, on_error="skip")
+    digest(remote, skip_corrupt=True)
     assert len(remote.skipped) == 1, "the record is corrupt in the store, too"
 
 
@@ -250,7 +250,7 @@ def test_exact_order_needs_the_cache_size_that_the_error_reports(served, http_ur
 
 
 def test_local_dataset_has_exact_order_despite_a_small_cache(directory, tmp_path):
-    options = {"shuffle": "exact", "memory_budget": 0, "seed": 0}
+    options = {"shuffle": "exact", "cache_in_memory": 0, "seed": 0}
     local = tf_input.open(directory, cache_directory=tmp_path, cache_bytes=100)
     assert digest(local, **options) == digest(tf_input.open(directory), **options)
 

@@ -60,7 +60,7 @@ def open_files_in(folder: pathlib.Path) -> set[str]:
 def test_files_stay_open_during_training_and_close_with_the_dataset(tmp_path_factory, opened_indexes):
     folder = tmp_path_factory.mktemp("opened_indexes") / "mixed"
     dataset = tf_input.open(shutil.copytree(mixed_images(tmp_path_factory), folder))
-    options = {"batch_size": 8, "image_size": 16, "memory_budget": 0, "seed": 0}
+    options = {"batch_size": 8, "image_size": 16, "cache_in_memory": 0, "seed": 0}
     train = dataset.batches("train", **options, shuffle="exact")
     shards = {split: {str(folder / shard.name) for shard in infos} for split, infos in dataset.manifest.splits.items()}
     for epoch in range(3):
@@ -84,7 +84,7 @@ def test_concurrent_reads_open_each_index_once(folder_and_manifest, opened_index
     folder, manifest = folder_and_manifest
     files = Store(folder, open_files(folder), manifest)
     for _ in range(3):
-        assert len(files.open_records(shards_of(manifest)[:50], "raise", 1 << 20).read(np.arange(50).repeat(16))) == 800
+        assert len(files.open_records(shards_of(manifest)[:50], False, 1 << 20).read(np.arange(50).repeat(16))) == 800
     assert sorted(opened_indexes) == sorted(shard.name for shard in shards_of(manifest)[:50])
 
 
@@ -94,7 +94,7 @@ def test_number_of_open_files_is_limited(folder_and_manifest, monkeypatch, opene
     folder, manifest = folder_and_manifest
     store = Store(folder, open_files(folder), manifest)
     before = len(os.listdir("/proc/self/fd"))
-    reader = store.open_records(shards_of(manifest), "raise", 1 << 20)
+    reader = store.open_records(shards_of(manifest), False, 1 << 20)
     for _ in range(2):
         assert reader.read(np.arange(NUM_SHARDS)).tolist() == [b"%d" % number for number in range(NUM_SHARDS)]
     assert len(os.listdir("/proc/self/fd")) - before <= 128
@@ -111,4 +111,4 @@ def test_remote_shards_are_checked_with_one_request(folder_and_manifest, monkeyp
         for _ in range(3):
             store.check(shards_of(manifest))
         assert len(server.requests) == server.num_lists == 1, "one list request returns up to a thousand objects"
-        assert store.counts(shards_of(manifest), "skip") == [1] * NUM_SHARDS
+        assert store.counts(shards_of(manifest), True) == [1] * NUM_SHARDS

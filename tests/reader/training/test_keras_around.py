@@ -181,10 +181,10 @@ def test_evaluation_and_prediction_respect_steps(flowers):
     assert model.evaluate(valid.repeat(2), verbose=0)[0] == pytest.approx(losses.mean(), rel=1e-4)
 
 
-@pytest.mark.parametrize("options", [{"drop_remainder": True}, {"memory_budget": 1 << 20}])
+@pytest.mark.parametrize("options", [{"drop_remainder": True}, {"cache_in_memory": 1 << 20}])
 def test_splits_with_equal_structure_share_one_graph(flowers, options):
     """Both splits use the same graph, even if only one split is cached in memory."""
-    train = flowers.batches("train", **{**ONE_TARGET, "batch_size": 3}, **{**options, "memory_budget": 0})
+    train = flowers.batches("train", **{**ONE_TARGET, "batch_size": 3}, **{**options, "cache_in_memory": 0})
     valid = flowers.batches("validation", **{**ONE_TARGET, "batch_size": 3}, **options)
     assert train.element_spec == valid.element_spec
 

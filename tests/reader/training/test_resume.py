@@ -184,7 +184,7 @@ def test_fingerprint_is_equal_for_options_that_change_no_batch(dataset):
         "inputs": {"inputs": "image"},
         "fit": {"fit": "crop"},
         "hosts": {"hosts": (2, 1)},
-        "memory": {"memory_budget": 0},
+        "memory": {"cache_in_memory": 0},
     }
     other = {"channels": {"channels": 1}, "size": {"image_size": 8}, "fraction of the examples": {"select": "width > 0"}, "targets": {"targets": ()}, "fit": {"fit": "pad"}}
     options = {**OPTIONS, "image_size": SIZE, "augment": False}
@@ -617,7 +617,7 @@ def test_unfinished_checkpoint_is_ignored(dataset, resumable):
 
 def test_resumed_epoch_reads_no_record_of_earlier_batches(dataset):
     """With an exact shuffle, a resumed epoch does not read the records of batches before the checkpoint."""
-    config = tf_input.ReadConfig(**OPTIONS, shuffle="exact", memory_budget=0)
+    config = tf_input.ReadConfig(**OPTIONS, shuffle="exact", cache_in_memory=0)
     plan = dataset.split_reader("train").plan(config)
     asked = []
     read = plan.reader.read

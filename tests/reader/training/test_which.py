@@ -41,10 +41,10 @@ def test_which_gives_the_keys_of_batches(mixed, uniform, kind, order):
     dataset = mixed if kind == "mixed" else uniform
     examples = {example["key"]: example for example in dataset["train"]}
     options = {"batch_size": 10, "image_size": SIZE if kind == "mixed" else None, "seed": 5, **ORDERS[order]}
-    options |= {"memory_budget": 0} if kind == "not cached" else {}
+    options |= {"cache_in_memory": 0} if kind == "not cached" else {}
     random = np.random.default_rng(len(kind) + len(order))
     for hosts in HOSTS:
-        data = dataset.batches("train", keys=True, hosts=hosts, **options)
+        data = dataset.batches("train", with_keys=True, hosts=hosts, **options)
         indices = {(int(random.integers(0, 1000)), int(random.integers(0, len(data)))), (2, len(data) - 1)}
         for epoch, step in indices:
             data.iterator_state.go_to(epoch, step)
@@ -75,16 +75,16 @@ def test_keys_option_does_not_change_batches(mixed, uniform):
     }
     for case, (dataset, options) in cases.items():
         options = {"batch_size": 20, "seed": 1, **options}
-        without, data = dataset.batches("train", **options), dataset.batches("train", keys=True, **options)
+        without, data = dataset.batches("train", **options), dataset.batches("train", with_keys=True, **options)
         size = 20 if options.get("drop_remainder") else None
-        assert data.element_spec == dataset.example_spec("train", keys=True, **options) == (without.element_spec, tf.TensorSpec([size], tf.string)), case
+        assert data.element_spec == dataset.example_spec("train", with_keys=True, **options) == (without.element_spec, tf.TensorSpec([size], tf.string)), case
         assert data.iterator_state.fingerprint == without.iterator_state.fingerprint, case
-        batches = [*(dataset.as_numpy("train", keys=True, **options) if case == "plain" else data.as_numpy_iterator())]
+        batches = [*(dataset.as_numpy("train", with_keys=True, **options) if case == "plain" else data.as_numpy_iterator())]
         for (batch, keys), expected in zip(batches, without.as_numpy_iterator(), strict=True):
             tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)
         assert len({key for _, keys in batches for key in keys}) == (93 if size is None else 80), case
         if case in ("cached", "functions"):
-            sequence = tf_input.Sequence(dataset, "train", keys=True, workers=2, **options)
+            sequence = tf_input.Sequence(dataset, "train", with_keys=True, workers=2, **options)
             for step in (0, 3):
                 tf.nest.map_structure(np.testing.assert_array_equal, sequence[step], batches[step])
 
@@ -96,15 +96,15 @@ def test_other_tfrecord_files_have_keys_if_they_store_them(mixed):
     files = [shutil.copy(file, copied) for file in files]
     layout = {"image": "image", "label": "label", "key": "key"}
     others = tf_input.open_tfrecords(files, layout)
-    ((images, labels), keys), *_ = others.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator()
+    ((images, labels), keys), *_ = others.batches("train", batch_size=20, image_size=SIZE, with_keys=True, shuffle=False).as_numpy_iterator()
     assert decode_keys(keys) == [example["key"] for example in mixed["validation"]]
     numbered = tf_input.open_tfrecords(files, {**layout, "key": "height"})
-    assert decode_keys(next(numbered.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator())[1]) == [
+    assert decode_keys(next(numbered.batches("train", batch_size=20, image_size=SIZE, with_keys=True, shuffle=False).as_numpy_iterator())[1]) == [
         str(entry["height"]) for entry in mixed["validation"]
     ]
     nameless = tf_input.open_tfrecords(files, {"image": "image", "label": "label"})
-    with pytest.raises(ValueError, match="keys=True"):
-        nameless.batches("train", batch_size=20, image_size=SIZE, keys=True)
+    with pytest.raises(ValueError, match="with_keys=True"):
+        nameless.batches("train", batch_size=20, image_size=SIZE, with_keys=True)
 
 
 def test_skipped_corrupt_record_is_in_no_batch(tmp_path):
@@ -114,9 +114,9 @@ def test_skipped_corrupt_record_is_in_no_batch(tmp_path):
     contents[60] ^= 1
     shard.write_bytes(contents)
     dataset = tf_input.open(made)
-    for options in ({}, {"memory_budget": 0}, {"memory_budget": 0, "shuffle": False}):
-        options = {"batch_size": 8, "seed": 2, "on_error": "skip", **options}
-        batches = [keys for _, keys in dataset.as_numpy("train", keys=True, **options)]
+    for options in ({}, {"cache_in_memory": 0}, {"cache_in_memory": 0, "shuffle": False}):
+        options = {"batch_size": 8, "seed": 2, "skip_corrupt": True, **options}
+        batches = [keys for _, keys in dataset.as_numpy("train", with_keys=True, **options)]
         assert sum(map(len, batches)) == 25
         for step, keys in enumerate(batches):
             assert decode_keys(keys) == dataset.which("train", epoch=0, step=step, **options)["key"].tolist()
@@ -129,7 +129,7 @@ def test_which_rejects_invalid_steps_and_options(mixed):
         "step=-1": {"step": -1},
         "epoch=1.5": {"epoch": 1.5},
         "seed=None": {"seed": None},
-        "keys=True": {"keys": True},
+        "with_keys=True": {"with_keys": True},
         "batch_size=12": {"hosts": (5, 0)},
     }
     for message, wrong in cases.items():

@@ -80,10 +80,10 @@ def concatenate_batches(batches) -> list[np.ndarray]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split, memory_budget", [("train", 0), ("validation", 1 << 30)], ids=["shards", "memory"])
-def test_batches_equal_outputs_of_the_complete_graph(flowers, split, memory_budget):
+@pytest.mark.parametrize("split, cache_in_memory", [("train", 0), ("validation", 1 << 30)], ids=["shards", "memory"])
+def test_batches_equal_outputs_of_the_complete_graph(flowers, split, cache_in_memory):
     expected = transform_split(flowers, split)
-    options = {"batch_size": 16, "transform": True, "shuffle": False, "memory_budget": memory_budget}
+    options = {"batch_size": 16, "transform": True, "shuffle": False, "cache_in_memory": cache_in_memory}
     images, labels = concatenate_batches(flowers.as_numpy(split, **options))
     assert images.dtype == np.float32 and images.shape == (flowers.num_examples(split), SIZE, SIZE, 3)
     assert images.tobytes() == expected["image"].numpy().tobytes()
@@ -102,9 +102,9 @@ def test_transformed_images_are_normalized_pixels(flowers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory_budget", [0, 1 << 30])
-def test_sequences_resumed_and_sharded_batches_are_equal(flowers, memory_budget):
-    options = {"batch_size": 16, "transform": True, "seed": 3, "memory_budget": memory_budget}
+@pytest.mark.parametrize("cache_in_memory", [0, 1 << 30])
+def test_sequences_resumed_and_sharded_batches_are_equal(flowers, cache_in_memory):
+    options = {"batch_size": 16, "transform": True, "seed": 3, "cache_in_memory": cache_in_memory}
     data = flowers.batches("train", **options)
     first, second = ([batch for batch in data.as_numpy_iterator()] for _ in range(2))
     assert len(first) == len(data) and not np.array_equal(first[0][1], second[0][1])
@@ -112,7 +112,7 @@ def test_sequences_resumed_and_sharded_batches_are_equal(flowers, memory_budget)
     resumed = list(batches_from(flowers.batches("train", **options), 0, 2).as_numpy_iterator())
     for batch in (sequence[2], resumed[0]):
         assert [part.tobytes() for part in batch] == [part.tobytes() for part in first[2]]
-    if memory_budget:
+    if cache_in_memory:
         hosts = [batch for host in range(2) for batch in flowers.as_numpy("train", hosts=(2, host), **options)]
         count = sum(len(batch[1]) if len(batch) == 2 else int(batch[2].sum()) for batch in hosts)  # padding examples are not counted
         assert count == flowers.num_examples("train")
@@ -127,9 +127,9 @@ def test_keys_are_not_changed_by_the_transform(flowers, custom_dataset):
     for dataset, inputs in ((flowers, "image"), (tf_input.open(custom_dataset), ("words", "hash"))):
         options = {"batch_size": 16, "transform": True, "inputs": inputs}
         if inputs != "image":  # the keys of image batches are returned by `predict`
-            batches = [batch_keys for _, batch_keys in dataset.as_numpy("validation", keys=True, **options)]
+            batches = [batch_keys for _, batch_keys in dataset.as_numpy("validation", with_keys=True, **options)]
             assert [key.decode() for key in np.concatenate(batches)] == keys
-        batches = [[key.decode() for key in batch_keys] for _, batch_keys in dataset.as_numpy("train", keys=True, seed=1, **options)]
+        batches = [[key.decode() for key in batch_keys] for _, batch_keys in dataset.as_numpy("train", with_keys=True, seed=1, **options)]
         assert batches[2] == dataset.which("train", epoch=0, step=2, seed=1, **options)["key"].tolist()
     value = flowers.predict(lambda x: np.tile(x.mean(axis=(1, 2, 3))[:, None], (1, 3)), "validation", batch_size=16, transform=True)
     assert value["key"].tolist() == keys and value["output"].dtype == np.float32 and set(value["predicted"]) == {"ant"}
@@ -148,7 +148,7 @@ def test_iterator_state_identifies_the_transform(flowers, custom_dataset):
 
 @pytest.mark.slow
 def test_transform_supports_map_example_class_weight_and_skipping(flowers, tmp_path):
-    options = {"batch_size": 16, "transform": True, "memory_budget": 0}
+    options = {"batch_size": 16, "transform": True, "cache_in_memory": 0}
     data = flowers.batches("train", class_weight="balanced", map_example=lambda x, y, w: (x * 0, y, w), **options)
     images, labels, weights = concatenate_batches(data.as_numpy_iterator())
     by_label = flowers.class_weight("train")
@@ -159,7 +159,7 @@ def test_transform_supports_map_example_class_weight_and_skipping(flowers, tmp_p
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
     opened = tf_input.open(corrupt)
-    labels = concatenate_batches(opened.as_numpy("train", on_error="skip", **options))[1]
+    labels = concatenate_batches(opened.as_numpy("train", skip_corrupt=True, **options))[1]
     assert len(labels) == flowers.num_examples("train") - 1 == flowers.num_examples("train") - len(opened.skipped)
 
 
@@ -286,7 +286,7 @@ def test_reads_a_transform_from_a_url(flowers, custom_dataset, tmp_path, monkeyp
 
 @pytest.mark.slow(3)
 def test_mixture_components_are_transformed(flowers):
-    options = {"batch_size": 16, "transform": True, "keys": True, "seed": 0}
+    options = {"batch_size": 16, "transform": True, "with_keys": True, "seed": 0}
     expected = {}
     for (images, labels), keys in flowers.as_numpy("train", **{**options, "shuffle": False}):
         expected |= zip(keys.tolist(), zip(images, labels.tolist()))
