@@ -3,7 +3,6 @@
 The durations are rough. They are based on rates that were measured on one core with all files in the page cache.
 """
 
-import contextlib
 import dataclasses
 import math
 from collections import Counter
@@ -175,7 +174,7 @@ def make_estimate(options: PrepareOptions) -> Estimate:
 def _measure(examples: Sequence[InputRecord], listing: Listing, options: PrepareOptions) -> int:
     """Returns the mean encoded size of a few examples without images, in bytes."""
     context = WriteContext(WriteSpec.of(options, RunPaths(options.output)), listing)
-    with contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool:
+    with SpoolReader(context.spec.run.spool_directory) as spool:
         reader = InputReader(context, files_at(listing.root), spool)
         read = [reader.read(example, is_sampled=False) for example in examples]
     sizes = [len(item.data) for item in read if not isinstance(item, DeadLetter)]

@@ -118,8 +118,18 @@ def read_references(spool_range: SpoolRange, spool: SpoolReader) -> References:
         raise RunError(f"the spool is corrupt at offset {spool_range.offset}: {error}") from error
 
 
-def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> SpoolRange:
-    """Writes sorted lines of dead letters to a temporary file."""
-    data = to_json_lines(dead_letters).encode()
+def read_run(run: SortedRun, spool_directory: str) -> References:
+    """Reads all references of a run, in sorted order."""
+    with SpoolReader(spool_directory) as spool:
+        return read_references(run.smallest(run.num_references), spool)
+
+
+def write_range(data: bytes, spool_directory: str) -> SpoolRange:
+    """Writes a new temporary file and returns its byte range."""
     with SpoolWriter(spool_directory) as spool:
         return SpoolRange(spool.spool, spool.append(data), len(data))
+
+
+def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> SpoolRange:
+    """Writes sorted lines of dead letters to a temporary file."""
+    return write_range(to_json_lines(dead_letters).encode(), spool_directory)

@@ -1,6 +1,5 @@
 """Finds leaks between the splits of a newly written dataset, for `leaks.json`."""
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ def find_written_leaks(run: RunPaths, manifest: Manifest, near_duplicates: NearD
     table = read_table(run.working_directory, manifest)
     if table is None:
         raise RunError("a catalog lacks the hashes of images. Rerun with --restart to start over.")
-    with contextlib.closing(SpoolReader(run.spool_directory)) as spool:
+    with SpoolReader(run.spool_directory) as spool:
         near, edges = (np.frombuffer(read_range(item, spool), "<u8") for item in (near_duplicates.visual_hashes, near_duplicates.edges))
     rows = np.zeros(len(near) // HASH_WORDS, HASH_ROW)
     rows["visual_hash"], rows["has_visual_hash"] = near.reshape(-1, HASH_WORDS), True

@@ -1,6 +1,5 @@
 """Defines the Beam step that writes the metadata files and publishes the dataset."""
 
-import contextlib
 import dataclasses
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
@@ -102,7 +101,7 @@ def write_metadata(
     near_duplicates = plan.listing.near_duplicates
     if near_duplicates and not is_published(spec.run):  # If the dataset is published, no file is written.
         files[LEAKS] = encode_leaks(near_duplicates, find_leaks(spec.run, manifest, near_duplicates), manifest.schema, statistics)
-    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
+    with SpoolReader(spec.run.spool_directory) as spool:
         lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(spec.run, plan, with_dead_letters, spool))}
         if near_duplicates:
             lines[NEAR_DUPLICATES] = _read_range(near_duplicates.lines, spool)

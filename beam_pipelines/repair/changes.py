@@ -1,7 +1,6 @@
 """Describes how the sources have changed since a dataset was made, with one line per example."""
 
 import collections
-import contextlib
 import json
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -79,7 +78,7 @@ def _missing(old: Sequence[Row], new: Sequence[Row], find_dead_letters: Callable
 
 def _dead_letters(run: RunPaths, plan: Plan, rebuilt: WrittenShard) -> Iterator[DeadLetter]:
     """Yields the dead letters of the listing and of a rebuilt shard."""
-    with contextlib.closing(SpoolReader(run.spool_directory)) as spool:
+    with SpoolReader(run.spool_directory) as spool:
         chunks = [read_range(spool_range, spool) for spool_range in plan.dead_letters]
     if rebuilt.statistics.dead_letters.num:
         path = dead_letters_path(run, rebuilt.address)

@@ -4,7 +4,6 @@ The plan of a run is deleted when its dataset is published. The plan of a corrup
 its examples. Inputs that were added to the sources later are left out.
 """
 
-import contextlib
 import dataclasses
 import json
 from typing import Any, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, PlannedShard, recordmill_version
 from beam_pipelines.elements.plan_files import write_plan, write_planned_shard
-from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_references, write_run
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_references, read_run, write_run
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import RunError, UserError, printable
@@ -93,8 +92,7 @@ def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
 def keep_wanted(run: SortedRun, spool_directory: str) -> Iterator[SortedRun]:
     """Copies the references to inputs of corrupt shards into a new `SortedRun`. Yields nothing if there are none."""
     wanted = np.memmap(_wanted_path(spool_directory), np.uint64, "r")
-    with contextlib.closing(SpoolReader(spool_directory)) as spool:
-        references = read_references(run.smallest(run.num_references), spool)
+    references = read_run(run, spool_directory)
     orders = references.rows["order"]
     kept = np.flatnonzero(wanted[np.searchsorted(wanted, orders)] == orders)
     if len(kept):
@@ -129,7 +127,7 @@ def _read(runs: Sequence[SortedRun], orders: np.ndarray, spool_directory: str) -
         return References.concatenate([])
     first, last = orders.min(), orders.max()
     bounds = np.array([first, last + np.uint64(1)] if last < _LAST else [first], np.uint64)
-    with contextlib.closing(SpoolReader(spool_directory)) as spool:
+    with SpoolReader(spool_directory) as spool:
         chunks = [spool_range for run in runs for block, spool_range in run.cut(bounds) if block == 0]
         parts = [read_references(spool_range, spool) for spool_range in chunks]
     return References.concatenate([_between(part, first, last) for part in parts])

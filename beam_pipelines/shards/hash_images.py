@@ -1,6 +1,5 @@
 """Defines a Beam transform that reads, checks and hashes all images before the shards are planned."""
 
-import contextlib
 import dataclasses
 import itertools
 from collections import Counter
@@ -13,7 +12,7 @@ from apache_beam.pvalue import TaggedOutput
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.image_hashes import HashedRun, pack_hashes
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_references, write_dead_letters, write_run
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_run, write_dead_letters, write_range, write_run
 from beam_pipelines.errors import RunError
 from beam_pipelines.images.visual_groups import HASH_ROW
 from beam_pipelines.parallel import progress
@@ -21,7 +20,6 @@ from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.shards.hash_some import HashedPart, hash_some
 from beam_pipelines.shards.write_context import WriteContext, WriteSpec
-from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
 
 # The number of images in a task of a worker process. It equals the minimum number of inputs in a part of a shard.
 _TASK_INPUTS = 256
@@ -107,17 +105,14 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], spool_directory: 
         )
     rows = np.frombuffer(b"".join(part.rows for part in parts), HASH_ROW)
     rejected = [letter for part in parts for letter in part.dead_letters]
-    with contextlib.closing(SpoolReader(spool_directory)) as spool:
-        references = read_references(run.smallest(run.num_references), spool)
+    references = read_run(run, spool_directory)
     if rejected:
         references = references.take(
             np.setdiff1d(np.arange(len(references)), [part.first + index for part in parts for index in part.rejected])
         )
     references = dataclasses.replace(references, hashes=pack_hashes(rows))
-    with SpoolWriter(spool_directory) as writer:
-        spool_range = SpoolRange(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     count = DeadLetterCount()
     count.add(rejected)
-    yield HashedRun(write_run([references], spool_directory), spool_range, count)
+    yield HashedRun(write_run([references], spool_directory), write_range(rows.tobytes(), spool_directory), count)
     if rejected:
         yield TaggedOutput("dead_letters", write_dead_letters(rejected, spool_directory))

@@ -1,6 +1,5 @@
 """Computes content hashes and perceptual hashes of images in a worker process."""
 
-import contextlib
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +47,7 @@ def hash_some(shared_context: bytes, spool_range: SpoolRange, first: int, start:
         stop: The index after the last image to hash, counted from the start of the chunk.
     """
     context: WriteContext = shared(shared_context)
-    with contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool:
+    with SpoolReader(context.spec.run.spool_directory) as spool:
         references = read_references(spool_range, spool).slice(start, stop)
         rows, rejected, dead_letters = hash_references(context, references, spool)
     return HashedPart(spool_range.spool, first + start, stop - start, rows.tobytes(), rejected, dead_letters)

@@ -1,6 +1,5 @@
 """Measures the encoded size of inputs and finds inputs that would be rejected."""
 
-import contextlib
 import itertools
 from typing import Iterator
 
@@ -43,7 +42,7 @@ def measure_batch(shared_context: bytes, chunks: bytes) -> list[int | DeadLetter
     """
     context: WriteContext = shared(shared_context)
     references = unpack_chunks(chunks)
-    with contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool:
+    with SpoolReader(context.spec.run.spool_directory) as spool:
         reader = InputReader(context, files_at(context.listing.root), spool)
         read = reader.read_all(list_again(references, spool), itertools.repeat(False))
         return [item if isinstance(item, DeadLetter) else item.num_bytes for item in read]

@@ -3,7 +3,6 @@
 Each input is checked, re-encoded if necessary, and written as a record. An invalid input becomes a dead letter.
 """
 
-import contextlib
 import itertools
 from collections import Counter
 from typing import BinaryIO, Iterator
@@ -58,7 +57,7 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
     try:
         with (
             files_at(path).create(path) as file,
-            contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool,
+            SpoolReader(context.spec.run.spool_directory) as spool,
         ):
             extras = context.extras
             names = extras.label_features, extras.catalog_values, extras.image_names

@@ -110,11 +110,8 @@ def cut_shards(element: tuple[int, Iterable[SpoolRange]], plan: ShufflePlan, spe
     """
     block, chunks = element
     stopwatch = Stopwatch("plan")
-    spool = SpoolReader(spec.run.spool_directory)
-    try:
+    with SpoolReader(spec.run.spool_directory) as spool:
         references = References.concatenate(_read_all(list(chunks), spool, spec.run.spool_directory))
-    finally:
-        spool.close()
     first, stop = plan.block_bounds[block : block + 2].tolist()
     in_block = buckets(references.rows["order"])
     ordered, collisions = sort_by_shuffle_key(references, np.flatnonzero((in_block >= first) & (in_block < stop)), spec.seed)
@@ -164,11 +161,8 @@ def join_shard(
             f"shard {address}: {actual} of {expected} references arrived. The runner lost or repeated some. Run the "
             "same command again."
         )
-    spool = SpoolReader(run.spool_directory)
-    try:
+    with SpoolReader(run.spool_directory) as spool:
         data = b"".join(read_range(spool_range, spool) for _, _, spool_range in chunks)
-    finally:
-        spool.close()
     return write_planned_shard(run, PlannedShard(address, expected), data)
 
 

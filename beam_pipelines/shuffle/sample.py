@@ -5,7 +5,6 @@ inputs are rejected, the run fails early, because the input folder is probably w
 number of shards is computed from the sizes in the sample.
 """
 
-import contextlib
 import math
 from typing import Callable, Iterable, Iterator, Mapping
 
@@ -44,7 +43,7 @@ def _has_sizes(listing: Listing, spec: ShuffleSpec) -> bool:
 def smallest_of_run(run: SortedRun, listing: Listing, spec: ShuffleSpec) -> Iterator[bytes]:
     """Yields the references in a `SortedRun` that may belong to the sample."""
     num = sample_size(listing, spec)
-    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
+    with SpoolReader(spec.run.spool_directory) as spool:
         references = read_references(run.smallest(num), spool)
     # Take four times the expected number. Usually, there are many runs, so few references remain.
     below = min(2**64 - 1, 2**66 * num // max(listing.num_inputs, 1))

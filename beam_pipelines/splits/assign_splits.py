@@ -5,7 +5,6 @@ another file. One worker reads these files, and determines all splits. Then all 
 references.
 """
 
-import contextlib
 import dataclasses
 from typing import Any, Iterable, Iterator, NamedTuple
 
@@ -104,7 +103,7 @@ def resolve(unused: bytes, runs: Iterable[RunFacts], listing: Listing, spec: Spl
     """
     stopwatch = Stopwatch("split")
     runs = list(runs)
-    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
+    with SpoolReader(spec.run.spool_directory) as spool:
         plan = plan_splits(join_facts(runs, spool), spec, spool)
     check_names(plan, listing, spec)
     bounds = np.cumsum([0, *(part.run.num_references for part in runs)]).tolist()
@@ -122,7 +121,7 @@ def assign(element: tuple[str, Iterable[RunSplits]], spool_directory: str) -> It
     """Yields sorted references with their final splits, and the histogram of their shuffle keys."""
     _, ((run, spool_range, names),) = element
     stopwatch = Stopwatch("split")
-    with contextlib.closing(SpoolReader(spool_directory)) as spool:
+    with SpoolReader(spool_directory) as spool:
         references = read_references(run.smallest(run.num_references), spool)
         references.rows["split"] = np.frombuffer(read_range(spool_range, spool), np.uint8)
     references = dataclasses.replace(references, splits=names, strata=no_texts(len(references)))

@@ -5,7 +5,6 @@ the hashes of all images (33 bytes per image) from a temporary file. One worker 
 memory for the hashes of all images and for the keys of near-duplicates.
 """
 
-import contextlib
 import dataclasses
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
@@ -18,7 +17,7 @@ from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.image_hashes import HashedRun
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_references, read_range, write_run
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_references, read_range, read_run, write_range, write_run
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.elements.binary_column import BinaryColumn
@@ -30,7 +29,7 @@ from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import find_earlier_splits
 from beam_pipelines.splits.resolve_near_duplicates import Changes, DuplicateSpec, ResolvedNearDuplicates, apply_changes, key_ranks
 from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, find_clustered
-from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
+from beam_pipelines.storage.spool import SpoolReader
 
 
 class WrittenHashes(NamedTuple):
@@ -116,11 +115,9 @@ def _read_rows(runs: Sequence[HashedRun], spool: SpoolReader) -> np.ndarray:
 def write_hashes(unused: bytes, runs: Iterable[HashedRun], spool_directory: str) -> WrittenHashes:
     """Writes all distinct image hashes to a temporary file."""
     stopwatch = Stopwatch("near_duplicates")
-    with contextlib.closing(SpoolReader(spool_directory)) as spool:
+    with SpoolReader(spool_directory) as spool:
         visual_hashes = group_by_hash(_read_rows(list(runs), spool))
-    data = visual_hashes.hashes.tobytes()
-    with SpoolWriter(spool_directory) as writer:
-        spool_range = SpoolRange(writer.spool, writer.append(data), len(data))
+    spool_range = write_range(visual_hashes.hashes.tobytes(), spool_directory)
     count_in_beam(stopwatch.lap())
     return WrittenHashes(spool_range, len(visual_hashes.hashes))
 
@@ -135,11 +132,10 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenHas
     """Runs a search task and writes the pairs of similar hashes to a temporary file."""
     _, ((part, visual_hashes),) = element
     stopwatch = Stopwatch("near_duplicates")
-    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
+    with SpoolReader(spec.run.spool_directory) as spool:
         hashes = np.frombuffer(read_range(visual_hashes.spool_range, spool), np.uint64).reshape(-1, HASH_WORDS)
     edges = find_edges(hashes, spec.max_distance, part)
-    with SpoolWriter(spec.run.spool_directory) as writer:
-        spool_range = SpoolRange(writer.spool, writer.append(edges.pairs.tobytes()), edges.pairs.nbytes)
+    spool_range = write_range(edges.pairs.tobytes(), spec.run.spool_directory)
     count_in_beam(stopwatch.lap())
     return WrittenEdges(spool_range, edges.are_all)
 
@@ -160,7 +156,7 @@ def resolve_near_duplicates_found(
     for run in runs:
         dead_letters.merge(run.dead_letters)
     listing.check_dead_letters(listing.dead_letters + dead_letters, spec.max_bad_fraction, ", or pass")
-    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
+    with SpoolReader(spec.run.spool_directory) as spool:
         rows = _read_rows(runs, spool)
         visual_hashes = group_by_hash(rows)
         joined, are_all = join_edges(Edges(np.frombuffer(read_range(edge.spool_range, spool), np.uint64), edge.are_all) for edge in edges)
@@ -178,9 +174,8 @@ def resolve_near_duplicates_found(
             yield ChangedRun(run.run, _changes_of(resolved, members, start, stop))
     yield TaggedOutput("renames", resolved.renames)
     near = np.flatnonzero(np.bincount(joined.ravel(), minlength=1))
-    with SpoolWriter(spec.run.spool_directory) as writer:
-        data = visual_hashes.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
-        of_near = [SpoolRange(writer.spool, writer.append(item), len(item)) for item in data]
+    data = visual_hashes.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
+    of_near = [write_range(item, spec.run.spool_directory) for item in data]
     yield TaggedOutput("near_duplicates", (resolved.describe(*of_near, are_all), dead_letters))
     count_in_beam(stopwatch.lap())
 
@@ -207,8 +202,7 @@ def _changes_of(resolved: ResolvedNearDuplicates, members: np.ndarray, start: in
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], spool_directory: str) -> Iterator[Any]:
     """Applies changes to references. Yields the changed references, and the histogram of their shuffle keys."""
     _, (changed,) = element
-    with contextlib.closing(SpoolReader(spool_directory)) as spool:
-        references = read_references(changed.run.smallest(changed.run.num_references), spool)
+    references = read_run(changed.run, spool_directory)
     changes = changed.changes
     is_changed = bool(len(changes.dropped) or len(changes.grouped) or renames)
     if is_changed:

@@ -1,6 +1,5 @@
 """Decides which group each near-duplicate image gets, or whether the image is dropped."""
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 from beam_pipelines.config.stage_spec import StageSpec
 from beam_pipelines.elements.label_conflicts import Label, find_conflicts, order_clusters, read_labels, to_plain
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import SpoolRange
+from beam_pipelines.elements.reference_runs import SpoolRange, write_range
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.near_duplicates import NearDuplicates
@@ -22,7 +21,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.visual_groups import components
 from beam_pipelines.splits.split_facts import codes_of
 from beam_pipelines.splits.near_duplicate_clusters import Clusters
-from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
+from beam_pipelines.storage.spool import SpoolReader
 
 
 class Changes(NamedTuple):
@@ -189,11 +188,9 @@ class ResolvedNearDuplicates:
         """
         spec, clusters = self._spec, self._clusters
         members = self._candidates.take(self.members)
-        with contextlib.closing(SpoolReader(spec.run.spool_directory)) as reader:
+        with SpoolReader(spec.run.spool_directory) as reader:
             labels = read_labels(self._schema, list(members.labels), list(members.values), reader)
-        with SpoolWriter(spec.run.spool_directory) as spool:
-            data = b"".join(self._lines(members.groups, labels))
-            lines = SpoolRange(spool.spool, spool.append(data), len(data))
+        lines = write_range(b"".join(self._lines(members.groups, labels)), spec.run.spool_directory)
         keys = self._candidates.keys
         return NearDuplicates(
             spec.duplicates,

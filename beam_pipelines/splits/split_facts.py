@@ -3,7 +3,6 @@
 One worker keeps these facts in memory. They take 19 bytes for each input, plus the names of the groups.
 """
 
-import contextlib
 import dataclasses
 from fractions import Fraction
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -15,11 +14,11 @@ import pyarrow.compute as pc
 from beam_pipelines.config.stage_spec import StageSpec
 from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.elements.first_keys import FirstKeys
-from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_range, read_references
+from beam_pipelines.elements.reference_runs import SortedRun, SpoolRange, read_range, read_references, read_run, write_range
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.split_hashes import split_hashes
 from beam_pipelines.splits.earlier_splits import digest_keys
-from beam_pipelines.storage.spool import SpoolReader, SpoolWriter
+from beam_pipelines.storage.spool import SpoolReader
 
 # The facts about one input. `hash` is the hash of the input's group. The other fields are indices into lists of names.
 # `is_known` is set if the split is final. Otherwise, `split` is a split that `--divide` divides, or the empty name.
@@ -83,8 +82,7 @@ def read_facts(run: SortedRun, spec: SplitSpec, earlier: Sequence[tuple[pa.Array
         spec: The options and the run.
         earlier: The splits in earlier datasets, from `earlier_splits.load_earlier_splits`.
     """
-    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
-        references = read_references(run.smallest(run.num_references), spool)
+    references = read_run(run, spec.run.spool_directory)
     known = _find_known_splits(references, spec, earlier)
     rows = np.zeros(len(references), _ROW)
     rows["split"], rows["is_known"] = known.splits, known.is_known
@@ -95,8 +93,7 @@ def read_facts(run: SortedRun, spec: SplitSpec, earlier: Sequence[tuple[pa.Array
     rows["group"][is_grouped] = codes = groups.indices.to_numpy()
     rows["hash"][is_grouped] = split_hashes(groups.dictionary.to_pylist())[codes]
     rows["hash"][~is_grouped] = split_hashes(list(references.keys.take(np.flatnonzero(~is_grouped))))
-    with SpoolWriter(spec.run.spool_directory) as writer:
-        spool_range = SpoolRange(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
+    spool_range = write_range(rows.tobytes(), spec.run.spool_directory)
     return RunFacts(run, spool_range, strata, known.names, groups.dictionary, known.num_kept, known.in_two_splits)
 
 

@@ -56,11 +56,17 @@ def _write_errors() -> Iterator[None]:
 
 
 class SpoolReader:
-    """Reads data from spool files. Several threads can use the same reader, which must be closed."""
+    """Reads data from spool files. Several threads can use the same reader. It must be closed."""
 
     def __init__(self, directory: str) -> None:
         self._directory, self._files = directory, OpenFiles()
         self.close = self._files.close
+
+    def __enter__(self) -> "SpoolReader":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
         """Reads bytes of a spool file. Returns fewer bytes if the file ends within the requested range.

@@ -1,6 +1,5 @@
 """Tests that feature values are equal after encoding and decoding, and that invalid bytes are rejected."""
 
-import contextlib
 import os
 import pathlib
 import pickle
@@ -48,7 +47,7 @@ def round_trip(values: list, spool: str) -> tuple[list[bytes], list]:
     """Encodes values, decodes them in reverse order, and returns the encoded and the decoded values."""
     with value_writer(spool) as writer:
         encoded = [writer.encode(value) for value in values]
-    with contextlib.closing(SpoolReader(spool)) as reader:
+    with SpoolReader(spool) as reader:
         return encoded, [decode_values(data, reader) for data in reversed(encoded)][::-1]
 
 
@@ -108,7 +107,7 @@ def test_pickled_commands_are_rejected(spool, tmp_path, is_spooled):
         data = data[:-4] + len(hostile).to_bytes(4, "little")
     else:
         data = data[:1] + hostile
-    with contextlib.closing(SpoolReader(spool)) as reader, pytest.raises(pickle.UnpicklingError, match="mkdir is not "):
+    with SpoolReader(spool) as reader, pytest.raises(pickle.UnpicklingError, match="mkdir is not "):
         decode_values(data, reader)
     assert not target.exists()
 
@@ -117,7 +116,7 @@ def test_broken_spool_fails_the_run_instead_of_rejecting_the_input(spool):
     (data,), _ = round_trip([{"text": "x" * 9000}], spool)
     (file,) = pathlib.Path(spool).iterdir()
     os.truncate(file, 5000)
-    with contextlib.closing(SpoolReader(spool)) as reader, pytest.raises(RunError, match="5000 of 90.* bytes at offset 0"):
+    with SpoolReader(spool) as reader, pytest.raises(RunError, match="5000 of 90.* bytes at offset 0"):
         decode_values(data, reader)
     file.unlink()
     with pytest.raises(RunError, match="spool .*No such file"):

@@ -42,7 +42,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.contextmanager
 def new_spool(tmp_path_factory: pytest.TempPathFactory):
     directory = str(tmp_path_factory.mktemp("spool") / "spool")
-    with contextlib.closing(SpoolReader(directory)) as reader:
+    with SpoolReader(directory) as reader:
         yield directory, reader
 
 
@@ -121,7 +121,7 @@ def test_chunks_for_shards_can_be_read_separately(tmp_path):
     ranges = [(0, 5), (5, 5), (5, 6), (6, 13)]
     chunks = write_chunks(References.concatenate(parts), ranges, str(tmp_path))
     assert len(list(tmp_path.iterdir())) == 1
-    with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
+    with SpoolReader(str(tmp_path)) as reader:
         assert [pairs(read_references(spool_range, reader)) for spool_range in chunks] == list(map(pairs, parts))
 
 
@@ -137,7 +137,7 @@ def test_missing_truncated_or_corrupt_spool_fails_the_run(tmp_path):
     ]
     for case, corrupt, message in cases:
         corrupt()
-        with contextlib.closing(SpoolReader(str(tmp_path))) as reader, pytest.raises(RunError, match=message):
+        with SpoolReader(str(tmp_path)) as reader, pytest.raises(RunError, match=message):
             read_references(complete, reader)
             pytest.fail(case)
 

@@ -1,6 +1,5 @@
 """Tests that `ListImages` writes sorted files of limited size and counts inputs and dead letters."""
 
-import contextlib
 import json
 import pathlib
 from typing import Any, Sequence
@@ -40,12 +39,12 @@ def list_on_runner(made: MadeRun, flags: Sequence[str] = ()) -> dict[str, list]:
 
 
 def read_runs(result: dict[str, list], made: MadeRun) -> list[References]:
-    with contextlib.closing(SpoolReader(made.run.spool_directory)) as spool:
+    with SpoolReader(made.run.spool_directory) as spool:
         return [read_references(next(iter(run.cut(np.zeros(1, np.uint64))))[1], spool) for run in result["runs"]]
 
 
 def read_dead_letters(chunks: list[SpoolRange], made: MadeRun) -> list[list[str]]:
-    with contextlib.closing(SpoolReader(made.run.spool_directory)) as spool:
+    with SpoolReader(made.run.spool_directory) as spool:
         return [[json.loads(line)["path"] for line in read_range(chunk, spool).splitlines()] for chunk in chunks]
 
 

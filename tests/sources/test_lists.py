@@ -1,6 +1,5 @@
 """Tests features that are lists of any length, such as `ids:integer[]` and `tags:text[]`, in each table format."""
 
-import contextlib
 import itertools
 import json
 import pathlib
@@ -69,7 +68,7 @@ def store_table(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
     assert all(isinstance(entry, InputRecord) for entry in listed)
     listing = make_listing(options, table, actual)
     spec = WriteSpec.of(options, RunPaths(options.output))
-    with contextlib.closing(SpoolReader(spec.run.spool_directory)) as spool:
+    with SpoolReader(spec.run.spool_directory) as spool:
         reader = InputReader(WriteContext(spec, listing), files_at(listing.root), spool)
         read = [reader.read(member, is_sampled=False) for member in listed]
     assert all(isinstance(element, ReadImage) for element in read)

@@ -1,6 +1,5 @@
 """Tests that the source `table` reads columns, labels, splits and embedded images, and rejects hostile tables."""
 
-import contextlib
 import datetime
 import decimal
 import gzip
@@ -348,7 +347,7 @@ def test_images_in_parquet_are_spooled(tmp_path: pathlib.Path, in_struct: bool) 
     spool_directory = os.fspath(tmp_path / "spool")
     listed = Listing(path, spool_directory=spool_directory)
     assert listed.labels == {f"train.parquet/{index:09d}": str(index) for index in range(3)}
-    with contextlib.closing(SpoolReader(spool_directory)) as reader:
+    with SpoolReader(spool_directory) as reader:
         assert [reader.read(image.spool, image.offset, image.num_bytes) for image in listed.all] == data
     estimated = Listing(path)
     assert [image.num_bytes for image in estimated.all] == [*map(len, data)]
@@ -385,7 +384,7 @@ def test_files_of_a_table_may_mix_images_and_paths(tmp_path: pathlib.Path, first
     images = {image.label: image for image in listed.all}
     assert not listed.dead_letters and images["2"].key == "a.jpg" and images["1"].key == f"{names['bytes']}/000000000"
     assert (images["2"].num_bytes, images["2"].values["other"].num_bytes) == (len(jpeg(3)), len(png(4)))
-    with contextlib.closing(SpoolReader(os.fspath(tmp_path / "spool"))) as reader:
+    with SpoolReader(os.fspath(tmp_path / "spool")) as reader:
         assert [reader.read(image.spool, image.offset, image.num_bytes) for image in (images["1"], images["1"].values["other"])] == [jpeg(1), png(2)]
 
 

@@ -62,7 +62,7 @@ def resolve(
         actual = {}
         for of_run in resolved:
             written, _ = assign(("", [of_run]), made.run.spool_directory)
-            with contextlib.closing(SpoolReader(made.run.spool_directory)) as spool:
+            with SpoolReader(made.run.spool_directory) as spool:
                 references = read_references(written.smallest(written.num_references), spool)
             actual |= {key.decode(): references.splits[split] for key, split in zip(references.keys, references.rows["split"].tolist())}
             assert not references.strata.blob, "strata are not needed after this stage"

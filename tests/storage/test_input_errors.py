@@ -33,7 +33,7 @@ def read(root: str, path: str, **options) -> object:
     schema = (Feature("image", "image"),)
     listing = make_listing(root=root, schema=schema, targets=(), listed_labels={}, num_inputs=1)
     context = WriteContext(WriteSpec.of(PrepareOptions(root, f"{root}/out", "made"), RunPaths(f"{root}/out")), listing)
-    with contextlib.closing(SpoolReader(context.spec.run.spool_directory)) as spool:
+    with SpoolReader(context.spec.run.spool_directory) as spool:
         return InputReader(context, files_at(root), spool).read(InputRecord(path, path, "", None, **options), False)
 
 

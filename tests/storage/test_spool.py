@@ -49,7 +49,7 @@ def test_bytes_are_read_back_unchanged_in_any_order(tmp_path_factory, chunks, ra
         for chunk in chunks:
             writer = random.choice([first, second])
             pointers.append((writer.spool, writer.append(chunk), len(chunk)))
-    with contextlib.closing(SpoolReader(directory)) as reader:
+    with SpoolReader(directory) as reader:
         for index in random.sample(range(len(chunks)), len(chunks)):
             assert reader.read(*pointers[index]) == chunks[index]
     shutil.rmtree(directory)
@@ -80,7 +80,7 @@ def test_another_process_can_read_the_spool(tmp_path):
 
 def test_read_past_the_end_is_short_and_read_exactly_fails(tmp_path):
     spool = write_spool(tmp_path, b"0123456789")
-    with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
+    with SpoolReader(str(tmp_path)) as reader:
         assert reader.read(spool, 8, 5) == b"89" and read_exactly(reader, spool, 2, 3) == b"234"
         with pytest.raises(FileNotFoundError):
             reader.read(spool ^ 2, 0, 1)
@@ -119,7 +119,7 @@ def test_concurrent_threads_have_separate_spools(tmp_path):
 
     with concurrent.futures.ThreadPoolExecutor(num_threads) as threads:
         actual = [pointer for pointers in threads.map(spool_some, range(num_threads)) for pointer in pointers]
-    with contextlib.closing(SpoolReader(directory)) as reader:
+    with SpoolReader(directory) as reader:
         assert all(reader.read(spool, offset, len(image)) == image for spool, offset, image in actual)
     assert len({spool for spool, _, _ in actual}) == num_threads
 
@@ -194,7 +194,7 @@ def test_short_reads_are_completed(tmp_path, monkeypatch, max_bytes):
     files, path = files_at(str(tmp_path)), str(tmp_path / "file")
     assert files.read(path) == data and files.read(str(tmp_path / "empty")) == b""
     assert files.read_range(path, 5, 8000) == data[5:8005] and files.read_range(path, 8990, 100) == data[8990:]
-    with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
+    with SpoolReader(str(tmp_path)) as reader:
         assert reader.read(spool, 3, 8000) == data[3:8003]
     preadv, buffer = os.preadv, memoryview(bytearray(8000))
     monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset: preadv(descriptor, [buffers[0][:max_bytes]], offset))
