@@ -11,6 +11,7 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import InvalidInput
+from beam_pipelines.sources.cells.box_columns import near_box_column
 from beam_pipelines.sources.formats.table import image_rows
 from listed_rows import Listing, open_rows, write_rows
 from made_images import encode, noise, write_files
@@ -258,3 +259,17 @@ def test_groups_rows_by_key_with_any_cache(tmp_path: pathlib.Path, monkeypatch, 
     for key, number, row in rows[:400]:
         expected[key].append((number, row))
     assert actual == {some[0][0]: some for some in expected.values()} and not [*directory.iterdir()]
+
+
+NEAR = {
+    "filename,xmn,ymin,xmax,ymax": ("xmn", "xmin"),
+    "image,left,top,right,botom": ("botom", "bottom"),
+    "image,x,y,width,weight": None,
+    "image,x,y,w,label": None,
+    "image,xmin,ymin,xmax,ymax": None,
+}
+
+
+@pytest.mark.parametrize("columns", NEAR)
+def test_misspelled_side_of_a_box_is_found(columns):
+    assert near_box_column(columns.split(",")) == NEAR[columns]

@@ -88,7 +88,7 @@ def near_box_column(columns: Sequence[str]) -> tuple[str, str] | None:
     plain = {_plain(name): name for name in reversed(columns)}
     for names in (names for choices in _BOXES.values() for names in choices):
         missing = [name for name in names if name not in plain]
-        others = sorted(plain.keys() - {*names})
+        others = sorted(plain.keys() - {*names, "weight"})  # a correct name that is similar to `height`
         if len(missing) == 1 and (near := difflib.get_close_matches(missing[0], others, 1, _MIN_SIMILARITY)):
             return plain[near[0]], missing[0]
     return None
