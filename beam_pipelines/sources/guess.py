@@ -9,9 +9,7 @@ from beam_pipelines.sources.files.label_files import reject_other_format
 from beam_pipelines.sources.files.layouts import applies, given_options
 from beam_pipelines.sources.files.paths import is_image_name
 from beam_pipelines.sources.input_names import InputNames
-from beam_pipelines.sources.registry import find_kind, source_classes
-
-_DEFAULT = "image_folder"
+from beam_pipelines.sources.registry import source_classes
 
 
 class Guess(NamedTuple):
@@ -35,7 +33,7 @@ def guess_source(path: str, source: SourceConfig = SourceConfig()) -> Guess:
             return Guess(fitting[0], f"--{declared.name}")
     recognised = {item.kind: result for item in source_classes().values() if (result := item.recognise(names))}
     if not recognised:
-        return _guess_folder(names) if names.is_folder else _reject_file(names)
+        raise _unknown_format(names)
     certainty = max(result.certainty for result in recognised.values())
     likely = {kind: result for kind, result in recognised.items() if result.certainty == certainty}
     if len(likely) > 1:
@@ -48,14 +46,9 @@ def guess_source(path: str, source: SourceConfig = SourceConfig()) -> Guess:
     return Guess(kind, printable(f"{result.evidence} in {path}" if names.is_folder else result.evidence))
 
 
-def _guess_folder(names: InputNames) -> Guess:
-    evidence = f"the folder {printable(names.folders[0])}/" if names.folders else "the images" if names.has_images else "the folder"
-    return Guess(find_kind(_DEFAULT), f"{evidence} in {printable(names.path)}")
-
-
-def _reject_file(names: InputNames) -> Guess:
+def _unknown_format(names: InputNames) -> UserError:
     shown = f"--input={printable(names.path)}"
     if is_image_name(names.name):
-        raise UserError(f"{shown}: is an image. Name the folder of its class folder, or a file that lists images.")
+        return UserError(f"{shown}: is an image. Name the folder of its class folder, or a file that lists images.")
     reject_other_format(names.path)
-    raise UserError(f"{shown}: unknown format. Name it with --source: {', '.join(source_classes())}.")
+    return UserError(f"{shown}: unknown format. Name it with --source: {', '.join(source_classes())}.")

@@ -25,6 +25,7 @@ _MAX_ENTRIES, _MAX_NAMES = 100_000, 1000
 class Certainty(enum.IntEnum):
     """How clearly names show a format. The format with the highest certainty is used."""
 
+    FOLDER = 0  # any folder
     EXTENSION = 1  # files with the usual extension, but possibly with other contents, such as notes
     LAYOUT = 2  # files or folders with the usual names
     MARKER = 3  # a file that only this format has

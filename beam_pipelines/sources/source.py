@@ -107,6 +107,10 @@ class Source(abc.ABC):
         """Lists one part and yields its inputs in any order. Raises `UserError` if the whole part is invalid. A single
         invalid input becomes a dead letter instead."""
 
+    def check(self, unexpected_files: UnexpectedFiles | None) -> None:
+        """Raises `UserError` if the files do not have the layout of the format. Called after the unexpected files of all
+        parts have been merged."""
+
     def label_names(self) -> Mapping[str, Collection[str]]:
         """Returns the class names that the source specifies for each feature, for example in a header: a tuple if they
         are ordered, and otherwise a set. Called after the parts have been listed."""

@@ -8,8 +8,6 @@ from beam_pipelines.elements.listing import Listing, order_splits, spanning_grou
 from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.files.layouts import given_already
-from beam_pipelines.sources.files.other_files import UnexpectedFiles
-from beam_pipelines.sources.formats.image_folder.class_folders import ALL, read_class_folders
 from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.listing.listing_warnings import listing_warnings
 from beam_pipelines.sources.listing.make_schema import make_schema
@@ -28,10 +26,7 @@ _MISSING_VALUES = {
 def make_listing(options: PrepareOptions, source: Source, facts: ListedFacts) -> Listing:
     """Creates the `Listing` of a run from the facts about all parts of the source. Raises `UserError` if the inputs do
     not form a valid dataset."""
-    if facts.problems.unexpected_files:
-        facts.problems.unexpected_files.reject(source.root)
-    if options.source.kind.has_class_folders and options.source.class_folder_depth is None:
-        _check_class_folders(options, source.root, facts.problems.unexpected_files)
+    source.check(facts.problems.unexpected_files)
     for reason in (NO_SPLIT, NO_GROUP):
         _check_column(options, facts, reason)
     if not facts.counts.num_images:
@@ -71,17 +66,6 @@ def make_listing(options: PrepareOptions, source: Source, facts: ListedFacts) ->
         warnings=tuple(listing_warnings(options, source, facts)),
         versions=dict(sorted(facts.versions.items())),
     )
-
-
-def _check_class_folders(options: PrepareOptions, root: str, unexpected_files: UnexpectedFiles | None) -> None:
-    """Raises `UserError` if class folders are nested, and it is unclear which of them are classes."""
-    has_layout = unexpected_files and unexpected_files.layout
-    reading = read_class_folders(root, {"": unexpected_files.labels}, options.split_folders) if has_layout else None
-    if reading and reading.depth != ALL:
-        raise UserError(
-            f"--input={printable(root)}: {reading.why}. Use --class_folder_depth={reading.depth} if the folder at that depth is the class, "
-            "or --class_folder_depth=all to read each folder as a class."
-        )
 
 
 def _division_by_hash(options: PrepareOptions, facts: ListedFacts) -> Division | None:

@@ -11,6 +11,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.sources.formats.image_folder.class_folders import (
+    ALL,
     Reading,
     find_class_folders,
     label_of,
@@ -26,6 +27,7 @@ from beam_pipelines.sources.files.layouts import given_already, name_splits, spl
 from beam_pipelines.sources.files.other_files import UnexpectedFiles
 from beam_pipelines.sources.files.roots import Root
 from beam_pipelines.sources.files.split_names import SPLIT_FOLDERS
+from beam_pipelines.sources.input_names import Certainty, InputNames, Recognition
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.storage.input_errors import listing_error
@@ -59,6 +61,14 @@ class ImageFolder(Source):
         self.root = self._root.path
         self.unexpected_files = UnexpectedFiles()
 
+    @classmethod
+    def recognise(cls, names: InputNames) -> Recognition | None:
+        """Detects any folder, if it shows no other format."""
+        if not names.is_folder:
+            return None
+        evidence = f"the folder {names.folders[0]}/" if names.folders else "the images" if names.has_images else "the folder"
+        return Recognition(evidence, Certainty.FOLDER)
+
     def parts(self) -> list[str]:
         """Returns a JSON string for each group of class folders. Without labels, the groups consist of top-level
         folders. Raises `UserError` if only some of the top-level folders are splits."""
@@ -86,6 +96,18 @@ class ImageFolder(Source):
         for split, folders in class_folders.items() if reading is None else ():
             reject_mask_folders(listing, self.root, [join(split, folder) for folder in sorted(folders)])
         return reading
+
+    def check(self, unexpected_files: UnexpectedFiles | None) -> None:
+        """Raises `UserError` if files are in unexpected places, or it is unclear which of the nested folders are classes."""
+        unexpected_files.reject(self.root)
+        if not unexpected_files.layout or self._options.source.class_folder_depth is not None:
+            return
+        reading = read_class_folders(self.root, {"": unexpected_files.labels}, self._options.split_folders)
+        if reading and reading.depth != ALL:
+            raise UserError(
+                f"--input={printable(self.root)}: {reading.why}. Use --class_folder_depth={reading.depth} if the folder at that depth "
+                "is the class, or --class_folder_depth=all to read each folder as a class."
+            )
 
     def _reject_label_files(self, folder: str, names: list[str]) -> None:
         """Raises `UserError` if one of the first files in a folder is a label file in a known format."""
