@@ -79,8 +79,8 @@ def write_run(batches: list[References], spool_directory: str) -> SortedRun:
     orders = references.rows["order"]
     if (orders[1:] < orders[:-1]).any():  # A run that is written again is already sorted.
         references = references.take(np.argsort(orders, kind="stable"))
-    offsets = [0]
     with SpoolWriter(spool_directory) as spool:
+        offsets = [spool.append(b"")]  # The file exists even without references.
         for chunk in references.chunks():
             offsets.append(spool.append(chunk) + len(chunk))
     orders = np.ascontiguousarray(references.rows["order"][::CHUNK_REFERENCES])
