@@ -138,15 +138,10 @@ def resolve_options(options: PrepareOptions) -> PrepareOptions:
             print_message(f"--image=none, because {printable(options.input)} has no images")
         opened = open_source(options)
     resolved = opened.resolved or options.source
-    reads_folders = kind.has_class_folders and opened.targets and options.label_pattern is None
-    changes = {}
-    if reads_folders and resolved.class_folder_depth is None and (reading := opened.choose_class_folders()):
-        print_message(f"--class_folder_depth={reading.depth}, because {reading.why}")
-        changes["class_folder_depth"] = reading.depth
     if opened.detected:
         print_message(opened.detected)
-    if opened.name_labels:  # The source was opened without the labels that names contain.
-        changes |= {"labels": given.labels, "features": given.features}
+    # If there are name labels, the source was opened without the labels that names contain.
+    changes = {"labels": given.labels, "features": given.features} if opened.name_labels else {}
     # If the output is a symbolic link, its target is replaced instead of the link.
     paths = {"input": _absolute(options.input, os.path.abspath), "output": _absolute(options.output, os.path.realpath)}
     return options.derive(source={**vars(resolved), **changes}, **paths, splits_from=splits_from)

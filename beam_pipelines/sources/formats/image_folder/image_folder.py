@@ -1,11 +1,14 @@
 """Source `image_folder`: class folders (`class/image.jpg`) or split folders (`train/class/image.jpg`)."""
 
+import dataclasses
+import functools
 import itertools
 import json
 import os
 from typing import Iterable, Iterator
 
 from beam_pipelines.config.prepare_options import PrepareOptions
+from beam_pipelines.config.source_config import SourceConfig
 from beam_pipelines.config.source_kinds import SourceKind
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.input_record import InputRecord
@@ -82,6 +85,18 @@ class ImageFolder(Source):
             message = f"{printable(self.root)}/ could not be listed: {error.strerror or error}"
             raise listing_error(error, f"{self.root}/", message) from error
         return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]
+
+    @functools.cached_property
+    def _reading(self) -> Reading | None:
+        return self.choose_class_folders() if self.has_labels and self._options.source.class_folder_depth is None else None
+
+    @property
+    def detected(self) -> str:
+        return f"--class_folder_depth={self._reading.depth}, because {self._reading.why}" if self._reading else ""
+
+    @property
+    def resolved(self) -> SourceConfig | None:
+        return dataclasses.replace(self._options.source, class_folder_depth=self._reading.depth) if self._reading else None
 
     def choose_class_folders(self) -> Reading | None:
         """Determines with `read_class_folders` which level of nested folders corresponds to classes. Raises `UserError` if
