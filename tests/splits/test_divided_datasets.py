@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.shards.catalog import read_catalog
+from beam_pipelines.elements.catalog_files import read_catalog
 from made_images import jpeg, write_class_folders, write_files
 from tf_input import dataset_format
 

@@ -15,7 +15,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.images import visual_groups
 from beam_pipelines.parallel import progress
 from beam_pipelines.shards import shard_writer
-from beam_pipelines.shards.catalog import read_catalog
+from beam_pipelines.elements.catalog_files import read_catalog
 from engines import digest
 from made_images import encode, noise, png, write_files
 from made_records import example, write_dataset, write_records
