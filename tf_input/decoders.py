@@ -99,7 +99,7 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
     """Raises an error if options for images are set even though a transform replaces the images."""
     if _is_stored(features.get(IMAGE)):
         return
-    shown = [("encoded", False, _SHOWN), *((name, None, _SHOWN) for name in ("image_size", "channels", "fit"))]
+    shown = [(name, None, _SHOWN) for name in ("image_size", "channels", "fit")]
     for name, expected, instead in (*shown, ("augment", False, _VARIED), ("antialias", False, _AVERAGED)):
         if (value := getattr(config, name)) != expected:
             raise ValueError(f"{name}={value!r} is invalid with transform=True: it must be {expected!r}. {instead}")

@@ -144,8 +144,9 @@ class ReadConfig:
         batch_size: The number of examples in a global batch, which all hosts share. Required.
         image_size: The size of images in a batch, in pixels: (height, width), or one integer for both. "largest" pads
             each image, centered and not enlarged, to the largest height and width in the dataset. A mapping sets the
-            size of each image feature by name: {"image": 224, "right": (64, 128)}. Default: None, the stored size,
-            which requires that all images have the same size.
+            size of each image feature by name: {"image": 224, "right": (64, 128)}. "encoded" returns the contents of
+            image files, string [batch], without decoding; it can also be a value of the mapping. Default: None, the
+            stored size, which requires that all images have the same size.
         channels: The number of channels of images: 1 for grayscale, 3 for RGB, 4 for RGB with alpha (255 if an image
             has no alpha channel). Default: None, which means 1 if all images of the dataset are grayscale, and
             otherwise 3. For raw pixels, None means the stored number of channels.
@@ -239,15 +240,13 @@ class ReadConfig:
             from four neighboring pixels, which is faster but aliases if an image shrinks by more than a factor of 2.
             Large JPEGs are always averaged, because they are decoded at 1/2, 1/4 or 1/8 of their size. The option
             affects PNGs, raw pixels, tensors and images that are cached in memory. Default: False.
-        encoded: The image features that are returned as encoded file contents, string [batch], without decoding. True:
-            all images that are read. A sequence selects images by name. Default: False.
 
     Raises:
         ValueError: An option has a wrong value, or two options conflict.
     """
 
     batch_size: int
-    image_size: ImageSize | Mapping[str, ImageSize] | Literal["largest"] | None = None
+    image_size: ImageSize | Mapping[str, ImageSize | Literal["encoded"]] | Literal["largest", "encoded"] | None = None
     channels: int | None = None
     augment: bool | Augmentation = False
     shuffle: bool | ShuffleOrder | None = None
@@ -272,7 +271,6 @@ class ReadConfig:
     map_example: Callable[..., Any] | None = None
     map_batch: Callable[..., Any] | None = None
     antialias: bool = False
-    encoded: bool | str | Sequence[str] = False
 
     def __post_init__(self) -> None:
         self._check_images()
@@ -303,8 +301,9 @@ class ReadConfig:
         """Raises ValueError if an option for images is invalid."""
         size = self.image_size
         is_of_each = isinstance(size, Mapping) and bool(size) and all(isinstance(name, str) for name in size)
-        is_size = all(map(checks.is_size, size.values())) if is_of_each else size is None or checks.is_size(size) or checks.is_one_of(size, "largest")
-        expected = "a size, such as 224 or (height, width), a size for each image by its name, or 'largest'"
+        is_size = size is None or checks.is_one_of(size, "largest")
+        is_size = is_size or all(checks.is_size(item) or checks.is_one_of(item, "encoded") for item in (size.values() if is_of_each else [size]))
+        expected = "a size, such as 224 or (height, width), a size for each image by its name, 'largest' or 'encoded'"
         checks.require(is_size, "image_size", size, expected)
         checks.require(isinstance(self.antialias, bool), "antialias", self.antialias, "True or False")
         is_channels = self.channels is None or checks.is_count(self.channels) and self.channels in (1, 3, 4)
@@ -321,8 +320,6 @@ class ReadConfig:
         checks.require(is_names, "targets", self.targets, "a list of different feature names, or None")
         is_padding = isinstance(self.padding, (bool, Padding)) or checks.is_lengths(self.padding)
         checks.require(is_padding, "padding", self.padding, "a positive length, a dictionary from list names to lengths, a Padding, True or False")
-        is_encoded = isinstance(self.encoded, bool) or checks.is_names(self.encoded) and len(self.encoded) > 0
-        checks.require(is_encoded, "encoded", self.encoded, "True, False or a list of image names")
         is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or checks.is_one_of(self.class_weight, "balanced")
         checks.require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
         is_one_hot = isinstance(self.one_hot, bool) or checks.is_names(self.one_hot) and len(self.one_hot) > 0
@@ -419,9 +416,15 @@ class ReadConfig:
     def size_of(self, image: str) -> tuple[int, int] | None:
         """Returns the `image_size` of an image feature as (height, width); None if it depends on the stored images."""
         size = self.image_size.get(image) if isinstance(self.image_size, Mapping) else self.image_size
-        if size is None or size == "largest":
+        if size is None or isinstance(size, str):
             return None
         return (size, size) if isinstance(size, Integral) else tuple(size)
+
+    def encoded_names(self, images: Sequence[str]) -> tuple[str, ...]:
+        """Returns the images that are returned as file contents, given the names of all image files."""
+        if isinstance(self.image_size, Mapping):
+            return tuple(name for name, size in self.image_size.items() if size == "encoded")
+        return tuple(images) if self.image_size == "encoded" else ()
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ class ReadOptions(TypedDict, total=False):
     """
 
     batch_size: int
-    image_size: ImageSize | Mapping[str, ImageSize] | Literal["largest"] | None
+    image_size: ImageSize | Mapping[str, ImageSize | Literal["encoded"]] | Literal["largest", "encoded"] | None
     channels: int | None
     augment: bool | Augmentation
     shuffle: bool | ShuffleOrder | None
@@ -40,7 +40,6 @@ class ReadOptions(TypedDict, total=False):
     map_example: Callable[..., Any] | None
     map_batch: Callable[..., Any] | None
     antialias: bool
-    encoded: bool | str | Sequence[str]
 
 
 def make_config(config: ReadConfig | None, options: ReadOptions) -> ReadConfig:

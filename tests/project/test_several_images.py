@@ -175,6 +175,13 @@ def test_each_image_has_its_own_size(pairs, fit):
                 np.testing.assert_array_equal(x[name][location], decode_images(tf.constant([expected[key.decode()][name]]), size, fit)[0], name)
 
 
+def test_one_of_several_images_can_stay_encoded(pairs):
+    x, _ = next(iter(pairs.batches("train", batch_size=4, inputs=BOTH, image_size={"image": 8, "right": "encoded"}, shuffle=False)))
+    assert x["image"].shape == (4, 8, 8, 3)
+    for index, data in enumerate(x["right"].numpy()):
+        np.testing.assert_array_equal(tf.io.decode_image(data, 3), pairs["train"][index]["right"])
+
+
 def test_single_size_applies_to_all_images(pairs):
     both, _ = next(iter(pairs.batches("test", batch_size=5, inputs=BOTH, image_size=16)))
     assert both["image"].shape == both["right"].shape == (5, 16, 16, 3)

@@ -265,7 +265,7 @@ class ExampleDecoder:
         features = [self.with_static_shape(self.features[name]) for name in self.feature_names]
         stored = [(entry, self.sizes_of(entry.name).stored) for entry in features if entry.is_picture]
         if (
-            self.config.encoded
+            self.config.encoded_names(self.feature_names)
             or any(size is None for _, size in stored)
             or (self.stored_size is None and self.changes_geometry())
             or any(map(is_of_any_size, features))

@@ -35,7 +35,7 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
             _check_name(option, name, features)
     images = [name for name, feature in features.items() if name == IMAGE or is_other_image(feature)]
     if isinstance(config.image_size, Mapping):
-        _check_images("image_size", config.image_size, images)
+        _check_images("image_size", [name for name, size in config.image_size.items() if size != "encoded"], images)
     if config.augmentation is not None and not isinstance(config.augmentation.together, bool):
         read = [name for name in images if name in (IMAGE, *config.input_names, *target_names)]
         _check_images("together", config.augmentation.together, read)
@@ -86,25 +86,23 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
 
 
 def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[str, Feature]:
-    """Returns the features. Images that `ReadConfig.encoded` selects become strings, so that they are not decoded.
+    """Returns the features. Images with `image_size` "encoded" become strings, so that they are not decoded.
 
     Raises:
         ValueError: The option names a feature that is not an encoded image.
     """
-    if config.encoded is False:
-        return features
     images = [name for name, feature in features.items() if feature.is_image_file]
-    names = images if config.encoded is True else [config.encoded] if isinstance(config.encoded, str) else config.encoded
-    if not names or (unknown := [name for name in names if name not in images]):
-        advice = f"they have {', '.join(images) or 'none'}{suggest_option(unknown[0], images) if names else ''}"
-        raise ValueError(
-            f"encoded={config.encoded!r}: only images that are stored as files can be returned encoded; {advice}"
-        )
+    names = config.encoded_names(images)
+    _check_images("image_size", names, images)
+    if config.image_size == "encoded" and not names:
+        raise ValueError("image_size='encoded': no image is stored as a file. Pass another size.")
+    if not names:
+        return features
     if set(names) == set(images):
-        for name in ("image_size", "fit", "augment", "channels", "antialias"):
+        for name in ("fit", "augment", "channels", "antialias"):
             if (value := getattr(config, name)) != getattr(ReadConfig, name):
                 raise ValueError(
-                    f"{name}={value!r} has no effect with encoded, which decodes no image. "
+                    f"{name}={value!r} has no effect with image_size='encoded', which decodes no image. "
                     f"Leave it at {getattr(ReadConfig, name)!r}."
                 )
     return {name: Feature(name, "text") if name in names else feature for name, feature in features.items()}

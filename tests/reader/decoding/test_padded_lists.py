@@ -191,7 +191,7 @@ def test_padding_can_differ_by_list(data):
     cached = data.batches("train", batch_size=7, inputs=inputs, padding=tf_input.Padding(lengths, padding), seed=0)
     assert cached.iterator_state.fingerprint["padding"] == {"length": lengths, "value": padding, "mask": False}
     plain = data.batches("train", batch_size=7, inputs=inputs, seed=0).iterator_state.fingerprint
-    assert not {"encoded", "antialias"} & set(plain), "checkpoints of earlier versions must match"
+    assert not {"antialias"} & set(plain), "checkpoints of earlier versions must match"
 
 
 @pytest.mark.slow
@@ -221,15 +221,16 @@ def test_shuffle_by_key_gives_the_order_of_keys(tmp_path_factory):
 def test_encoded_option_gives_the_bytes_of_the_image_files(tmp_path_factory):
     dataset = tf_input.open(mixed_images(tmp_path_factory))
     actual = {}
-    for x, y in dataset.as_numpy("validation", batch_size=8, inputs=("image", "key"), encoded=True):
+    for x, y in dataset.as_numpy("validation", batch_size=8, inputs=("image", "key"), image_size="encoded"):
         actual |= {key.decode(): (image, int(label)) for image, key, label in zip(x["image"], x["key"], y)}
     assert sorted(actual) == sorted(entry["key"] for entry in dataset["validation"])
     for entry in dataset["validation"]:
         image, label = actual[entry["key"]]
         np.testing.assert_array_equal(tf.io.decode_image(image, 3, expand_animations=False), entry["image"])
         assert label == entry["label"]
-    assert dataset.example_spec("validation", batch_size=8, encoded="image")[0] == tf.TensorSpec([None], tf.string)
-    cases = {"image_size": {"encoded": True, "image_size": 8}, "encoded='imag'.*'image'": {"encoded": "imag"}, "encoded=''": {"encoded": ""}}
+    assert dataset.example_spec("validation", batch_size=8, image_size={"image": "encoded"})[0] == tf.TensorSpec([None], tf.string)
+    encoded = {"image_size": "encoded"}
+    cases = {"channels": {**encoded, "channels": 1}, "'imag' .*'image'": {"image_size": {"imag": "encoded"}}, "image_size=''": {"image_size": ""}}
     for message, options in cases.items():
         with pytest.raises(ValueError, match=message):
             dataset.batches("validation", batch_size=8, **options)
