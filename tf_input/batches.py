@@ -146,6 +146,9 @@ class NumpyBatches:
     def __init__(self, data: tf.data.Dataset) -> None:
         self._data, self.reading, self.iterator_state = data, data.reading, data.iterator_state
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NumpyBatches, (self._data,)
+
     def __len__(self) -> int:
         """Returns the number of batches in an epoch."""
         return len(self._data)
