@@ -133,14 +133,6 @@ def test_corrupt_chunk_does_not_affect_other_chunks(tmp_path_factory, data, corr
         assert record == RECORDS[number] or (may_be_missing and record is None)
 
 
-def test_short_chunks_are_read_in_groups(dataset_shards):
-    reader, requested = make_reader(*dataset_shards, run_bytes=1), []
-    plain = reader.load
-    reader.load = lambda numbers, *args, **options: requested.append(len(numbers)) or plain(numbers, *args, **options)
-    assert read_windows(reader, np.arange(len(RECORDS)), 1 << 20).tolist() == RECORDS
-    assert sum(requested) == len(reader.runs) == 20 and len(requested) == 10 and max(requested) == 2
-
-
 def test_threads_can_read_concurrently(dataset_shards):
     reader = make_reader(*dataset_shards)
     batches = [np.random.default_rng(seed).integers(0, len(RECORDS), 16) for seed in range(200)]
@@ -348,23 +340,6 @@ def test_free_arenas_are_limited_in_total_size(monkeypatch):
     assert arenas.borrow_arena(50) is cached[2] and arenas.borrow_arena(10) not in cached
     assert arenas._free == cached[3:]
     assert arenas.borrow_arena(90) is not cached[3] and not arenas._free
-
-
-def test_epochs_with_growing_windows_reuse_arenas(monkeypatch):
-    """The first three shuffle windows of an epoch have an eighth, a quarter and half of the final window size."""
-    monkeypatch.setattr(arenas, "_free", [])
-    sizes = []
-    monkeypatch.setattr(arenas, "Arena", lambda num_bytes: sizes.append(num_bytes) or Arena(num_bytes))
-    for _ in range(3):
-        cached = []
-        for size in (16, 32, 64, 125, 131, 128, 122):
-            while len(cached) > 1 and sum(item._taken for item in cached) + (size << 20) > 256 << 20:
-                arenas.return_arena(cached.pop(0))
-            cached.append(arenas.borrow_arena(size << 20))
-            cached[-1].take(size << 20)
-        while cached:
-            arenas.return_arena(cached.pop())
-    assert len(sizes) == 5
 
 
 def test_arena_is_not_freed_while_a_thread_reads_into_it(dataset_shards, monkeypatch):
