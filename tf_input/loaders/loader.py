@@ -310,11 +310,12 @@ class ExampleCropper:
     def _move(self, example: dict[str, Any], crop: Crop) -> None:
         """Moves the boxes and points of an example to the crop of its image. Removes objects whose center is outside."""
         objects = example.get(OBJECTS) if isinstance(example.get(OBJECTS), dict) else None
+        canvas_box = crop.canvas_box()
         for name, feature in self._features.items():
             of_object = name.removeprefix(f"{OBJECTS}/") if objects is not None else name
             values = objects if of_object != name else example
-            if feature.has_positions and of_object != _BBOX:
-                values[of_object] = kind_of(feature).move_array(values[of_object], crop.canvas_box(), crop.is_flipped, feature, self._config)
+            if of_object != _BBOX:
+                values[of_object] = kind_of(feature).move_array(values[of_object], canvas_box, crop.is_flipped, feature, self._config)
         if objects is not None:
             objects[_BBOX], is_seen = move_boxes(objects[_BBOX], crop)
             example[OBJECTS] = {name: value[is_seen] for name, value in objects.items()}
