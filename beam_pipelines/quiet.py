@@ -83,7 +83,7 @@ def quiet_engines() -> None:
 
 
 def is_no_user_error(record: logging.LogRecord) -> bool:
-    """A log filter that hides errors that the command reports itself."""
+    """A log filter that hides messages about errors that the command reports."""
     # The warnings of subprocess_server only report that it waits.
     if (record.module, record.levelname) in (("portable_runner", "ERROR"), ("subprocess_server", "WARNING")):
         return False

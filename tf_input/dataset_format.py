@@ -333,8 +333,9 @@ def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     """Returns the features that have a column in the catalog, by column name.
 
     Features with class names, single numbers and single short strings have a column in the catalog. The column has the
-    name of the feature. If this name is taken, it is called `label_NAME` for class labels, and `feature_NAME` for
-    numbers and text. In datasets without images, features may use the names of the image columns, such as `width`.
+    name of the feature. If another column has this name, the column is named `label_NAME` for class labels, and
+    `feature_NAME` for numbers and text. In datasets without images, features may use the names of the image columns,
+    such as `width`.
     """
     has_image = any(feature.name == IMAGE for feature in schema)
     taken = {*CATALOG_COLUMNS, *HASH_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)

@@ -383,7 +383,7 @@ class Mixture:
         return config.drop_remainder or self._has_full_batches
 
     def _max_component_size(self, share: float, config: ReadConfig) -> int:
-        """Returns the largest number of a component's examples in one batch on this host; 1 if it is unknown."""
+        """Returns the maximum number of examples of a component in a batch on this host, or 1 if it is unknown."""
         if _num_hosts(config) > 1 and not self._are_full(config):  # an incomplete last batch may be divided in any way
             return 1
         most = (config.batch_size * share + len(self._components)) / _num_hosts(config) + 2

@@ -26,7 +26,7 @@ rotated 16-bit color becomes 8-bit. Gray images and alpha channels are kept. Ima
 become RGB. Resized or converted images have 8 bits and no palette. JPEGs and raw pixels have no alpha channel. Metadata
 is removed. If a file (JPEG, TIFF or HEIC) contains several images, only the first or primary image is used.
 
-The levels of checks:
+Images can be checked at three levels:
 
     header   The header is complete and contains the size. Pixels are decoded only to re-encode images.
     decode   No pixels are missing, and TensorFlow can decode the file. The rows of a PNG are counted (see `png_files`). A

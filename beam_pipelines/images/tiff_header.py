@@ -153,7 +153,7 @@ class TiffHeader(NamedTuple):
         return {*self.bits} == {8} and photometric == RGB and (bands == 3 or bands == 4 and self.has_alpha)
 
     def describe(self) -> str:
-        """Describes the number and type of the bands for a message."""
+        """Returns a description of the number and type of the bands, for use in messages."""
         kinds = {1: "unsigned", 2: "signed", 3: "float", 5: "complex", 6: "complex"}
         bits = ", ".join(str(number) for number in sorted({*self.bits}))
         some = " and ".join(sorted({kinds.get(number, "undefined") for number in self.numbers(SAMPLE_FORMAT, (1,))[:4]}))

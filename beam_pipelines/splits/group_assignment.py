@@ -49,7 +49,7 @@ class Needs:
         self._weight_of_all = _WEIGHT // max(sum(totals), 1) ** 2
 
     def take(self, stratum: int, split: int, num: int) -> None:
-        """Records that a split gets `num` inputs of a stratum and therefore needs fewer inputs."""
+        """Subtracts `num` inputs of a stratum from the number of inputs that a split lacks."""
         self.of_strata[stratum][split] -= num * self._scale
         self._of_all[split] -= num * self._scale
 

@@ -3,10 +3,10 @@
 Two images are near-duplicates if their hashes differ in few bits. Connected near-duplicates form a cluster. Without a
 limit, a long chain of slightly different images could connect half of a class. Therefore, clusters that are too large
 or too varied are divided. A cluster is too large if it has more than 100 images and more than 1% of all images. It is
-too varied if two of its images differ in more than twice as many bits as near-duplicates may. Each part, called a star,
-consists of a central image and some of its near-duplicates. If a star is too large, it is divided into sets of images
-with equal hashes. If such a set is too large, it is divided into sets of images with equal bytes. Images with equal
-bytes always stay in the same cluster.
+too varied if the hashes of two of its images differ in more than twice the maximum number of bits for near-duplicates.
+Each part, called a star, consists of a central image and some of its near-duplicates. If a star is too large, it is
+divided into sets of images with equal hashes. If such a set is too large, it is divided into sets of images with equal
+bytes. Images with equal bytes always stay in the same cluster.
 """
 
 from typing import Iterator, NamedTuple

@@ -215,7 +215,7 @@ def read_start(root: str, name: str, num_bytes: int) -> bytes:
 
 
 def make_folder(path: str) -> None:
-    """Creates a folder, but not its parents. In object stores, which have no folders, does nothing."""
+    """Creates a folder, but not its parents. Does nothing in object stores, because they have no folders."""
     if not is_remote(path):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)

@@ -1,4 +1,4 @@
-"""Tests options that set class numbers, and that replacing a dataset keeps class numbers or prints a warning."""
+"""Tests options that set class numbers, and tests that replacing a dataset keeps class numbers or prints a warning."""
 
 import pathlib
 

@@ -78,7 +78,7 @@ class ShardIndex:
             raise FileNotFoundError(f"index {path} is missing") from None
 
     def extents(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the start offsets and the end offsets of consecutive records in bytes, int64 [stop - first] each.
+        """Returns the start and end offsets of records `first` to `stop - 1` in bytes: two arrays, int64 [stop - first].
 
         All offsets are within the shard. If the index is corrupt, the end offset of a record may be less than its start
         offset.
@@ -94,7 +94,7 @@ class ShardIndex:
         return int(begins[0]), int(ends[0])
 
     def extents_of(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the start offsets and the end offsets of the given records in bytes, int64 [n] each.
+        """Returns the start and end offsets of the given records in bytes: two arrays, int64 [n].
 
         Args:
             records: The indices of the records in the shard, int64 [n], at least one, in ascending order without

@@ -34,7 +34,7 @@ class _Faces(NamedTuple):
 
 
 class WiderFace(ListedSource):
-    """Lists the images that WIDER FACE's files name, with their faces."""
+    """Lists the images in WIDER FACE's annotation files, with their faces."""
 
     kind = SourceKind(
         name="wider_face",

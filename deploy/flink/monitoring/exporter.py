@@ -2,7 +2,7 @@
 
     python deploy/flink/monitoring/exporter.py --flink_master localhost:8081
 
-In Flink, Beam's counters are accumulators of the job. Flink's metric reporters omit accumulators, but its REST
+In Flink, Beam's counters are accumulators of the job. Flink's metric reporters omit accumulators, but Flink's REST
 interface returns them. A worker updates the counters of a stage after it has finished the stage. `/healthz` responds
 without a request to Flink. The exporter needs only Python.
 """
