@@ -70,7 +70,7 @@ CASES = {
 
 
 def contestants(case: Case) -> dict[str, Callable[[str, str], list[str]]]:
-    """Returns a dictionary from program names to functions, which return the command line for an input folder and an
+    """Returns a dictionary from program names to functions that return the command line for an input folder and an
     output path. TensorFlow Datasets is omitted if images are resized."""
     rivals = [PYTHON, "-m", "benchmarks.rivals"]
     loop = ["--check", case.check, "--short", str(case.short)]

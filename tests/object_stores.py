@@ -250,7 +250,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 class _ResumableUpload:
-    """The bytes of an upload that have arrived, and the response to its last request."""
+    """The received bytes of an upload and the response to its last request."""
 
     def __init__(self) -> None:
         self.data = bytearray()

@@ -79,7 +79,8 @@ class RunPaths:
 
     @property
     def scratch_directory(self) -> str:
-        """The directory for unfinished files. It is next to the output, so that renaming it publishes the dataset."""
+        """The directory for unfinished files. It is next to the output, so that it can be renamed to publish the
+        dataset."""
         if self.command == "analyze":
             return f"{os.path.dirname(self.output)}/{_ANALYSIS_SCRATCH}"
         return f"{self.output}{SCRATCH}"

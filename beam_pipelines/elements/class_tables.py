@@ -59,7 +59,7 @@ def make_class_table(
 
 
 def sort_class_names(names: Iterable[str]) -> list[str]:
-    """Sorts class names, by value if all names are integers ("-2" before "2" before "10", "01" before "1")."""
+    """Sorts class names, numerically if all names are integers ("-2" before "2" before "10", "01" before "1")."""
     names = list(names)
     if not are_integers(names):
         return sorted(names)

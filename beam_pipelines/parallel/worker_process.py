@@ -126,8 +126,8 @@ def _read_message(stream: BinaryIO) -> bytes:
 def run_child(preloaded: list[str]) -> None:
     """Runs the main loop of a worker process.
 
-    The process reports that it has started, and then reads tasks from standard input. It answers each task with a pair:
-    whether the task succeeded, and its result or exception.
+    The process reports that it has started, and then reads tasks from standard input. For each task, it returns a pair:
+    whether the task succeeded, and the result or the exception.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         # Ctrl-C and a hang-up reach all processes of the terminal. The parent decides what to do.

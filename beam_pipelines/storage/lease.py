@@ -74,7 +74,8 @@ class Lease:
 
     @property
     def can_see_holder(self) -> bool:
-        """Whether this process can see whether the holder is running, because they share a PID namespace."""
+        """Whether this process shares a PID namespace with the holder, so that it can check whether the holder is
+        running."""
         return (self.boot, self.namespace) == (boot_id(), _namespace())
 
     @property

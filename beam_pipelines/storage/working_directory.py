@@ -100,7 +100,7 @@ class WorkingDirectory:
     def hold(self) -> contextlib.AbstractContextManager[HeldLease]:
         """Context manager that creates or takes over the directory, and marks, empties and finally removes it.
 
-        After success, a directory in a store must be removed by the caller. The directory is not removed if it was
+        On success, the caller must remove a directory in an object store. The directory is not removed if it was
         renamed, if another command has taken it over, or if a `StillRunningError` is raised.
 
         Raises:
@@ -185,7 +185,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def wait_until_unused(directory: str, message_start: str) -> None:
-    """Waits until no other command holds a directory. Raises `BusyError` if another command is running."""
+    """Waits until no other command uses a directory. Raises `BusyError` if another command is running."""
     if is_remote(directory):
         wait_for_lease(directory, message_start)  # The lease of a killed command must expire.
     elif is_in_use(directory):  # The operating system releases the lock of a killed command at once.

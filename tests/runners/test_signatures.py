@@ -1,4 +1,4 @@
-"""Tests that the cached signatures of DoFn methods equal those that Beam computes."""
+"""Tests that the cached signatures of DoFn methods equal the signatures that Beam computes."""
 
 import inspect
 import types

@@ -304,7 +304,7 @@ class ExampleDecoder:
 
     @property
     def unsized(self) -> list[str]:
-        """The names of image features whose images are decoded in varying sizes. `image` also stands for its masks."""
+        """The names of image features whose images are decoded to varying sizes. `image` also stands for its masks."""
         stored = [entry for entry in map(self.features.get, self.feature_names) if entry.is_picture or is_of_any_size(entry)]
         names = dict.fromkeys(item.name if is_other_image(item) else IMAGE for item in stored)
         return [name for name in names if self.sizes_of(name).shown is None]

@@ -27,7 +27,7 @@ _NAME = re.compile(r"wider_face_(\w+?)_bbx_gt")
 
 
 class _Faces(NamedTuple):
-    """An image and the lines of its boxes."""
+    """An image and the lines that describe its boxes."""
 
     path: str
     lines: Sequence[str]

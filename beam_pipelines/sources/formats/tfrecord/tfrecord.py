@@ -88,7 +88,7 @@ class TfRecord(RecordFiles):
         return VerbatimRecords if source.is_verbatim else cls
 
     def _used_features(self, layout: Layout) -> frozenset[str]:
-        """Returns the names of the record features that are read, or that Recordmill computes."""
+        """Returns the names of the record features that Recordmill reads or computes."""
         sides = [layout.stated.items[side].names for side in layout.sides] if layout.stated else [("height", "width")]
         objects = (*layout.objects.boxes, layout.objects.label, *layout.objects.flags.values()) if layout.objects and self._objects else ()
         named = (layout.image, layout.key, *self._mapper.value_names, *self._mapper.part_names)
