@@ -28,7 +28,6 @@ progress.LOG_SECONDS = 3600.0  # a busy machine would log more progress lines
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # must be set before TensorFlow is imported
 os.environ["LANGUAGE"] = "C"  # argparse would search for a translation of each word, which takes 7 % of a small run
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # idle OpenBLAS threads would busy-wait
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # oneDNN searches all kernels for each node of a graph
 
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # programs that tests start would inherit the ignored signal
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -126,9 +125,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.freeze()
     gc.set_threshold(30_000, 10, 30)
-    if "tensorflow" in sys.modules:
-        # Optimizing small graphs takes a fifth of the time of such tests.
-        sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def _unit_of(item: pytest.Item) -> str:

@@ -32,7 +32,7 @@ RUN = (
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/**/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 120
 # Modules that programs in the pages need: `recordmill which` needs TensorFlow, and the demo needs scikit-learn.
-PRELOADED = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "forked_workers", "sklearn.datasets")
+PRELOADED = (*forked_python.TENSORFLOW, *forked_python.BEAM, "forked_workers", "sklearn.datasets")
 
 
 def blocks_of(page: str) -> list[Block]:

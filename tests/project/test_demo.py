@@ -25,7 +25,7 @@ def run_demo(directory: pathlib.Path, *options: str) -> subprocess.CompletedProc
 def run_demo_forked(directory: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Runs the demo in a process that has already imported TensorFlow and Beam, so it can't hide their log messages."""
     # The same modules as for the programs in docs
-    preloaded = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "sklearn.datasets")
+    preloaded = (*forked_python.TENSORFLOW, *forked_python.BEAM, "sklearn.datasets")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return forked_python.run(DEMO / "demo.py", *options, cwd=directory, env=environment, preloaded=preloaded)
 
