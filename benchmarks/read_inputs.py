@@ -76,7 +76,7 @@ class Inputs:
 
     @functools.cached_property
     def many_set(self) -> str:
-        """The path of the dataset of `num_records` images. Each image is 10 x 30 pixels, about 1 KB."""
+        """The path of a dataset with `num_records` images. Each image has 10 x 30 pixels, about 1 KB."""
         folder = self.scratch / f"many-10x30-{self.num_records}"
         if not (folder / "labels.npy").exists():
             folder.mkdir(exist_ok=True)

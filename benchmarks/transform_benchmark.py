@@ -4,8 +4,8 @@ The input folder contains class folders of photographs. The benchmark creates se
 first table, both programs analyze the same dataset with the same preprocessing on the same local runner. The measured
 time of each program is the time of a whole process. `recordmill` reads pointers to records. TensorFlow Transform reads
 the records with `tfxio.TFExampleRecord`, as its guide recommends. In the row `one pass`, the preprocessing is the
-default. In the row `two passes`, it normalizes pixels and then scales them to [0, 1]. In the second table, the readers
-run alternately in this process. The normalization layer runs on the CPU.
+default. In the row `two passes`, the preprocessing normalizes pixels and then scales them to [0, 1]. In the second
+table, the readers run alternately in this process. The normalization layer runs on the CPU.
 
 Usage: python -m benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3] [--image_size 224]
 """

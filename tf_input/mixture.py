@@ -340,7 +340,7 @@ class Mixture:
         return decoders
 
     def _joined(self, config: ReadConfig, decoders: Sequence[ExampleDecoder]) -> BatchDecoder:
-        """Returns the decoder of batches without padding, given the decoder of each component."""
+        """Combines the decoders of the components to a decoder of batches without padding."""
         self._check_compatible(decoders)
         features, numbers = self._unite([decoder.features for decoder in decoders])
         tables = {}

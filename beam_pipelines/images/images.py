@@ -115,7 +115,7 @@ class StoredImage(NamedTuple):
 
 
 class CheckedImage(NamedTuple):
-    """A checked image, and the bytes to store.
+    """The result of checking an image, with the bytes to store.
 
     Attributes:
         format: The actual format of the source: `jpeg`, `png`, `tiff`, `gif`, `bmp`, `webp`, `heic`, `avif`, `jp2`,

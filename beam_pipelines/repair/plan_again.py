@@ -41,7 +41,7 @@ def write_again(
 
     Args:
         root: The pipeline.
-        options: The options of the run that made the dataset, changed for the repair.
+        options: The options of the run that created the dataset, adapted for the repair.
         run: The run of the repair. Its working directory exists.
         directory: The directory of the dataset.
         schema: The schema of the dataset.

@@ -144,7 +144,7 @@ def _rebuild(options: RepairOptions, manifest: Manifest, corrupt: Sequence[Corru
 
 
 def _change_options(recorded: PrepareOptions, options: RepairOptions, manifest: Manifest) -> PrepareOptions:
-    """Returns the options of the original run, changed for the repair. Known classes keep their labels."""
+    """Returns the options of the original run, adapted for the repair. Known classes keep their labels."""
     named = {feature.name: feature.label_names for feature in manifest.schema if feature.is_categorical}
     first = {name: labels for name, labels in named.items() if not recorded.source.names_of(name)}
     # All dead letters are reported.

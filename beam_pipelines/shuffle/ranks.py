@@ -49,7 +49,7 @@ class SplitRanks:
     before: np.ndarray
 
     def first_rank(self, shard_index: int) -> int:
-        """Returns the rank of the first input of a shard. For the index `num_shards`, returns the number of inputs."""
+        """Returns the rank of the first input of a shard. If `shard_index` is `num_shards`, returns `num_inputs`."""
         return shard_index * self.num_inputs // self.num_shards
 
     def cut(self, first: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -46,7 +46,7 @@ def run(make_output: Callable[[beam.Pipeline], beam.PCollection]) -> list:
 
 
 class _Collect(beam.DoFn):
-    """Stores all elements in this process, in which the only worker of the local runner runs."""
+    """Collects all elements in a list. The local runner has a single worker, which runs in this process."""
 
     elements: list = []
 

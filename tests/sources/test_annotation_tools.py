@@ -246,7 +246,7 @@ LISTED = ("cvat", "label_studio", "via")  # the formats with one annotation file
 
 
 def write_case(root: pathlib.Path, kind: str, content: tuple | Files) -> str:
-    """Writes images and annotations. `content` is either the shapes of image 1 or additional files."""
+    """Writes images and annotations. `content` contains either the shapes in image 1 or additional files."""
     return write(root, WRITERS[kind](*(() if isinstance(content, dict) else content)) | (content if isinstance(content, dict) else {}))
 
 

@@ -433,7 +433,7 @@ def test_manifest_with_invalid_name_is_a_one_line_error(value: object, copied: p
 
 
 def test_examples_that_do_not_match_the_schema_are_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
-    """One record is not an example, and one record has a wrong feature name, but all record checksums are valid."""
+    """The checksums of all records are valid, but one is not an example, and another has a wrong feature name."""
     shard = shards(copied)[0]
     data, offsets = shard.read_bytes(), _offsets(shard)
     records = [data[start + 12 : stop - 4] for start, stop in zip(offsets, [*offsets[1:], len(data)])]

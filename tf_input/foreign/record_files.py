@@ -371,7 +371,10 @@ def _find_compression(path: str, compression: str | None) -> str | None:
 
 
 def _check_compression(paths: Sequence[str], compression: str) -> None:
-    """Checks that all files have the given compression. Reads a record only if the first bytes do not match it."""
+    """Checks that all files have the given compression.
+
+    Reads a record only if the first bytes of the file do not match this compression.
+    """
 
     def check(path: str) -> None:
         with tf.io.gfile.GFile(path, "rb") as file:

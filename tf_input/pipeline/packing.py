@@ -129,7 +129,7 @@ def unpack(packed: tf.Tensor, are_cached: Sequence[bool]) -> tuple[tf.Tensor, li
 
 
 def add_keys(records: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Joins each record with its key in one byte string, for batches with keys that the records do not contain.
+    """Joins each record and its key into one byte string. Used if the records do not contain their keys.
 
     Args:
         records: The records, bytes as objects [n], or None for corrupt records.

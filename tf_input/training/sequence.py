@@ -164,7 +164,9 @@ class Sequence(keras.utils.PyDataset):
 
 
 class _Ahead:
-    """A function that returns a batch as NumPy arrays. Its argument counts the batches of all epochs from 0.
+    """A function that returns a batch as NumPy arrays.
+
+    Its argument is the number of the batch, counted from 0 over all epochs.
 
     If batches are requested in order, the following batches are prefetched. Only the main process reads records and
     caches splits in memory. Worker processes receive records and decode them. Arguments and errors are those of

@@ -254,7 +254,10 @@ class AnnotationSource(Source):
 
 
 def absolute(path: str) -> str:
-    """Returns the absolute path of an annotation file. Links of its parent folders are resolved, but the file may be a link."""
+    """Returns the absolute path of an annotation file.
+
+    Links in the path of its folder are resolved, but the file itself may be a link.
+    """
     if is_remote(path):
         return path
     folder, name = os.path.split(os.path.abspath(path))

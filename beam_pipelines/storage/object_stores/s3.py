@@ -176,7 +176,7 @@ def _check_page(response: Mapping[str, Any], num_results: int) -> None:
 
 
 def _just_before(key: str) -> str:
-    """Returns a key that sorts shortly before the given key."""
+    """Returns a key that is sorted a little before the given key."""
     before = ord(key[-1]) - 1
     before = 0xD7FF if 0xD800 <= before < 0xE000 else before  # Skips surrogates.
     return key[:-1] + (f"{chr(before)}\U0010fffd" if before > 0 else "")

@@ -82,8 +82,8 @@ def _states_other_folder(root: Root, file: DatasetFile) -> bool:
 
 
 def _stated_place(root: Root, file: DatasetFile, is_file: bool) -> Iterator[tuple[Root, str]]:
-    """Yields the folder that `path` in a dataset file names, as a root and a folder relative to this root. Yields
-    nothing if `path` is the folder of the dataset file or is not allowed.
+    """Yields the folder from the key `path` of a dataset file, as a root and a folder relative to this root.
+    Yields nothing if `path` is the folder of the dataset file or is not allowed.
 
     Args:
         root: The folder of the dataset file.
