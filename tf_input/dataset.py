@@ -234,8 +234,8 @@ class PreparedDataset(Mapping[str, Examples]):
         """Returns class weights for `model.fit(class_weight=...)` that give all classes the same total weight.
 
         Keras accepts class weights only if the model has a single target and the batches have no example weights. If
-        the dataset has a feature `weight`, pass `use_weights=False` to `batches`. The option `class_weight` of
-        `batches` works with several targets and with example weights.
+        the dataset has a feature `weight`, use the option `class_weight` of `batches`, which multiplies the weights and
+        also works with several targets, or drop the weights with `train.map(lambda x, y, weight: (x, y))`.
 
         Args:
             split: The split whose classes are counted. Default: None, the training split.

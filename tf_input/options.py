@@ -63,7 +63,6 @@ _ELSEWHERE = {
     **dict.fromkeys(("drop_last", "drop_final_batch"), "drop_remainder"),
     **dict.fromkeys(("buffer_size", "shuffle_buffer"), "read_buffer"),
     **dict.fromkeys(("cache", "in_memory", "memory_budget"), "cache_in_memory"),
-    **dict.fromkeys(("sample_weight", "sample_weights"), "use_weights"),
     **dict.fromkeys(("validation_split", "cross_validation", "where", "filter", "fold", "subset", "indices"), "select"),
     **dict.fromkeys(("rotation_range", "horizontal_flip", "random_flip", "augmentation", "transforms"), "augment"),
     **dict.fromkeys(("num_shards", "shard", "rank", "world_size"), "hosts"),

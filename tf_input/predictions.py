@@ -26,7 +26,7 @@ from tf_input.selection.catalog import Catalog
 from tf_input.storage.packages import import_package
 
 # Options for training: they change the examples, their order, their number or their weights.
-OF_TRAINING = ("augment", "drop_remainder", "use_weights", "class_weight", "one_hot", "with_keys", "balance")
+OF_TRAINING = ("augment", "drop_remainder", "class_weight", "one_hot", "with_keys", "balance")
 OUTPUT, PREDICTED = "output", "predicted"
 _NUM_CHECKED = 32  # number of examples of the first batch that are checked
 _logger = logging.getLogger("tf_input")

@@ -173,8 +173,6 @@ class ReadConfig:
             lengths, values and masks. A length, or a mapping from names to lengths, is short for `Padding(length)`.
             False: lists become `tf.RaggedTensor`, which Keras supports only partly, and only on TensorFlow; objects
             are padded in any case. Default: `Padding()`, to the longest list in the batch.
-        use_weights: Whether batches contain example weights if the dataset has them. Keras multiplies the loss of each
-            example by its weight. Default: True.
         class_weight: The weights of the classes, which are added to batches as example weights. "balanced" gives all
             classes the same total weight. A mapping {label: weight} accepts class indices and class names. Classes that
             the mapping does not contain have weight 1. For several targets, pass a mapping from target names to
@@ -256,7 +254,6 @@ class ReadConfig:
     inputs: str | Sequence[str] | None = None
     targets: str | Sequence[str] | None = None
     padding: bool | int | Mapping[str, int | tuple[int, ...]] | Padding = Padding()
-    use_weights: bool = True
     class_weight: str | Mapping[Any, Any] | None = None
     one_hot: bool | str | Sequence[str] = False
     with_keys: bool = False
@@ -343,8 +340,7 @@ class ReadConfig:
         checks.require(is_order, "shuffle", self.shuffle, "True, False, None, 'window', 'exact' or 'key'")
         is_seed = self.seed is None or checks.is_integer(self.seed) and -(2**63) <= self.seed < 2**63
         checks.require(is_seed, "seed", self.seed, "a 64-bit integer, or None")
-        for name in ("drop_remainder", "use_weights"):
-            checks.require(checks.is_switch(getattr(self, name)), name, getattr(self, name), "True or False")
+        checks.require(checks.is_switch(self.drop_remainder), "drop_remainder", self.drop_remainder, "True or False")
         if isinstance(self.cache_in_memory, bool):
             object.__setattr__(self, "cache_in_memory", ReadConfig.cache_in_memory * self.cache_in_memory)
         for name, least in (("cache_in_memory", 0), ("read_buffer", 1)):
@@ -361,7 +357,6 @@ class ReadConfig:
             "padding": self._plain_padding(),
             "select": plain_choices(self.select) or None,
             "drop_remainder": bool(self.drop_remainder),
-            "use_weights": bool(self.use_weights),
         }
         integers = (
             *("batch_size", "channels", "seed"),

@@ -25,7 +25,6 @@ class ReadOptions(TypedDict, total=False):
     inputs: str | Sequence[str] | None
     targets: str | Sequence[str] | None
     padding: bool | int | Mapping[str, int | tuple[int, ...]] | Padding
-    use_weights: bool
     class_weight: str | Mapping[Any, Any] | None
     one_hot: bool | str | Sequence[str]
     with_keys: bool

@@ -108,7 +108,7 @@ class DefaultPreprocessing:
         names = [name for name, feature in features.items() if depends_on_crop(feature) and name not in objects]
         inputs = tuple(names + [OBJECTS] if objects else names)
         image = features[IMAGE]
-        config = ReadConfig(_MAX_BATCH, image_size=self.image_size, fit=self.fit, inputs=inputs, use_weights=False)
+        config = ReadConfig(_MAX_BATCH, image_size=self.image_size, fit=self.fit, inputs=inputs)
         return ExampleDecoder(
             parse=lambda *unused: {},
             features=features,

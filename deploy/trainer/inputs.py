@@ -104,14 +104,16 @@ def evaluation_batches(
     """
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]
-    read = {"batch_size": batch_size, "image_size": image_size, "hosts": hosts, "shuffle": False, "use_weights": False, "channels": 3}
-    read["class_weight"] = {}  # Examples have weight 1, padding has weight 0.
+    read = {"batch_size": batch_size, "image_size": image_size, "hosts": hosts, "shuffle": False, "with_keys": True, "channels": 3}
     num_steps = math.ceil(dataset.num_examples(split) / batch_size)
     num_steps = min(num_steps, limit_steps or num_steps)
 
+    def weigh(batch: tuple[tf.Tensor, ...], keys: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return *batch[:2], tf.cast(keys != "", tf.float32)  # Padding has no key.
+
     def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:
         nothing = (tf.zeros([1, image_size, image_size, 3], tf.uint8), tf.zeros([1], tf.int64), tf.zeros([1]))
-        data = dataset.batches(split, **read).rebatch(num_rows)
+        data = dataset.batches(split, **read).map(weigh).rebatch(num_rows)
         data = data.concatenate(tf.data.Dataset.from_tensors(nothing).repeat())
         return data.take(num_steps * num_local).prefetch(tf.data.AUTOTUNE)
 

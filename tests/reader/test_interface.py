@@ -85,7 +85,7 @@ def test_error_for_misspelled_option_suggests_the_correct_one(flowers, record_fi
         "color_mode": "channels",
         "augmentation": "augment",
         "shufle": "shuffle",
-        "use_weight": "use_weights",
+        "class_weights": "class_weight",
         "Batch_size": "batch_size",
         "configs": "config",
     }

@@ -41,7 +41,6 @@ def test_error_names_the_invalid_option_and_value():
         "padding={'objects': 0}": {"padding": {"objects": 0}},
         "padding=0": {"padding": 0},
         "padding='pad'": {"padding": "pad"},
-        "use_weights=None": {"use_weights": None},
         "cache_in_memory=-1": {"cache_in_memory": -1},
         "cache_in_memory=1.5": {"cache_in_memory": 1.5},
         "cache_in_memory=nan": {"cache_in_memory": float("nan")},
@@ -52,7 +51,7 @@ def test_error_names_the_invalid_option_and_value():
         "hosts=(2, 2)": {"hosts": (2, 2)},
         "hosts=4": {"hosts": 4},
         "drop_remainder=array([ True, False])": {"drop_remainder": np.array([True, False])},
-        "use_weights=[True]": {"use_weights": [True]},
+        "drop_remainder=[True]": {"drop_remainder": [True]},
         "class_weight=array([1., 1.])": {"class_weight": np.ones(2)},
         "shuffle=array([1., 1.])": {"shuffle": np.ones(2)},
         "fit=array([1., 1.])": {"fit": np.ones(2)},
@@ -120,8 +119,8 @@ def test_numpy_integers_and_lists_are_converted():
 
 
 def test_numpy_booleans_are_converted():
-    config = ReadConfig(8, drop_remainder=np.True_, use_weights=np.False_)
-    assert config.drop_remainder is True and config.use_weights is False
+    config = ReadConfig(8, drop_remainder=np.True_)
+    assert config.drop_remainder is True
 
 
 def test_height_and_width_of_image_size():

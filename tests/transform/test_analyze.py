@@ -232,7 +232,7 @@ def test_boxes_and_masks_follow_the_image_and_others_pass_through(tmp_path_facto
     rich = analyzed_rich(tmp_path_factory)
     got, info, stored = outputs(rich), read_info(rich), read_manifest(rich).features
     names = ["mask", "objects"]
-    options = {"image_size": SIZE, "shuffle": False, "use_weights": False, "inputs": ("image", *names), "targets": ()}
+    options = {"image_size": SIZE, "shuffle": False, "inputs": ("image", *names), "targets": ()}
     shown = next(iter(tf_input.open(rich).batches("train", batch_size=COUNT, **options)))
     shown = shown[0] if isinstance(shown, tuple) else shown
     assert (got["mask"].numpy() == shown["mask"].numpy()).all()

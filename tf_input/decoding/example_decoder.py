@@ -255,7 +255,7 @@ class ExampleDecoder:
 
     @property
     def _reads_weights(self) -> bool:
-        return self.config.use_weights and bool(self.targets) and WEIGHT in self.features
+        return bool(self.targets) and WEIGHT in self.features
 
     @property
     def num_decoded_bytes(self) -> int | None:

@@ -52,10 +52,10 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
             "inputs of a signature. Export the model with model.export(...)."
         )
     _check_raw(reading)
-    # Weights, order, service and hosts do not change the model's inputs. One host compares whole batches.
+    # Class weights, order and hosts do not change the model's inputs. One host compares whole batches.
     kept = ("image_size", "antialias", "channels", "fit", "padding", "inputs", "targets", "transform", "cache_in_memory", "skip_corrupt")
     as_before = {name: getattr(reading.config, name) for name in kept}
-    config = ReadConfig(batch_size, shuffle=False, use_weights=False, hosts=(1, 0), **as_before)
+    config = ReadConfig(batch_size, shuffle=False, hosts=(1, 0), **as_before)
     return reading._replace(config=config)
 
 

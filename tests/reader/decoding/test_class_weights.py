@@ -57,21 +57,20 @@ def test_each_target_has_its_class_weights_times_stored_weights(class_targets):
     two = {"targets": ("weather", "ground")}
     _, y, stored = read(class_targets, **two)
     assert stored.shape == (NUM,) and len(set(stored)) == 2
-    for use_weights, factor in ((True, stored), (False, 1.0)):
-        _, y, weights = read(class_targets, **two, use_weights=use_weights, class_weight={"ground": {0: 2.0, 1: 0.5}})
-        np.testing.assert_allclose(weights["ground"], np.array([2, 0.5, 1])[y["ground"]] * factor)
-        np.testing.assert_allclose(weights["weather"], np.ones(NUM) * factor)
-    _, y, weights = read(class_targets, **two, use_weights=False, class_weight="balanced")
+    _, y, weights = read(class_targets, **two, class_weight={"ground": {0: 2.0, 1: 0.5}})
+    np.testing.assert_allclose(weights["ground"], np.array([2, 0.5, 1])[y["ground"]] * stored)
+    np.testing.assert_allclose(weights["weather"], stored)
+    _, y, weights = read(class_targets, **two, class_weight="balanced")
     for name in two["targets"]:
         expected = class_targets.class_weight(target=name)
-        np.testing.assert_allclose(weights[name], [expected[label] for label in y[name]], rtol=1e-6)
+        np.testing.assert_allclose(weights[name], [expected[label] for label in y[name]] * stored, rtol=1e-6)
     *_, spec = class_targets.example_spec("train", **OPTIONS, **two, class_weight="balanced")
     assert spec["ground"] == tf.TensorSpec((None,), tf.float32)
 
 
 @pytest.mark.slow
 def test_keras_multiplies_the_loss_of_each_output_by_its_weights(class_targets):
-    options = {"targets": ("weather", "ground"), "use_weights": False, "class_weight": {"ground": {0: 4.0}, "weather": {1: 0.0}}}
+    options = {"targets": ("weather", "ground"), "class_weight": {"ground": {0: 4.0}, "weather": {1: 0.0}}}
     image = keras.Input((SIZE, SIZE, 3))
     hidden = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1 / 255)(image))
     outputs = {name: keras.layers.Dense(n, activation="softmax", name=name)(hidden) for name, n in (("weather", 2), ("ground", 3))}
@@ -140,18 +139,19 @@ def test_mask_has_class_weights_per_pixel(masks):
         stored = weights.max(axis=(1, 2)) / table[y[..., 0]].max(axis=(1, 2)).clip(1e-9)
         np.testing.assert_allclose(weights, table[y[..., 0]] * stored[:, None, None], rtol=1e-6, err_msg=str(options))
         assert {0.5, 1.5} >= set(stored[stored > 0].round(4).tolist())
-    _, y, weights = read(masks, use_weights=False, class_weight={name: {255: 0.0}, "class": {"ant": 4}})
-    np.testing.assert_array_equal(weights[name], y[name][..., 0] != 255)
-    np.testing.assert_array_equal(weights["class"], np.where(y["class"] == 0, 4, 1))
-    np.testing.assert_array_equal(weights["age"], np.ones(NUM))
+    *_, stored = read(masks, targets="age")
+    _, y, weights = read(masks, class_weight={name: {255: 0.0}, "class": {"ant": 4}})
+    np.testing.assert_array_equal(weights[name], (y[name][..., 0] != 255) * stored[:, None, None])
+    np.testing.assert_array_equal(weights["class"], np.where(y["class"] == 0, 4, 1) * stored)
+    np.testing.assert_array_equal(weights["age"], stored)
 
     image = keras.Input((SIZE, SIZE, 3))
     zeros = keras.layers.Conv2D(1, 1, kernel_initializer="zeros", bias_initializer="zeros")(image)
     model = keras.Model(image, zeros)
     model.compile("sgd", "mse", jit_compile=False)
     model.optimizer.build(model.trainable_variables)
-    data = masks.batches("train", **OPTIONS, targets=name, use_weights=False, class_weight={255: 0})
-    squares = np.where(y[name] == 255, 0, y[name].astype(np.float64) ** 2)
+    data = masks.batches("train", **OPTIONS, targets=name, class_weight={255: 0})
+    squares = np.where(y[name] == 255, 0, y[name].astype(np.float64) ** 2) * stored[:, None, None, None]
     assert model.evaluate(data, verbose=0) == pytest.approx(squares.mean(), rel=1e-5)
     assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
     spec = masks.example_spec("train", **OPTIONS, targets=name, class_weight={255: 0})[2]

@@ -101,11 +101,11 @@ def test_each_target_has_its_shape_and_dtype(rich):
         ("floors", np.int64, (), [index * 10**10 for index in ORDER]),
         ("key", object, (), [f"k{index}".encode() for index in ORDER]),
     ]
-    _, y = read_split(rich, targets=[name for name, *_ in cases], use_weights=False)
+    _, y, _ = read_split(rich, targets=[name for name, *_ in cases])
     for name, dtype, shape, expected in cases:
         assert (y[name].dtype, y[name].shape) == (dtype, (NUM_EXAMPLES, *shape)), name
         np.testing.assert_array_equal(y[name], expected, err_msg=name)
-    _, alone = read_split(rich, targets="pose", use_weights=False)
+    _, alone, _ = read_split(rich, targets="pose")
     np.testing.assert_array_equal(alone, y["pose"])
 
 
@@ -114,7 +114,7 @@ def test_each_target_has_its_shape_and_dtype(rich):
     "options",
     [
         {"inputs": ("image", "tags", "pose"), "targets": ("objects", "mask", "weather")},
-        {"drop_remainder": True, "augment": True, "image_size": 8, "targets": "objects", "padding": {"objects": 2}, "use_weights": False},
+        {"drop_remainder": True, "augment": True, "image_size": 8, "targets": "objects", "padding": {"objects": 2}},
         {"inputs": "key", "targets": ()},
     ],
 )
@@ -124,7 +124,7 @@ def test_example_spec_equals_the_spec_of_batches(rich, options):
 
 
 def test_lists_of_labels_become_multi_hot(rich):
-    _, y = read_split(rich, targets="tags", use_weights=False)
+    _, y, _ = read_split(rich, targets="tags")
     assert (y.dtype, y.shape) == (np.float32, (NUM_EXAMPLES, len(TAGS)))
     expected = [set([index % 4, 3][: index % 3]) for index in ORDER]
     assert [set(np.flatnonzero(row).tolist()) for row in y] == expected
@@ -146,10 +146,9 @@ def test_several_inputs_and_targets_are_dictionaries(rich):
     np.testing.assert_array_equal(weight, [1 + index for index in ORDER])
 
 
-def test_weights_are_last_and_can_be_omitted(rich):
+def test_weights_are_last(rich):
     _, _, weight = read_split(rich)
     assert (weight.dtype, weight.shape) == (np.float32, (NUM_EXAMPLES,))
-    assert len(read_split(rich, use_weights=False)) == 2
 
 
 def test_batches_without_targets_have_only_inputs(rich):
@@ -158,7 +157,7 @@ def test_batches_without_targets_have_only_inputs(rich):
 
 
 def test_inputs_may_exclude_images(rich, tmp_path):
-    x, y = read_split(rich, inputs="pose", targets="age", use_weights=False)
+    x, y, _ = read_split(rich, inputs="pose", targets="age")
     assert (x.shape, y.shape) == ((NUM_EXAMPLES, 3), (NUM_EXAMPLES,))
     unknown = write_dataset(tmp_path, SCHEMA, {"train": [make_values(index) for index in range(NUM_EXAMPLES)]}, ("age",))
     np.testing.assert_array_equal(read_split(unknown, inputs="floors")[1], np.arange(NUM_EXAMPLES) / 2)
@@ -180,7 +179,7 @@ def test_raw_pixels_are_returned_unchanged(tmp_path):
 
 
 def test_objects_are_padded_to_the_longest_list(rich):
-    _, y = read_split(rich, targets="objects", use_weights=False)
+    _, y, _ = read_split(rich, targets="objects")
     assert {name: (value.dtype, value.shape) for name, value in y.items()} == {
         "bbox": (np.float32, (NUM_EXAMPLES, 3, 4)),
         "label": (np.int64, (NUM_EXAMPLES, 3)),
@@ -199,8 +198,8 @@ def test_objects_are_padded_to_the_longest_list(rich):
 
 def test_objects_are_padded_or_cut_to_a_length(rich):
     for max_objects in (2, 5):
-        options = {"targets": "objects", "padding": {"objects": max_objects}, "use_weights": False, "drop_remainder": True}
-        _, y = read_split(rich, **options)
+        options = {"targets": "objects", "padding": {"objects": max_objects}, "drop_remainder": True}
+        _, y, _ = read_split(rich, **options)
         assert y["bbox"].shape == (NUM_EXAMPLES, max_objects, 4)
         assert y["label"][ORDER.index(3)].tolist() == [0, 1, 2, -1, -1][:max_objects]  # The first objects are kept.
         spec = rich.example_spec(batch_size=4, **options)[1]
@@ -257,8 +256,8 @@ def test_masks_boxes_and_dense_targets_follow_their_image(rich, tmp_path):
     for kind, features, example, augmentations in (("file", schema, values, [*still, varied[0]]), ("pixels", raw, as_pixels, varied)):
         dataset = write_dataset(tmp_path / kind, features, {"train": [example] * count}, ("mask", "objects", "heat"), None, sizes)
         for options in augmentations:
-            options |= {"batch_size": count, "image_size": (32, 32), "use_weights": False, "padding": 1}
-            x, y = read_split(dataset, **options)
+            options |= {"batch_size": count, "image_size": (32, 32), "padding": 1}
+            x, y, _ = read_split(dataset, **options)
             heats = np.asarray(tf.image.resize(y["heat"], (32, 32), "nearest"))[..., 0]
             for index in range(count):
                 objects = {name: column[index] for name, column in y["objects"].items()}
@@ -285,7 +284,7 @@ def test_masks_with_many_classes_are_int32(rich, tmp_path):
     (tmp_path / "copy" / "statistics.json").write_text(json.dumps(statistics))
     update_checksums(tmp_path / "copy")
     for directory, dtype in ((rich.directory, np.uint8), (tmp_path / "copy", np.int32)):
-        _, y = read_split(tf_input.open(directory), targets="mask", use_weights=False)
+        _, y, _ = read_split(tf_input.open(directory), targets="mask")
         assert (y.dtype, y.shape) == (dtype, (NUM_EXAMPLES, *SIZE, 1))
         assert set(y.reshape(-1).tolist()) == {1, 2}
 

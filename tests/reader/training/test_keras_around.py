@@ -21,17 +21,27 @@ NUM_CLASSES = {"weather": 2, "ground": 3}
 NUM_VALID = sum(row["where"] == "val" for row in ROWS)
 NUM_TRAIN = NUM - NUM_VALID
 BATCH_SIZE, NUM_BATCHES = 4, NUM_TRAIN // 4
-ONE_TARGET = {"batch_size": BATCH_SIZE, "image_size": None, "seed": 5, "targets": "ground", "use_weights": False}
+ONE_TARGET = {"batch_size": BATCH_SIZE, "image_size": None, "seed": 5, "targets": "ground"}
 # The feature `count` is both x and y, and differs for all examples, so that batches can be compared.
-COUNTED = {"batch_size": BATCH_SIZE, "seed": 5, "inputs": "count", "targets": "ground", "use_weights": False}
+COUNTED = {"batch_size": BATCH_SIZE, "seed": 5, "inputs": "count", "targets": "ground"}
 
 
 @pytest.fixture(scope="module")
 def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Returns a dataset of small images in two splits. Each image has two labels and a weight."""
+    """Returns a dataset of small images in two splits. Each image has two labels."""
+    return prepare(tmp_path_factory, "--weight_column=")
+
+
+@pytest.fixture(scope="module")
+def weighted(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Returns the dataset `flowers` with a weight for each image."""
+    return prepare(tmp_path_factory)
+
+
+def prepare(tmp_path_factory, *arguments: str) -> tf_input.PreparedDataset:
     root = tmp_path_factory.mktemp("around")
     source = root / "in" / write_jsonl(root / "in")
-    options = ["--label=weather", "--label=ground", "--feature=count:integer"]
+    options = ["--label=weather", "--label=ground", "--feature=count:integer", *arguments]
     options += ["--split_column=where", "--num_shards=train=2,validation=1"]
     assert main(["prepare", "--input", str(source), "--output", str(root / "out"), *options]) == 0
     return tf_input.open(root / "out")
@@ -210,7 +220,7 @@ def test_splits_with_equal_structure_share_one_graph(flowers, options):
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
-def test_weights_apply_to_each_of_several_outputs(flowers, class_weight):
+def test_weights_apply_to_each_of_several_outputs(weighted, class_weight):
     """For each output, Keras multiplies the loss of each example by its weight and averages the products."""
     image = keras.Input((SIDE, SIDE, 3), dtype="uint8")
     hidden = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(image))
@@ -222,10 +232,10 @@ def test_weights_apply_to_each_of_several_outputs(flowers, class_weight):
         run_eagerly=True,
     )
     read = {"batch_size": NUM, "image_size": None, "seed": 0, "class_weight": class_weight}
-    data = {split: flowers.batches(split, **read) for split in ("train", "validation")}
+    data = {split: weighted.batches(split, **read) for split in ("train", "validation")}
     history = model.fit(data["train"], validation_data=data["validation"], verbose=0).history
     for split, prefix in (("train", ""), ("validation", "val_")):
-        examples, loss = list(flowers[split]), 0.0
+        examples, loss = list(weighted[split]), 0.0
         predicted = model(np.stack([example["image"] for example in examples]))
         for name, num_classes in NUM_CLASSES.items():
             labels = np.array([example[name] for example in examples])
@@ -238,9 +248,9 @@ def test_weights_apply_to_each_of_several_outputs(flowers, class_weight):
         assert history[f"{prefix}loss"] == [pytest.approx(loss, rel=1e-4)]
 
 
-def test_each_loop_over_numpy_batches_is_an_epoch(flowers):
+def test_each_loop_over_numpy_batches_is_an_epoch(weighted):
     options = {"batch_size": 5, "image_size": None, "seed": 3}
-    train, same = flowers.as_numpy("train", **options), flowers.batches("train", **options)
+    train, same = weighted.as_numpy("train", **options), weighted.batches("train", **options)
     assert len(train) == len(same) == 4
     seen = []
     for _ in range(2):
@@ -256,7 +266,7 @@ def test_each_loop_over_numpy_batches_is_an_epoch(flowers):
         break  # An incomplete iteration does not count as an epoch.
     unused = iter(train)
     (x, *_), *_ = train
-    np.testing.assert_array_equal(x, next(batches_from(flowers.batches("train", **options), 2).as_numpy_iterator())[0])
+    np.testing.assert_array_equal(x, next(batches_from(weighted.batches("train", **options), 2).as_numpy_iterator())[0])
     assert next(unused)[0].shape == x.shape
 
 

@@ -123,9 +123,9 @@ def test_trains_object_detector(prepare):
         assert np.isfinite(losses).all() and losses[-1] < losses[0], (options, losses)
 
 
-@pytest.mark.parametrize("options", [{"use_weights": False}, {"augment": True}], ids=str)
-def test_trains_segmentation_model(prepare, options):
-    dataset = prepare("--label=mask:mask")
+@pytest.mark.parametrize(("arguments", "options"), [(("--weight_column=",), {}), ((), {"augment": True})], ids=str)
+def test_trains_segmentation_model(prepare, arguments, options):
+    dataset = prepare("--label=mask:mask", *arguments)
     image, pixels = image_input()
     wide = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(pixels)
     deep = keras.layers.Conv2D(16, 3, activation="relu", padding="same")(keras.layers.MaxPooling2D()(wide))
@@ -133,7 +133,7 @@ def test_trains_segmentation_model(prepare, options):
     model = keras.Model(image, keras.layers.Conv2D(4, 1, activation="softmax")(joined))
     fit(model, dataset, "sparse_categorical_crossentropy", **options)
     # The mask covers the colored squares, so a few steps are enough to find most of it.
-    x, y = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE, use_weights=False)))
+    x, y, *_ = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE)))
     assert (model.predict(x, verbose=0).argmax(axis=-1) == y.numpy()[..., 0]).mean() > 0.7
 
 
