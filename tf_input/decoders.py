@@ -13,7 +13,7 @@ from tf_input.features.roles import is_other_image
 from tf_input.read_config import ReadConfig
 
 _VARIED = "To vary its outputs, use map_batch, or layers of the model that are active only in training."
-_AVERAGED = "To average pixels, call `decode_images(..., antialias=True)` in the preprocessing_fn."
+_RESIZED = "To resize with another kernel, call `decode_images(..., interpolation=...)` in the preprocessing_fn."
 _SHOWN = "The transform decides this: run `recordmill analyze` with other --image_size and --fit."
 
 
@@ -100,7 +100,7 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
     if _is_stored(features.get(IMAGE)):
         return
     shown = [(name, None, _SHOWN) for name in ("image_size", "channels", "fit")]
-    for name, expected, instead in (*shown, ("augment", False, _VARIED), ("antialias", False, _AVERAGED)):
+    for name, expected, instead in (*shown, ("augment", False, _VARIED), ("interpolation", "bilinear", _RESIZED)):
         if (value := getattr(config, name)) != expected:
             raise ValueError(f"{name}={value!r} is invalid with transform=True: it must be {expected!r}. {instead}")
 

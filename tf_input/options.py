@@ -58,6 +58,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("color_mode", "num_channels", "grayscale", "rgb"), "channels"),
     **dict.fromkeys(("label_mode", "class_mode", "categorical"), "one_hot"),
     **dict.fromkeys(("crop_to_aspect_ratio", "pad_to_aspect_ratio", "resize_mode", "keep_aspect_ratio"), "fit"),
+    **dict.fromkeys(("antialias", "resample", "method"), "interpolation"),
     **dict.fromkeys(("random_seed", "random_state"), "seed"),
     **dict.fromkeys(("maxlen", "max_length", "pad_to_length", "padded_shapes", "padding_values", "pad_value", "ragged"), "padding"),
     **dict.fromkeys(("drop_last", "drop_final_batch"), "drop_remainder"),

@@ -12,11 +12,13 @@ from tf_input.options import named_options
 
 Fit = Literal["crop", "stretch", "pad", "unscaled"]
 ShuffleOrder = Literal["window", "exact", "key"]
+Interpolation = Literal["bilinear", "antialiased", "bicubic", "lanczos3"]
 ImageSize = int | tuple[int, int]
 Balancing = Literal["oversample", "undersample"]
 FlipPairs = Sequence[tuple[int, int]]
 FITS: tuple[Fit, ...] = get_args(Fit)
 ORDERS: tuple[ShuffleOrder, ...] = get_args(ShuffleOrder)
+INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
 _JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> upper bound
 
 
@@ -166,6 +168,12 @@ class ReadConfig:
             `pad`: the whole image, not distorted, centered on a black canvas (0 in masks). `unscaled`: like `pad`, but
             small images are not enlarged. Default: None, which means `pad` if boxes, keypoints, masks or dense targets
             are read, because a crop could hide parts of them. Otherwise, the default is `crop`.
+        interpolation: How pixels are computed when images are resized. `bilinear`: from four neighboring pixels, which is
+            fast but aliases if an image shrinks by more than a factor of 2. `antialiased`: bilinear, but an image that
+            shrinks is averaged over all of its pixels. `bicubic` and `lanczos3`: like `antialiased`, with the sharper
+            kernels that `tf.image.resize` has under these names. Large JPEGs that are not cached in memory are decoded
+            at 1/2, 1/4 or 1/8 of their size before they are interpolated, and therefore hardly alias in any case.
+            Default: "bilinear".
         inputs: The names of the input features of the model. Default: None, which means `image`. If the dataset has no
             `image`, the default is all features except the targets, the key and the weight.
         targets: The names of the features to predict. Default: None, the targets that the dataset defines.
@@ -234,10 +242,6 @@ class ReadConfig:
         map_batch: A function that is applied to each batch, with the same arguments as `map_example`. The parameter
             `seed` depends on the seed, the epoch, the step and the host. Each host calls the function with its own part
             of the batch, so the results can depend on the number of hosts. Default: None.
-        antialias: Whether downscaling averages over all pixels of an image. If False, images are sampled bilinearly
-            from four neighboring pixels, which is faster but aliases if an image shrinks by more than a factor of 2.
-            Large JPEGs are always averaged, because they are decoded at 1/2, 1/4 or 1/8 of their size. The option
-            affects PNGs, raw pixels, tensors and images that are cached in memory. Default: False.
 
     Raises:
         ValueError: An option has a wrong value, or two options conflict.
@@ -251,6 +255,7 @@ class ReadConfig:
     seed: int | None = None
     drop_remainder: bool = False
     fit: Fit | None = None
+    interpolation: Interpolation = "bilinear"
     inputs: str | Sequence[str] | None = None
     targets: str | Sequence[str] | None = None
     padding: bool | int | Mapping[str, int | tuple[int, ...]] | Padding = Padding()
@@ -267,7 +272,6 @@ class ReadConfig:
     parse: Callable[..., Any] | None = None
     map_example: Callable[..., Any] | None = None
     map_batch: Callable[..., Any] | None = None
-    antialias: bool = False
 
     def __post_init__(self) -> None:
         self._check_images()
@@ -302,7 +306,8 @@ class ReadConfig:
         is_size = is_size or all(checks.is_size(item) or checks.is_one_of(item, "encoded") for item in (size.values() if is_of_each else [size]))
         expected = "a size, such as 224 or (height, width), a size for each image by its name, 'largest' or 'encoded'"
         checks.require(is_size, "image_size", size, expected)
-        checks.require(isinstance(self.antialias, bool), "antialias", self.antialias, "True or False")
+        is_known = checks.is_one_of(self.interpolation, *INTERPOLATIONS)
+        checks.require(is_known, "interpolation", self.interpolation, f"one of {', '.join(INTERPOLATIONS)}")
         is_channels = self.channels is None or checks.is_count(self.channels) and self.channels in (1, 3, 4)
         checks.require(is_channels, "channels", self.channels, "1 (grey), 3 (RGB), 4 (with alpha) or None")
         is_augment = isinstance(self.augment, (bool, Augmentation))

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
 
-from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, Padding, ReadConfig, ShuffleOrder
+from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, Interpolation, Padding, ReadConfig, ShuffleOrder
 from tf_input.choices import Choice
 
 
@@ -22,6 +22,7 @@ class ReadOptions(TypedDict, total=False):
     seed: int | None
     drop_remainder: bool
     fit: Fit | None
+    interpolation: Interpolation
     inputs: str | Sequence[str] | None
     targets: str | Sequence[str] | None
     padding: bool | int | Mapping[str, int | tuple[int, ...]] | Padding
@@ -38,7 +39,6 @@ class ReadOptions(TypedDict, total=False):
     parse: Callable[..., Any] | None
     map_example: Callable[..., Any] | None
     map_batch: Callable[..., Any] | None
-    antialias: bool
 
 
 def make_config(config: ReadConfig | None, options: ReadOptions) -> ReadConfig:

@@ -245,7 +245,7 @@ class SplitReader:
 
     def _warn_of_aliasing(self, decoder: ExampleDecoder, is_cached: bool) -> None:
         """Warns once if images are downscaled by a factor of more than 2 without antialiasing. JPEGs are exempt."""
-        for name in () if decoder.config.antialias or self._warned_of_aliasing else decoder.image_names:
+        for name in () if decoder.config.interpolation != "bilinear" or self._warned_of_aliasing else decoder.image_names:
             stored_size, shown = self._files.mean_size(name), decoder.sizes_of(name).shown
             if stored_size is None or shown is None or not is_cached and self._files.has_jpegs_only(name):
                 continue
@@ -253,7 +253,7 @@ class SplitReader:
                 self._warned_of_aliasing = True
                 _logger.warning(
                     "%s: %r has about %.0f x %.0f pixels and is read at %d x %d. PNGs, raw pixels and images that are "
-                    "cached in memory are resized without averaging, which causes aliasing. Pass antialias=True, or "
+                    "cached in memory are resized without averaging, which causes aliasing. Pass interpolation='antialiased', or "
                     "resize the images once with `recordmill prepare --image_size`.",
                     *(self.split, name, *stored_size, *shown),
                 )

@@ -17,7 +17,7 @@ _FEATURES: Mapping[str, Feature] = {RECORD: Feature(RECORD, "text")}
 # Options that require the features of records, which are unknown.
 _OF_FEATURES = (
     *("image_size", "channels", "augment", "fit", "inputs", "targets", "padding"),
-    *("class_weight", "one_hot", "balance", "transform", "antialias"),
+    *("class_weight", "one_hot", "balance", "transform", "interpolation"),
 )
 
 

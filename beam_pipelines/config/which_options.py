@@ -103,7 +103,9 @@ examples:
     )
     fit: str | None = option(None, choices=("crop", "stretch", "pad", "unscaled"), help="How the training resized images.")
     augment: bool = option(False, help="Declare that the training cropped and flipped images at random.")
-    antialias: bool = option(False, help="Declare that the training shrank images with antialiasing.")
+    interpolation: str = option(
+        "bilinear", choices=("bilinear", "antialiased", "bicubic", "lanczos3"), help="How the training computed pixels. Default: bilinear."
+    )
     transform: bool = option(False, help="Declare that the training applied the graph from `recordmill analyze`.")
     channels: int | None = _number(
         help="Number of image channels, 1, 3 or 4, if the training set it. The number of channels affects whether the "

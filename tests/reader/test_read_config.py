@@ -33,6 +33,8 @@ def test_error_names_the_invalid_option_and_value():
         f"seed={2**63}": {"seed": 2**63},
         "drop_remainder=3": {"drop_remainder": 3},
         "fit='zoom'": {"fit": "zoom"},
+        "interpolation='nearest'": {"interpolation": "nearest"},
+        "interpolation=True": {"interpolation": True},
         "fit='pad'": {"fit": "pad", "augment": True},
         "inputs=()": {"inputs": ()},
         "inputs=('image', 'image')": {"inputs": ("image", "image")},

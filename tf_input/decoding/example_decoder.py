@@ -411,7 +411,7 @@ class ExampleDecoder:
             sizes = stored_sizes(parsed[name])
         augmentation, seed = self.config.augmentation, self.seed_of(name, seed)
         crops = compute_crops(sizes, known.shown, self.config.fit, augmentation, seed, self._scales(name), slots, leader)
-        return crops._replace(antialias=self.config.antialias)
+        return crops._replace(interpolation=self.config.interpolation)
 
     def _all_crops(
         self, parsed: Mapping[str, Any], seed: tf.Tensor | None, slots: augment.BatchSlots | None

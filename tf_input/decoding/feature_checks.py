@@ -52,7 +52,7 @@ def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:
         ValueError: There are no images.
     """
     if not any(name == IMAGE or is_other_image(feature) for name, feature in features.items()):
-        for name in ("image_size", "fit", "antialias"):
+        for name in ("image_size", "fit", "interpolation"):
             if (value := getattr(config, name)) != getattr(ReadConfig, name):
                 raise ValueError(
                     f"{name}={value!r} needs images, and there are only {', '.join(features)}. "
@@ -99,7 +99,7 @@ def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[st
     if not names:
         return features
     if set(names) == set(images):
-        for name in ("fit", "augment", "channels", "antialias"):
+        for name in ("fit", "augment", "channels", "interpolation"):
             if (value := getattr(config, name)) != getattr(ReadConfig, name):
                 raise ValueError(
                     f"{name}={value!r} has no effect with image_size='encoded', which decodes no image. "

@@ -5,12 +5,18 @@ from __future__ import annotations
 from tf_input.dataset_format import IMAGE, Feature
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.lazy_tensorflow import tf
-from tf_input.read_config import ReadConfig
+from tf_input.read_config import Fit, Interpolation, ReadConfig
 
 _MAX_BATCH = 1 << 20
 
 
-def decode_images(images: tf.Tensor, image_size: int | tuple[int, int], fit: str = "crop", channels: int = 3, antialias: bool = False) -> tf.Tensor:
+def decode_images(
+    images: tf.Tensor,
+    image_size: int | tuple[int, int],
+    fit: Fit = "crop",
+    channels: int = 3,
+    interpolation: Interpolation = "bilinear",
+) -> tf.Tensor:
     """Decodes images and crops or resizes them like `batches(image_size=..., fit=...)` without augmentation.
 
     Args:
@@ -20,7 +26,8 @@ def decode_images(images: tf.Tensor, image_size: int | tuple[int, int], fit: str
         fit: How images are fitted to `image_size`, as in `ReadConfig`: "crop", "stretch", "pad" or "unscaled". Default:
             "crop".
         channels: The number of channels: 1, 3 or 4, as in `ReadConfig`. Default: 3.
-        antialias: Whether downscaling averages over all pixels, as in `ReadConfig`. Default: False.
+        interpolation: How pixels are computed, as in `ReadConfig`: "bilinear", "antialiased", "bicubic" or "lanczos3".
+            Default: "bilinear".
 
     Returns:
         uint8 [batch, height, width, channels].
@@ -29,7 +36,7 @@ def decode_images(images: tf.Tensor, image_size: int | tuple[int, int], fit: str
         ValueError: An option has a wrong value.
         tf.errors.InvalidArgumentError: An image is corrupt. Raised when the tensor is computed.
     """
-    config = ReadConfig(_MAX_BATCH, image_size=image_size, fit=fit, channels=channels, antialias=antialias)
+    config = ReadConfig(_MAX_BATCH, image_size=image_size, fit=fit, channels=channels, interpolation=interpolation)
     decoder = ExampleDecoder(
         parse=lambda *unused: {},
         features={IMAGE: Feature(IMAGE, "image")},

@@ -203,7 +203,7 @@ def fingerprint(
     options |= resolved_options
     if options["shuffle"] != "window":
         del options["read_buffer"]
-    for name in ("antialias", "parse"):  # compatible with checkpoints from before these options
+    for name in ("interpolation", "parse"):  # compatible with checkpoints from before these options
         if getattr(config, name) == getattr(ReadConfig, name):
             del options[name]
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tf_input.features import augment
-from tf_input.features.decode_images import MAX_SMALL_SIDE, RATIOS, central_boxes, center_on_canvas
+from tf_input.features.decode_images import MAX_SMALL_SIDE, RATIOS, central_boxes, center_on_canvas, resize_image
 from tf_input.lazy_tensorflow import tf
-from tf_input.read_config import Augmentation
+from tf_input.read_config import Augmentation, Interpolation
 
 FRAMED = ("pad", "unscaled")  # values of `fit` for which an image may not fill its canvas
 
@@ -24,7 +24,7 @@ class CropGeometry(NamedTuple):
         image_size: The (height, width) of the canvas.
         ratios: The factor by which each JPEG may be downscaled during decoding, int32 [batch]. Boxes are multiples of
             this factor. None disables downscaling.
-        antialias: Whether resizing averages over all pixels of a box.
+        interpolation: How pixels are computed, as in `ReadConfig.interpolation`.
     """
 
     sizes: tf.Tensor
@@ -33,7 +33,7 @@ class CropGeometry(NamedTuple):
     extents: tf.Tensor | None
     image_size: tuple[int, int]
     ratios: tf.Tensor | None = None
-    antialias: bool = False
+    interpolation: Interpolation = "bilinear"
 
     def canvas_boxes(self) -> tf.Tensor:
         """Returns the edges of the canvas in relative image coordinates, (ymin, xmin, ymax, xmax), float32 [batch, 4].
@@ -140,18 +140,21 @@ def crop_pixels(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
     Returns:
         float32 [batch, *crops.image_size, channels].
     """
-    return _average_pixels(pixels, crops) if crops.antialias else _canvas_pixels(pixels, crops, crops.image_size)
+    if crops.interpolation == "bilinear":
+        return _canvas_pixels(pixels, crops, crops.image_size)
+    return _resize_each(pixels, crops)
 
 
-def _average_pixels(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
-    """Crops and resizes decoded images with antialiasing, image by image."""
+def _resize_each(pixels: tf.Tensor, crops: CropGeometry) -> tf.Tensor:
+    """Crops and resizes decoded images with the kernels of `tf.image.resize`, image by image."""
     sizes = tf.tile(tf.shape(pixels)[tf.newaxis, 1:3], [tf.shape(pixels)[0], 1])
     given = {"pixels": pixels, "box": crops.same_parts(sizes), "extent": crops.extents, "is_flipped": crops.flipped}
 
     def crop_single(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         top, left, height, width = tf.unstack(inputs["box"])
         box = inputs["pixels"][top : top + height, left : left + width]
-        return center_on_canvas(tf.image.resize(box, inputs.get("extent", crops.image_size), antialias=True), crops.image_size, inputs)
+        resized = resize_image(box, inputs.get("extent", crops.image_size), crops.interpolation)
+        return center_on_canvas(resized, crops.image_size, inputs)
 
     signature = tf.TensorSpec((*crops.image_size, pixels.shape[-1]), tf.float32)
     return tf.map_fn(crop_single, {name: item for name, item in given.items() if item is not None}, fn_output_signature=signature)

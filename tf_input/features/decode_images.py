@@ -18,6 +18,7 @@ from typing import Mapping, Sequence
 
 from tf_input.features.colors import LUMA
 from tf_input.lazy_tensorflow import tf
+from tf_input.read_config import Interpolation
 
 NUM_CHANNELS = 3  # the default of images
 RATIOS = (1, 2, 4, 8)  # factors by which a JPEG decoder can downscale its blocks of 8 x 8
@@ -89,9 +90,9 @@ def decode_boxes(
     ratios: tf.Tensor | None = None,
     channels: int = NUM_CHANNELS,
     dtype: tf.DType | str = "uint8",
-    antialias: bool = False,
+    interpolation: Interpolation = "bilinear",
 ) -> tf.Tensor:
-    """Decodes one crop box of each image and resizes the pixels bilinearly.
+    """Decodes one crop box of each image and resizes the pixels.
 
     For a JPEG, the inverse DCT is computed only within the crop box. If the JPEG has chroma subsampling, pixels at the
     edges of the box can differ slightly from the pixels of a completely decoded image.
@@ -107,9 +108,9 @@ def decode_boxes(
             must be a multiple of this factor. Default: None, no downscaling.
         channels: The number of channels: 1, 3 or 4. Default: 3.
         dtype: The dtype of the pixels: uint8 or uint16. Default: uint8.
-        antialias: Whether each output pixel averages over all pixels in its area instead of four neighboring pixels.
-            For images of 1,024 pixels, decoding and resizing takes 1.2 times as long for PNGs, and twice as long for
-            JPEGs, which are otherwise downscaled during decoding. Default: False.
+        interpolation: How pixels are computed, as in `ReadConfig.interpolation`. For images of 1,024 pixels, decoding and
+            resizing with "antialiased" takes 1.2 times as long for PNGs, and twice as long for JPEGs, as
+            resizing with "bilinear". Default: "bilinear".
 
     Returns:
         The pixels of the boxes, [batch, height, width, channels], with the dtype `dtype`.
@@ -124,8 +125,8 @@ def decode_boxes(
 
     def decode_one(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         image = _decode_box(inputs["encoded"], inputs["box"], inputs["way"], ways, channels, dtype)
-        image = tf.image.resize(image, inputs.get("extent", image_size), antialias=antialias)
-        image = tf.cast(image + 0.5, dtype)  # rounded; bilinear values need no clipping
+        image = resize_image(image, inputs.get("extent", image_size), interpolation)
+        image = tf.cast(image + 0.5, dtype)  # rounded
         return center_on_canvas(image, image_size, inputs)
 
     # uint8 within the loop, because a float32 batch is four times as large.
@@ -159,6 +160,14 @@ def _decode_box(
 
 def given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:
     return {name: value for name, value in inputs.items() if value is not None}
+
+
+def resize_image(image: tf.Tensor, size: tf.Tensor | tuple[int, int], interpolation: Interpolation) -> tf.Tensor:
+    """Resizes an image to a (height, width), and returns float32. Pixels of integers stay in the range of their dtype."""
+    if interpolation in ("bilinear", "antialiased"):
+        return tf.image.resize(image, size, antialias=interpolation == "antialiased")
+    resized = tf.image.resize(image, size, interpolation, antialias=True)
+    return resized if image.dtype.is_floating else tf.clip_by_value(resized, image.dtype.min, image.dtype.max)
 
 
 def center_on_canvas(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -43,7 +43,7 @@ class Image(FeatureKind):
             value = self.decode(value, feature, decoder, decoder.max_batch_size)
         if value.dtype == tf.string:
             boxes = crops.boxes, crops.image_size, crops.flipped, crops.extents, crops.ratios
-            value = decode_boxes(value, *boxes, decoder.channels_of(feature), tf.as_dtype(feature.value_dtype), crops.antialias)
+            value = decode_boxes(value, *boxes, decoder.channels_of(feature), tf.as_dtype(feature.value_dtype), crops.interpolation)
         elif crops is not None:
             value = tf.cast(crop_pixels(value, crops) + 0.5, value.dtype)
         augmentation = decoder.config.augmentation

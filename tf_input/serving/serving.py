@@ -35,7 +35,7 @@ class ServingConfig:
         transform: Whether the model was trained with `batches(transform=True)`. This attribute and the next six are
             needed only if `train` is a dataset or a directory. Default: None.
         image_size: The image size in training, as in `batches`. Default: None.
-        antialias: Whether the model was trained with `batches(antialias=True)`. Default: None.
+        interpolation: How pixels were computed in training, as in `batches`. Default: None.
         channels: The number of image channels in training, as in `batches`. Default: None.
         fit: How images were fitted to `image_size` in training, as in `batches`. Default: None.
         inputs: The names of the model's input features, as in `batches`. Default: None.
@@ -59,7 +59,7 @@ class ServingConfig:
 
     transform: bool | None = None
     image_size: ImageSize | Mapping[str, ImageSize] | None = None
-    antialias: bool | None = None
+    interpolation: str | None = None
     channels: int | None = None
     fit: str | None = None
     inputs: str | tuple[str, ...] | None = None
@@ -88,7 +88,7 @@ class ServingConfig:
     @property
     def reading_options(self) -> dict[str, Any]:
         """The reading options of the training run, with None for options that are not set."""
-        return {name: getattr(self, name) for name in ("transform", "image_size", "antialias", "channels", "fit", "inputs", "targets")}
+        return {name: getattr(self, name) for name in ("transform", "image_size", "interpolation", "channels", "fit", "inputs", "targets")}
 
 
 def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str], **options: Any) -> None:

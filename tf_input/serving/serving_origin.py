@@ -53,7 +53,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
         )
     _check_raw(reading)
     # Class weights, order and hosts do not change the model's inputs. One host compares whole batches.
-    kept = ("image_size", "antialias", "channels", "fit", "padding", "inputs", "targets", "transform", "cache_in_memory", "skip_corrupt")
+    kept = ("image_size", "interpolation", "channels", "fit", "padding", "inputs", "targets", "transform", "cache_in_memory", "skip_corrupt")
     as_before = {name: getattr(reading.config, name) for name in kept}
     config = ReadConfig(batch_size, shuffle=False, hosts=(1, 0), **as_before)
     return reading._replace(config=config)

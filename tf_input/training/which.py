@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Options that change the contents of batches, but not the choice of their examples.
 _OF_CONTENTS = (
-    *("image_size", "antialias", "augment", "fit", "padding", "class_weight", "one_hot"),
+    *("image_size", "interpolation", "augment", "fit", "padding", "class_weight", "one_hot"),
     *("parse", "map_example", "map_batch"),
 )
 

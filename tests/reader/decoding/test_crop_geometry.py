@@ -16,7 +16,7 @@ from tf_input.features.mask import decode_mask_boxes
 from tf_input.features.decode_images import MAX_SMALL_SIDE
 from tf_input.features.bbox import move_boxes
 from tf_input.features.crop_geometry import CropGeometry, fitting_extents, compute_crops, crop_dense_targets, crop_masks, crop_pixels
-from tf_input.read_config import Augmentation
+from tf_input.read_config import INTERPOLATIONS, Augmentation
 
 SIZE = (40, 60)
 
@@ -115,12 +115,13 @@ def test_cropped_pixels_equal_cropped_encoded_images(case):
     np.testing.assert_array_equal(seen.any(axis=-1), expected.any(axis=-1))  # The padding is the same.
 
 
+@pytest.mark.parametrize("interpolation", [name for name in INTERPOLATIONS if name != "bilinear"])
 @pytest.mark.parametrize("case", CROPS)
-def test_antialiased_pixels_equal_antialiased_encoded_images(case):
+def test_interpolated_pixels_equal_interpolated_encoded_images(case, interpolation):
     """Crops from decoded images and from encoded images differ only by rounding."""
-    crops, pixels = make_crop(**CROPS[case])._replace(antialias=True), picture(seed=0, image_size=SIZE)
+    crops, pixels = make_crop(**CROPS[case])._replace(interpolation=interpolation), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
-    expected = decode_images.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents, antialias=True).numpy()[0]
+    expected = decode_images.decode_boxes(encoded, crops.boxes, crops.image_size, crops.flipped, crops.extents, interpolation=interpolation).numpy()[0]
     seen = crop_pixels(tf.constant(pixels[np.newaxis]), crops).numpy()[0]
     assert np.abs(seen - expected).max() <= 0.5
 
@@ -130,7 +131,7 @@ STORED = {"raw": ["--image_encoding=raw", "--image_size=exact=240x240"], "png": 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", STORED)
-def test_warns_about_shrunken_images_without_antialias(stored, tmp_path, caplog):
+def test_warns_about_shrunken_images_without_antialiasing(stored, tmp_path, caplog):
     """Stripes that are two pixels wide become gray with antialiasing, but stay black and white without antialiasing."""
     lines = np.zeros((240, 240, 3), np.uint8)
     lines[2::4] = lines[3::4] = 255
@@ -146,18 +147,18 @@ def test_warns_about_shrunken_images_without_antialias(stored, tmp_path, caplog)
 
     for budget in (0, 1 << 30):
         for options in ({"image_size": 24}, {"image_size": (24, 30), "fit": "pad"}):
-            averaged = read(budget, antialias=True, **options)
+            averaged = read(budget, interpolation="antialiased", **options)
             inner = averaged[:, 1:-1, 3:-3]
             assert np.abs(inner - 127).max() <= 4 and not caplog.records, (budget, options)
             sampled = read(budget, **options)
             is_averaged = stored == "jpeg" and not budget  # JPEGs are decoded at 1/8 of their size.
             assert (np.abs(sampled[:, 1:-1, 3:-3] - 127).max() > 60) != is_averaged
-            assert bool("antialias=True" in caplog.text and "240 x 240" in caplog.text) != is_averaged
+            assert bool("antialiased" in caplog.text and "240 x 240" in caplog.text) != is_averaged
     read(0, image_size=120)
     assert not caplog.records
     data = tf_input.open(tmp_path / "out")
-    fingerprints = [data.batches("test", batch_size=6, image_size=24, seed=0, antialias=antialias).iterator_state.fingerprint for antialias in (False, True)]
-    assert fingerprints[1].pop("antialias") is True and fingerprints[0] == fingerprints[1]
+    fingerprints = [data.batches("test", batch_size=6, image_size=24, seed=0, interpolation=name).iterator_state.fingerprint for name in ("bilinear", "bicubic")]
+    assert fingerprints[1].pop("interpolation") == "bicubic" and fingerprints[0] == fingerprints[1]
 
 
 @pytest.mark.parametrize("case", CROPS)

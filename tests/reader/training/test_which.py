@@ -160,8 +160,8 @@ def test_command_accepts_options_or_a_checkpoint(mixed, uniform, capsys, tmp_pat
     chosen_keys = uniform.which("train", epoch=3, step=1, **options, select=["width > 30", tf_input.Fold(4, 1).train], balance={"ant": 0.5, "bee": 0.5})
     printed = run_which(capsys, uniform.directory, "--epoch=3", "--step=1", "--batch_size=12", "--seed=5", *chosen)
     assert [line.split("\t")[0] for line in printed.splitlines()[1:]] == chosen_keys["key"].tolist()
-    shown = {"image_size": (20, 30), "fit": "crop", "augment": True, "antialias": True}
-    typed = ["--image_size=20x30", "--fit=crop", "--augment", "--antialias"]
+    shown = {"image_size": (20, 30), "fit": "crop", "augment": True, "interpolation": "bicubic"}
+    typed = ["--image_size=20x30", "--fit=crop", "--augment", "--interpolation=bicubic"]
     for split in ("train", "validation"):  # The validation split is shuffled only because it is augmented.
         found_shown = uniform.which(split, epoch=1, step=0, **options, **shown)
         printed = run_which(capsys, uniform.directory, "--epoch=1", "--step=0", "--batch_size=12", "--seed=5", f"--split={split}", *typed)
