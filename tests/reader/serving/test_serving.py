@@ -186,12 +186,12 @@ def _nodes(path: pathlib.Path) -> list:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop")], ids=str)
-def test_preprocesses_images_without_a_transform(sizes, fit, tmp_path, tmp_path_factory):
+@pytest.mark.parametrize("sizes, fit, interpolation", [(None, "pad", "lanczos3"), ((40, 32), "crop", "bilinear")], ids=str)
+def test_preprocesses_images_without_a_transform(sizes, fit, interpolation, tmp_path, tmp_path_factory):
     """For small images of one size, training and serving use different decoders, so pixels may differ by 1."""
     few = {"ant": 6, "bee": 6, "cow": 6}
     dataset = tf_input.open(mixed_images(tmp_path_factory) if sizes is None else prepare_images(tmp_path, num_images=few, image_size=sizes))
-    options = {"image_size": SIZE, "fit": fit}
+    options = {"image_size": SIZE, "fit": fit, "interpolation": interpolation}
     export_serving(small_model("softmax", scale=1 / 255), dataset, tmp_path / "1", transform=False, **options)
     loaded_signatures, _owner = signatures(tmp_path / "1")
     actual = loaded_signatures["preprocess"](image=stored_images(dataset, "train"))["image"]
