@@ -26,6 +26,7 @@ from beam_pipelines.__main__ import main as recordmill
 from beam_pipelines.runners.job_servers import reserve_port
 from forked_python import ForkedPython
 from made_images import encode, write_files
+from made_sources import write_jsonl
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy" / "trainer"
@@ -406,6 +407,17 @@ def test_batches_have_class_weights_and_padding_has_weight_0(data):
         np.testing.assert_array_equal(weight, [weights[label] for label in labels.numpy()])
     evaluation = inputs.evaluation_batches(dataset, "validation", strategy, 4, 32)
     assert sum(float(tf.reduce_sum(weight)) for _, _, weight in evaluation.iterator(0)) == dataset.num_examples("validation")
+
+
+def test_evaluation_ignores_stored_weights(tmp_path):
+    source = tmp_path / "in" / write_jsonl(tmp_path / "in")
+    command = ["prepare", "--input", str(source), "--output", str(tmp_path / "out"), "--label=ground", "--splits=test=1"]
+    assert recordmill(command) == 0
+    dataset = tf_input.open(tmp_path / "out")
+    assert {example["weight"] for example in dataset["test"]} - {0.0, 1.0}
+    evaluation = inputs.evaluation_batches(dataset, "test", tf.distribute.get_strategy(), 3, 16)
+    weights = np.concatenate([weight for _, _, weight in evaluation.iterator(0)])
+    assert set(weights) <= {0.0, 1.0} and weights.sum() == dataset.num_examples("test")
 
 
 def test_trainer_uses_class_weights_of_the_library(data, monkeypatch):
