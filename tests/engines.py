@@ -60,11 +60,15 @@ RECORDS = ("--source=tfrecord", "--records=verbatim", "--splits=train=0.7,test=0
 
 
 def write_record_files(folder: pathlib.Path) -> pathlib.Path:
-    """Writes a TFRecord file of 500 random records and a compressed copy. `RECORDS` lists options to prepare them."""
+    """Writes a TFRecord file of 500 examples and random records, and a compressed copy. `RECORDS` lists options to prepare
+    them."""
+    from made_records import example  # imports TensorFlow, which most users of this module do not need
+
     randomness, written = random.Random(0), io.BytesIO()
     writer = RecordWriter(written)
-    for _ in range(500):
-        writer.write(randomness.randbytes(randomness.choice((0, 10, 500))))
+    for number in range(500):
+        is_example = number < 100 or number % 2
+        writer.write(example({"id": number}) if is_example else randomness.randbytes(randomness.choice((0, 10, 500))))
     writer.flush()
     return write_files(folder, {"a.tfrecord": written.getvalue(), "b.tfrecord.gz": gzip.compress(written.getvalue())})
 

@@ -24,7 +24,7 @@ IMPORTS = {
         "top": "options columns config runners sources splits shuffle shards publish repair transform verify quality leaks export report elements parallel storage",
         "options": "sources publish elements config storage",
         "runners": "publish config parallel storage",
-        "repair": "runners sources shards publish elements config tfrecord parallel storage",
+        "repair": "runners sources splits shuffle shards publish elements config tfrecord parallel storage",
         "leaks": "sources shards publish elements images config tfrecord parallel storage",
         "verify": "features runners publish elements images config tfrecord parallel storage",
         "export": "features runners sources publish images config tfrecord parallel storage",

@@ -454,6 +454,8 @@ class Manifest:
             manifest and `run.json` are not included.
         is_verbatim: Whether records are stored unchanged and may have any contents. If so, the schema is empty, and only
             the catalog has the keys.
+        columns: The features of verbatim records that have a catalog column, sorted by name. Their kinds are `integer`,
+            `float` and `text`. A record without exactly one such value has null in the catalog.
     """
 
     name: str
@@ -467,6 +469,7 @@ class Manifest:
     about: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     files: Mapping[str, FileSum] = dataclasses.field(default_factory=dict, hash=False)
     is_verbatim: bool = False
+    columns: tuple[Feature, ...] = ()
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -522,6 +525,8 @@ class Manifest:
         fields |= {"num_inputs": self.num_inputs, "num_dead_letters": self.num_dead_letters}
         if self.is_verbatim:
             fields["is_verbatim"] = True
+        if self.columns:
+            fields["columns"] = [column.to_json() for column in self.columns]
         if self.num_dropped:
             fields["num_dropped"] = self.num_dropped
         if self.files:
@@ -556,6 +561,9 @@ class Manifest:
         fields["files"] = {name: _file_sum(name, item) for name, item in fields.get("files", {}).items()}
         label_names = tuple(fields.pop("label_names"))
         fields["schema"] = tuple(Feature.from_json(feature, label_names) for feature in fields["schema"])
+        fields["columns"] = tuple(Feature.from_json(column, ()) for column in fields.get("columns", ()))
+        if any(column.kind not in ("integer", "float", "text") or column.shape for column in fields["columns"]):
+            raise ValueError("manifest: columns: each column must be a single integer, float or text")
         fields["targets"] = tuple(fields.get("targets", (LABEL,)))
         _check_type(fields["splits"], dict, "manifest: splits")
         for split, value in fields["splits"].items():

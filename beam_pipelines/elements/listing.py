@@ -35,6 +35,7 @@ class Listing:
         warnings: One-line warnings about results that the user may not expect.
         versions: A mapping from each file that the listing stage read to its version, as in `storage.versions`.
         image_root: The base folder of image paths, or "" if `--image_root` cannot change it.
+        columns: The features of verbatim records that have a catalog column, as in `Manifest.columns`.
     """
 
     source: str
@@ -56,6 +57,7 @@ class Listing:
     warnings: tuple[str, ...] = ()
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     image_root: str = ""
+    columns: tuple[Feature, ...] = ()
 
     @property
     def label_names(self) -> tuple[str, ...]:

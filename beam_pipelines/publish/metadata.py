@@ -58,6 +58,7 @@ def make_manifest(
         num_dropped=listing.num_dropped,
         about=spec.about,
         is_verbatim=not listing.schema,
+        columns=listing.columns,
     )
 
 

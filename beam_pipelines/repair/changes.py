@@ -21,7 +21,7 @@ _LOCATION_FIELDS = ("key", "shard", "record")
 Row = Mapping[str, Any]
 
 
-def find_changes(directory: str, run: RunPaths, plan: Plan, shard: CorruptShard, rebuilt: WrittenShard) -> list[str]:
+def find_changes(directory: str, run: RunPaths, plan: Plan, shard: CorruptShard, rebuilt: WrittenShard | None) -> list[str]:
     """Returns a line for each reason why the files of a rebuilt shard differ from the original files.
 
     Args:
@@ -29,12 +29,14 @@ def find_changes(directory: str, run: RunPaths, plan: Plan, shard: CorruptShard,
         run: The run of the repair.
         plan: The plan of the repair.
         shard: The corrupt shard.
-        rebuilt: The rebuilt shard, whose files are in the working directory.
+        rebuilt: The rebuilt shard, whose files are in the working directory. None if it is not part of the new plan.
     """
-    sums = {name: of_file for name, *of_file in rebuilt.info.files()}
-    differing = [file for file in shard.info.files() if file[0] in shard.corruption and sums[file[0]] != [*file[1:]]]
+    sums = {name: of_file for name, *of_file in rebuilt.info.files()} if rebuilt else {}
+    differing = [file for file in shard.info.files() if file[0] in shard.corruption and sums.get(file[0]) != [*file[1:]]]
     if not differing:
         return []
+    if shard.needs_plan or not rebuilt:
+        return ["inputs were added, removed or changed, and without the catalog the inputs of the shard are unknown"]
     directories = directory, run.working_directory
     of_records = [list(record_rows(f"{folder}/{shard.info.name}")) for folder in directories]
     of_catalogs = [catalog_rows(f"{folder}/{shard.info.catalog}") for folder in directories if shard.has_catalog]

@@ -35,8 +35,14 @@ class CorruptShard(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the keys of the examples are lost, because the catalog is corrupt and the records do not have them."""
-        return not self.has_catalog and (self.info.name in self.corruption or not self.has_keys)
+        """Whether the keys of the examples are lost, because both the catalog and the records are corrupt."""
+        return not self.has_catalog and self.has_keys and self.info.name in self.corruption
+
+    @property
+    def needs_plan(self) -> bool:
+        """Whether the keys of the examples are only known after all shards have been planned again, because the catalog is
+        corrupt, and records of verbatim datasets do not have keys."""
+        return not self.has_catalog and not self.has_keys
 
     def keys(self, directory: str) -> list[bytes]:
         """Returns the keys of the examples in record order, from the catalog or, if it is corrupt, from the records."""

@@ -1,10 +1,12 @@
 """Lists the sources again, and plans and writes the corrupt shards of a dataset.
 
 The plan of a run is deleted when its dataset is published. The plan of a corrupt shard is recreated from the keys of
-its examples. Inputs that were added to the sources later are left out.
+its examples. Inputs that were added to the sources later are left out. If the keys are unknown, because a shard of
+verbatim records has no catalog, all shards are planned again.
 """
 
 import dataclasses
+import functools
 import json
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
@@ -15,6 +17,7 @@ from apache_beam.pvalue import AsIter, AsSingleton
 from beam_pipelines.config.prepare_options import PrepareOptions
 from beam_pipelines.config.run_paths import RunPaths
 from beam_pipelines.elements.binary_column import BinaryColumn
+from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, PlannedShard, recordmill_version
 from beam_pipelines.elements.plan_files import write_plan, write_planned_shard
@@ -24,18 +27,23 @@ from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.repair.corrupt_shard import CorruptShard
 from beam_pipelines.shards.hash_images import HashImages
+from beam_pipelines.shards.measure import measure_inputs
 from beam_pipelines.shards.write_context import WriteSpec
 from beam_pipelines.shards.write_shards import WriteShards
+from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
+from beam_pipelines.shuffle.ranks import ShuffleSpec
 from beam_pipelines.sources.listing.list_images import ListImages
+from beam_pipelines.splits.assign_splits import AssignSplits
+from beam_pipelines.splits.split_facts import SplitSpec
 from beam_pipelines.storage.files import make_folder, open_file, write_file
 from beam_pipelines.storage.spool import SpoolReader
-from tf_input.dataset_format import NEAR_DUPLICATES, Feature
+from tf_input.dataset_format import NEAR_DUPLICATES, Feature, Manifest
 
 _LAST = np.uint64(2**64 - 1)  # Greater than all shuffle keys.
 
 
 def write_again(
-    root: beam.Pipeline, options: PrepareOptions, run: RunPaths, directory: str, schema: Sequence[Feature], shards: Sequence[CorruptShard]
+    root: beam.Pipeline, options: PrepareOptions, run: RunPaths, directory: str, manifest: Manifest, shards: Sequence[CorruptShard]
 ) -> None:
     """Extends a Beam pipeline with the steps that rewrite corrupt shards.
 
@@ -44,16 +52,19 @@ def write_again(
         options: The options of the run that created the dataset, adapted for the repair.
         run: The run of the repair. Its working directory exists.
         directory: The directory of the dataset.
-        schema: The schema of the dataset.
+        manifest: The manifest of the dataset.
         shards: The shards to write. The keys of their examples must not be lost.
     """
     make_folder(run.spool_directory)
+    spec, listed = WriteSpec.of(options, run), root | "ListImages" >> ListImages(options, run)
+    listed = listed._replace(listing=listed.listing | "UseSchema" >> beam.Map(use_schema, manifest.schema, manifest.columns))
+    if any(shard.needs_plan for shard in shards):
+        _plan_all(listed, options, run, shards) | "WriteShards" >> WriteShards(spec, AsSingleton(listed.listing))
+        return
     orders = [shuffle_orders(options.seed, shard.keys(directory)) for shard in shards]
     write_file(_wanted_path(run.spool_directory), np.append(np.sort(np.concatenate(orders)), _LAST).tobytes())
-    listed = root | "ListImages" >> ListImages(options, run)
-    listing = AsSingleton(listed.listing | "UseSchema" >> beam.Map(use_schema, schema))
+    listing = AsSingleton(listed.listing)
     runs, dead_letters = listed.runs | "KeepWanted" >> beam.FlatMap(keep_wanted, run.spool_directory), listed.dead_letters
-    spec = WriteSpec.of(options, run)
     if options.duplicates:
         hashed = runs | "HashImages" >> HashImages(spec, listing)
         runs = hashed.runs | "TakeRuns" >> beam.Map(lambda hashed: hashed.run)
@@ -65,13 +76,24 @@ def write_again(
     root | "AfterAll" >> beam.Impulse() | "WritePlan" >> beam.Map(finish_plan, listing, AsIter(dead_letters), run)
 
 
+def _plan_all(listed: Listed, options: PrepareOptions, run: RunPaths, shards: Sequence[CorruptShard]) -> beam.PCollection:
+    """Plans all shards of a verbatim dataset, as `prepare` does. Returns the plans of the given shards."""
+    if options.resolves_splits:
+        listed = listed._replace(**(listed.runs | "AssignSplits" >> AssignSplits(SplitSpec.of(options, run), listed))._asdict())
+    measure = functools.partial(measure_inputs, spec=WriteSpec.of(options, run))
+    planned = listed.runs | "GlobalShuffle" >> GlobalShuffle(ShuffleSpec.of(options, run), listed, measure)
+    addresses = {str(shard.address) for shard in shards}
+    return planned | "KeepCorrupt" >> beam.Filter(lambda planned: planned[0] in addresses)
+
+
 def _wanted_path(spool_directory: str) -> str:
     """Returns the path of a file with the sorted shuffle keys of examples in corrupt shards, followed by `_LAST`."""
     return f"{spool_directory}/wanted"
 
 
-def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
-    """Returns a copy of a listing with the schema of the dataset. New classes from the sources are added to the schema.
+def use_schema(listing: Listing, schema: Sequence[Feature], columns: tuple[Feature, ...]) -> Listing:
+    """Returns a copy of a listing with the schema and the catalog columns of the dataset. New classes from the sources are
+    added to the schema.
 
     Raises:
         UserError: The features of the sources have changed.
@@ -86,7 +108,7 @@ def use_schema(listing: Listing, schema: Sequence[Feature]) -> Listing:
         )
     names = {feature.name: feature.label_names for feature in listing.schema if feature.is_categorical}
     with_names = (dataclasses.replace(item, label_names=names.get(item.name, item.label_names)) for item in schema)
-    return dataclasses.replace(listing, schema=tuple(with_names))
+    return dataclasses.replace(listing, schema=tuple(with_names), columns=columns)
 
 
 def keep_wanted(run: SortedRun, spool_directory: str) -> Iterator[SortedRun]:

@@ -40,7 +40,7 @@ _MANY_BYTES = 256 << 20
 _NUM_CHANGES_SHOWN = 5
 
 _LOST = (
-    "its catalog is corrupt or missing, and its records do not have the keys of the examples. Prepare the dataset "
+    "its catalog and its records are corrupt or missing, so the keys of its examples are lost. Prepare the dataset "
     "again: the same command writes the same bytes."
 )
 
@@ -126,7 +126,7 @@ def _rebuild(options: RepairOptions, manifest: Manifest, corrupt: Sequence[Corru
         check_is_owned(paths.scratch_directory, printable(options.directory))
         num_examples = sum(shard.info.num_examples for shard in shards)
         stages = lambda counts: [Stage("listed", counts.listed, None), Stage("written", counts.written, num_examples)]
-        add_steps = lambda pipeline, paths, unused: write_again(pipeline, pipeline_options, paths, directory, manifest.schema, shards)
+        add_steps = lambda pipeline, paths, unused: write_again(pipeline, pipeline_options, paths, directory, manifest, shards)
         finish = lambda paths: changes.update(replace_shards(directory, paths, manifest, shards))
         inputs = (pipeline_options.input, pipeline_options.source.image_root or "")
         try:
@@ -205,8 +205,8 @@ def _describe_repair(corrupt: Sequence[CorruptShard]) -> str:
     if not lost:
         return "Run the command without --dry_run to rebuild them."
     return (
-        f"{lost:,} of {len(corrupt):,} corrupt shards cannot be rebuilt, because the catalog is corrupt or missing, and "
-        "the records do not have the keys of the examples. Prepare the dataset again."
+        f"{lost:,} of {len(corrupt):,} corrupt shards cannot be rebuilt, because the catalog and the records are corrupt "
+        "or missing, so the keys of the examples are lost. Prepare the dataset again."
     )
 
 

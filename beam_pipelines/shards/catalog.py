@@ -15,7 +15,7 @@
 | `perceptual_hash` | with `--duplicates`: a hash of the visible content; null for tensors or with `--exact_only` |
 | `shard`, `record` | the path of the shard in the dataset, and the index of the record in the shard |
 | each class feature | the class name, or a list of names; called `label_NAME` if NAME is already a column |
-| each scalar number or string | the stored value; called `feature_NAME` if NAME is already a column |
+| each scalar number or string | the stored value, or null in a verbatim record that lacks it; called `feature_NAME` if NAME is already a column |
 | `NAME_path` | the source file of each other image; called `image_NAME_path` if the name is already a column |
 
 Equal rows produce equal bytes.
@@ -54,7 +54,7 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
     Args:
         parts: The parts of the shard, in order.
         shard: The name of the shard.
-        schema: The schema of the dataset.
+        schema: The schema of the dataset, or the catalog columns of verbatim records.
     """
     references = References.concatenate([_kept(part) for part in parts])
     num = len(references)
@@ -138,11 +138,13 @@ def _weights(parts: Sequence[WrittenPart], num: int) -> pa.Array:
 
 
 def _values(parts: Sequence[Sequence[Any]], feature: Feature) -> pa.Array:
-    """Returns the value of a scalar feature for each example, as numbers or strings."""
+    """Returns the value of a scalar feature for each example, as numbers or strings. None becomes null."""
     if feature.is_text:
         # Together, the strings can exceed 2 GiB, which requires the large type.
         return pa.array([item for part in parts for item in part], pa.large_binary()).view(pa.large_string())
-    return pa.array(np.concatenate([np.array(part, "<f4" if feature.storage == "float" else np.int64).reshape(-1) for part in parts]))
+    dtype, is_null = "<f4" if feature.storage == "float" else np.int64, [item is None for part in parts for item in part]
+    numbers = [np.array([0 if item is None else item for item in part], dtype).reshape(-1) for part in parts]
+    return pa.array(np.concatenate(numbers), mask=np.array(is_null, bool))
 
 
 def _labels(values: Sequence[Any], feature: Feature) -> pa.Array:

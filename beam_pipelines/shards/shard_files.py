@@ -42,7 +42,7 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
     fingerprints = [part.fingerprint for part in parts if part.num_bytes] or [(0, 0)]
     fingerprint = fingerprints[0][0], fingerprints[-1][-1]
     index = _write(context, index_name(spec.name, *address), wrap_index(rows.tobytes(), fingerprint))
-    catalog = _write(context, catalog_name(spec.name, *address), encode_catalog(parts, name, context.listing.schema))
+    catalog = _write(context, catalog_name(spec.name, *address), encode_catalog(parts, name, context.listing.columns or context.listing.schema))
     info = ShardInfo(name, len(rows), int(starts[-1]), crc32c, *index, *catalog, *fingerprint)
     labels = {feature: [label for part in parts for label in part.labels[feature]] for feature in parts[0].labels}
     written = WrittenShard(

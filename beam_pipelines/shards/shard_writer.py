@@ -5,7 +5,7 @@ Each input is checked, re-encoded if necessary, and written as a record. An inva
 
 import itertools
 from collections import Counter
-from typing import BinaryIO, Iterator
+from typing import BinaryIO, Iterable, Iterator
 
 import google_crc32c
 import numpy as np
@@ -28,8 +28,9 @@ from beam_pipelines.shards.written_part import INDEX, ShardPart, WrittenPart, pa
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.spool import SpoolReader
-from beam_pipelines.tfrecord.record_reader import FRAME_BYTES, check_frames
+from beam_pipelines.tfrecord.record_reader import FRAME_BYTES, HEADER_BYTES, check_frames
 from beam_pipelines.tfrecord.record_writer import RecordWriter
+from beam_pipelines.tfrecord.verbatim_columns import read_values
 from tf_input.dataset_format import IMAGE, LABEL, NO_LABEL, WEIGHT
 
 # The values to keep for each record: its index row, and its values in `WrittenPart.crcs` and `WrittenPart.sizes`.
@@ -60,7 +61,8 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
             SpoolReader(context.spec.run.spool_directory) as spool,
         ):
             extras = context.extras
-            names = extras.label_features, extras.catalog_values, extras.image_names
+            columns = [column.name for column in context.listing.columns]
+            names = extras.label_features, columns or extras.catalog_values, extras.image_names
             written = WrittenPart(shard, part, path, references, *({name: [] for name in some} for some in names))
             _PartWriter(context, written, file, spool).write()
             if is_remote(path):  # A remote file is published after the block, so the lease must still be valid.
@@ -121,6 +123,7 @@ class _PartWriter:
                 (offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label, google_crc32c.value(data), height, width)
             )
             self._images.append(stored)
+            self._keep_columns([data])
             if pixels is not None:
                 self._split.pixels.merge(pixels)
             if extras is not None:
@@ -139,6 +142,7 @@ class _PartWriter:
         rows["image"], rows["length"], rows["crc"] = rows["record"] + RecordWriter.HEADER_BYTES, sizes, crcs
         self._packed.append(rows)
         self._writer.write_frames(frames)
+        self._keep_columns(frame[HEADER_BYTES : HEADER_BYTES - FRAME_BYTES] for frame in frames)
         self._part.kept += range(start, start + len(frames))
         self._part.formats += [""] * len(frames)
         self._part.reencoded += [""] * len(frames)
@@ -153,6 +157,13 @@ class _PartWriter:
         if self._context.listing.has_images:
             self._part.statistics.images_of(IMAGE).add(self._images)
         self._images.clear()
+
+    def _keep_columns(self, records: Iterable[bytes]) -> None:
+        """Keeps the catalog values of verbatim records."""
+        if columns := self._context.listing.columns:
+            for record in records:
+                for name, value in zip(self._part.values, read_values(columns, record), strict=True):
+                    self._part.values[name].append(value)
 
     def _keep_extras(self, extras: Extras) -> None:
         part = self._part

@@ -36,7 +36,8 @@ class WrittenPart:
         path: The path of the file.
         references: The references to all inputs of the part.
         labels: A mapping from class feature to the label, or list of labels, of each example.
-        values: A mapping from each other feature in the catalog to its number, or UTF-8 string, in each example.
+        values: A mapping from each other feature in the catalog to its number, or UTF-8 string, in each example. A
+            verbatim record that lacks the value has None.
         paths: A mapping from additional image to its source file in each example.
         num_bytes: The size of the file, in bytes.
         crc32c: The CRC-32C of the file.

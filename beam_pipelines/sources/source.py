@@ -51,6 +51,7 @@ class Source(abc.ABC):
             yet.
         targets: The names of the features that a model predicts. `objects` stands for all features below `objects/`.
         has_images: Whether examples have an image. Only read for source kinds with `may_omit_images`.
+        columns: The features of verbatim records that have a catalog column. Empty for all other sources.
         detected: A message about the settings that were detected from the data. Empty if nothing was detected.
         resolved: The options of the source, including detected settings. None if no setting was detected.
         num_ignored: The number of ignored files, counted while a part is listed.
@@ -74,6 +75,7 @@ class Source(abc.ABC):
     features: tuple[Feature, ...] = ()
     targets: tuple[str, ...] = ()
     has_images: bool = True
+    columns: tuple[Feature, ...] = ()
     detected: str = ""
     resolved: SourceConfig | None = None
     num_ignored: int = 0

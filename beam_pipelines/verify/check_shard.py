@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
-from typing import Iterator, NamedTuple, Sequence
+from typing import Any, Iterator, NamedTuple, Sequence
 
 import google_crc32c
 import numpy as np
@@ -14,13 +14,14 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
+from beam_pipelines.tfrecord.verbatim_columns import read_values
 from beam_pipelines.verify.check_catalog import FORMATS, check_catalog, check_formats, groups_of, keys_of, open_catalog, stored_sides
 from beam_pipelines.verify.check_example import ExampleCheck
 from beam_pipelines.verify.corruption import MAX_PROBLEMS, CorruptFileError, Corruption, open_corruptible, read_corruptible
 from beam_pipelines.verify.recount import RecordCounter, ShardCounts
 from beam_pipelines.verify.valid_records import ValidRecords
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Manifest, ShardInfo, catalog_features, decode_index
-from tf_input.serialized_example import BadExampleError, read_example
+from tf_input.serialized_example import BadExampleError, SerializedExample, read_example
 
 _COUNTED_RECORDS = 1024
 
@@ -102,7 +103,8 @@ def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> C
             if table is not None:
                 if context.manifest.is_verbatim:
                     valid_records.keys = keys_of(table)
-                problems += itertools.islice(check_catalog(table, valid_records, info, context.manifest.schema), MAX_PROBLEMS)
+                schema = context.manifest.columns or context.manifest.schema
+                problems += itertools.islice(check_catalog(table, valid_records, info, schema), MAX_PROBLEMS)
                 columns = {name: table.column(name).to_pylist() for name in FORMATS if name in table.column_names}
                 problems += itertools.islice(check_formats(columns, valid_records, counter.images, info), MAX_PROBLEMS)
                 groups = groups_of(table)
@@ -171,11 +173,17 @@ class _Records:
             is_sampled = self._counter.is_sampled(example)
             reasons = list(self._check.find(example, is_sampled))
             if not reasons:
-                self._valid_records.add(index, self._index_rows.of(record, example), record, example, self._in_catalog)
+                values = self._catalog_values(record, example)
+                self._valid_records.add(index, self._index_rows.of(record, example), record, example, values)
                 self._counter.add(example, self._check.decoded, is_sampled)
         except BadExampleError as error:
             reasons = [str(error)]
         yield from (self._corruption(reason, index, record.offset) for reason in reasons)
+
+    def _catalog_values(self, record: Record, example: SerializedExample) -> dict[str, list[Any]]:
+        if columns := self._context.manifest.columns:
+            return {column.name: [value] for column, value in zip(columns, read_values(columns, record.data), strict=True)}
+        return {name: example.values(name) for name in self._in_catalog}
 
     def _count(self, num: int) -> None:
         progress.count(self._context.progress_directory, analyzed=num)

@@ -1,6 +1,6 @@
 """Collects the valid records of a shard, to compare them with its index and its catalog."""
 
-from typing import Any, Sequence
+from typing import Any
 
 import google_crc32c
 
@@ -15,7 +15,7 @@ class ValidRecords:
         indices: The index of each record among all records of the shard.
         rows: The expected index row of each record.
         keys: The key of each record.
-        examples: The expected catalog values of each record.
+        examples: The expected catalog values of each record, by feature.
         image_crcs: The CRC-32C of each image, or of the whole example if it has no image.
     """
 
@@ -26,10 +26,10 @@ class ValidRecords:
         self.examples: list[dict[str, list[Any]]] = []
         self.image_crcs: list[int] = []
 
-    def add(self, index: int, row: tuple[int, int, int, int], record: Record, example: SerializedExample, in_catalog: Sequence[str]) -> None:
+    def add(self, index: int, row: tuple[int, int, int, int], record: Record, example: SerializedExample, values: dict[str, list[Any]]) -> None:
         start = row[1] - record.offset - HEADER_BYTES
         key = example.values("key")[0] if "key" in example.features else b""
-        self.examples.append({name: example.values(name) for name in in_catalog})
+        self.examples.append(values)
         self.indices.append(index)
         self.rows.append(row)
         self.keys.append(key)

@@ -11,6 +11,8 @@ import signal
 import zlib
 from typing import Iterable
 
+import google_crc32c
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,9 +24,9 @@ from beam_pipelines.tfrecord.record_reader import Record, read_records
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 from engines import digest, two_workers
 from forked_runs import ForkedRun
-from made_images import write_files
+from made_images import encode, noise, write_files
 from object_stores import connected_to, shared_server, upload_files
-from tf_input.dataset_format import read_manifest
+from tf_input.dataset_format import CATALOG_COLUMNS, read_manifest
 
 VERBATIM = ("--source=tfrecord", "--records=verbatim")
 RANDOM = random.Random(7)
@@ -62,6 +64,37 @@ def source(tmp_path_factory) -> pathlib.Path:
 
 def prepare(source: pathlib.Path | str, output: pathlib.Path, *options: str) -> int:
     return main(["prepare", f"--input={source}", f"--output={output}", "--name=made", *VERBATIM, *options])
+
+
+def make_examples() -> tuple[dict[str, list[bytes]], dict[str, tuple]]:
+    """Returns files of examples and other records, and the expected (id, score, name) of each record by key."""
+    example = pytest.importorskip("made_records").example
+    others = {"image": encode(noise(0, 8, 8), "PNG"), "flat": bytes(99), "list": [1, 2], "long": "x" * 1025, "key": "k", "empty": []}
+    values = [{"id": number - 50, "score": number / 8, "name/of": f"\u00e9{number}"} for number in range(100)]
+    odd = {  # record: its values in the catalog
+        RECORDS[1] or b"\xff": (None, None, None),
+        example({"score": 1.5}): (None, 1.5, None),
+        example({"id": [1, 2], "score": [], "name/of": ["a", "b"]}): (None, None, None),
+        example({"id": 2.5, "score": 3, "name/of": 4}): (None, None, None),
+        example({"id": -(2**63), "score": float("nan"), "name/of": "x" * 1025}): (-(2**63), None, None),
+        example({"id": 2**63 - 1, "score": float("inf"), "name/of": b"\xff"}): (2**63 - 1, float("inf"), None),
+        example({"id": 7, "name/of": ""}): (7, None, ""),
+    }
+    files = {"a.tfrecord": [example(others | value) for value in values], "b.tfrecord.gz": [*odd]}
+    expected = {f"a.tfrecord#{index:08d}": tuple(value.values()) for index, value in enumerate(values)}
+    return files, expected | {f"b.tfrecord.gz#{index:08d}": value for index, value in enumerate(odd.values())}
+
+
+@pytest.fixture(scope="module")
+def examples_source(tmp_path_factory) -> pathlib.Path:
+    return write_source(tmp_path_factory.mktemp("examples") / "made", make_examples()[0])
+
+
+@pytest.fixture(scope="module")
+def with_columns(examples_source, tmp_path_factory) -> pathlib.Path:
+    output = tmp_path_factory.mktemp("with_columns") / "out"
+    assert prepare(examples_source, output, "--num_shards=train=3,validation=1") == 0
+    return output
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +152,38 @@ def test_metadata_that_describes_examples_is_left_out(prepared):
     assert "parse=" in card and "tensorflow_datasets" not in card and "parse_single_example" not in card
 
 
+def test_catalog_has_the_scalar_features_of_examples(with_columns, examples_source, tmp_path, capsys):
+    files, expected = make_examples()
+    manifest = read_manifest(with_columns)
+    assert manifest.is_verbatim and manifest.schema == ()
+    assert [(column.name, column.kind) for column in manifest.columns] == [("id", "integer"), ("name/of", "text"), ("score", "float")]
+    rows = [row for split in manifest.splits for row in read_catalog(with_columns, split)]
+    assert {row["key"]: (row["id"], row["score"], row["name/of"]) for row in rows} == expected
+    records = [record for split in manifest.splits for record in read_split(with_columns, split)]
+    assert collections.Counter(records) == collections.Counter(sum(files.values(), []))
+    capsys.readouterr()
+    assert prepare(examples_source, tmp_path / "again", "--num_shards=train=3,validation=1") == 0
+    logged = capsys.readouterr().err
+    assert "catalog: id, name/of, score" in logged and "same name: key" in logged
+    assert digest(tmp_path / "again") == digest(with_columns)
+
+
+def test_other_records_have_no_columns(prepared, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    example = pytest.importorskip("made_records").example({"id": 1})
+    lists = tf.train.FeatureLists(feature_list={"a": tf.train.FeatureList()})
+    sequence = tf.train.SequenceExample(context=tf.train.Example.FromString(example).features, feature_lists=lists).SerializeToString()
+    cases = {"sequences": [sequence] * 9, "one other record": [example] * 8 + [b"\xff"], "no feature in the first record": [b""] + [example] * 8}
+    cases["no common type"] = [example] * 8 + [pytest.importorskip("made_records").example({"id": 1.5})]
+    outputs = {"random bytes": prepared}
+    for name, records in cases.items():
+        outputs[name] = tmp_path / name / "out"
+        assert prepare(write_source(tmp_path / name, {"a.tfrecord": records}), outputs[name], "--splits=train=1") == 0, name
+    for name, output in outputs.items():
+        assert "columns" not in json.loads((output / "manifest.json").read_text()), name
+        assert list(read_catalog(output, "train")[0]) == list(CATALOG_COLUMNS), name
+
+
 def test_plain_tensorflow_reads_the_shards(prepared):
     tf = pytest.importorskip("tensorflow")
     files = sorted(map(str, prepared.glob("made-train.tfrecord-*")))
@@ -126,14 +191,17 @@ def test_plain_tensorflow_reads_the_shards(prepared):
 
 
 @pytest.mark.slow
-def test_worker_processes_write_the_same_bytes(source, prepared, tmp_path, monkeypatch):
+@pytest.mark.parametrize("inputs, expected", [("source", "prepared"), ("examples_source", "with_columns")])
+def test_worker_processes_write_the_same_bytes(inputs, expected, request, tmp_path, monkeypatch):
     workers = two_workers(monkeypatch, tmp_path)
-    assert prepare(source, tmp_path / "out", "--num_shards=train=3,validation=1", *workers) == 0
-    assert digest(tmp_path / "out") == digest(prepared)
+    assert prepare(request.getfixturevalue(inputs), tmp_path / "out", "--num_shards=train=3,validation=1", *workers) == 0
+    assert digest(tmp_path / "out") == digest(request.getfixturevalue(expected))
 
 
 @pytest.mark.slow
-def test_resumed_run_writes_the_same_bytes(source, prepared, tmp_path):
+@pytest.mark.parametrize("inputs, expected", [("source", "prepared"), ("examples_source", "with_columns")])
+def test_resumed_run_writes_the_same_bytes(inputs, expected, request, tmp_path):
+    source, prepared = map(request.getfixturevalue, (inputs, expected))
     command = ["prepare", f"--input={source}", f"--output={tmp_path / 'out'}", "--name=made", *VERBATIM, "--num_shards=train=3,validation=1"]
     run = ForkedRun(*command, signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2")
     assert run.wait() == -signal.SIGKILL, run.reported()
@@ -143,8 +211,9 @@ def test_resumed_run_writes_the_same_bytes(source, prepared, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["s3", "gs"])
-def test_object_store_gives_the_same_bytes(source, prepared, tmp_path, kind):
+@pytest.mark.parametrize("kind, inputs, expected", [("s3", "source", "prepared"), ("gs", "examples_source", "with_columns")])
+def test_object_store_gives_the_same_bytes(kind, inputs, expected, request, tmp_path):
+    source, prepared = map(request.getfixturevalue, (inputs, expected))
     with connected_to(shared_server(kind)) as server:
         files = {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*") if path.is_file()}
         bucket = upload_files(server, files, folder="")
@@ -153,22 +222,58 @@ def test_object_store_gives_the_same_bytes(source, prepared, tmp_path, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", ["shard", "index"])
-def test_deleted_file_is_repaired(prepared, tmp_path, capsys, lost):
+@pytest.mark.parametrize("expected", ["prepared", "with_columns"])
+@pytest.mark.parametrize("lost", [("name",), ("index",), ("catalog",), ("name", "index", "catalog")], ids="-".join)
+def test_deleted_files_are_repaired(request, tmp_path, capsys, expected, lost):
+    prepared = request.getfixturevalue(expected)
     output = shutil.copytree(prepared, tmp_path / "out")
-    info = read_manifest(output).splits["train"][1]
-    (output / {"shard": info.name, "index": info.index}[lost]).unlink()
+    for part in lost:
+        (output / getattr(read_manifest(output).splits["train"][1], part)).unlink()
     assert main(["verify", str(output)]) == 1
     assert main(["repair", str(output)]) == 0, capsys.readouterr().err
     assert digest(output) == digest(prepared)
 
 
-def test_lost_catalog_cannot_be_repaired(prepared, tmp_path, capsys):
-    output = shutil.copytree(prepared, tmp_path / "out")
-    (output / read_manifest(output).splits["train"][1].catalog).unlink()
-    assert main(["verify", str(output)]) == 1
+@pytest.mark.slow
+def test_all_deleted_catalogs_are_repaired(with_columns, examples_source, tmp_path):
+    output = tmp_path / "out"
+    assert prepare(examples_source, output, "--seed=3", f"--splits_from={with_columns}") == 0
+    for split in ("train", "validation"):
+        assert {row["key"] for row in read_catalog(output, split)} == {row["key"] for row in read_catalog(with_columns, split)}, split
+    before = digest(output)
+    shutil.rmtree(output / "catalog")
+    assert main(["repair", str(output)]) == 0
+    assert digest(output) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_shards", ["--num_shards=train=1", "--shard_size=1MB"])
+def test_lost_catalog_is_not_repaired_after_inputs_were_added(tmp_path, capsys, num_shards):
+    source, output = write_source(tmp_path / "made", {"a.tfrecord": RECORDS}), tmp_path / "out"
+    assert prepare(source, output, "--splits=train=1", num_shards) == 0
+    (output / read_manifest(output).splits["train"][0].catalog).unlink()
+    before = digest(output)
+    (source / "b.tfrecord").write_bytes(encode_records(HUGE, tmp_path))
     assert main(["repair", str(output)]) == 1
-    assert "catalog" in capsys.readouterr().err
+    assert "inputs were added" in capsys.readouterr().err and digest(output) == before
+
+
+def test_verify_finds_a_changed_value_in_a_column(with_columns, tmp_path, capsys):
+    manifest = read_manifest(with_columns)
+    info, *others = manifest.splits["train"]
+    table = pq.read_table(with_columns / info.catalog)
+    for number, (name, value) in enumerate({"id": 10**6, "score": None, "name/of": "other"}.items()):
+        output = shutil.copytree(with_columns, tmp_path / str(number))
+        values = [value, *table.column(name).to_pylist()[1:]]
+        changed = table.set_column(table.column_names.index(name), name, pa.array(values, table.schema.field(name).type))
+        pq.write_table(changed, output / info.catalog)
+        data = (output / info.catalog).read_bytes()
+        entry = dataclasses.replace(info, catalog_bytes=len(data), catalog_crc32c=google_crc32c.value(data))
+        splits = {**manifest.splits, "train": (entry, *others)}
+        (output / "manifest.json").write_text(dataclasses.replace(manifest, splits=splits).to_json())
+        assert main(["verify", str(output)]) == 1, name
+        assert f"{name} is {value!r}, but the record has" in capsys.readouterr().out, name
+    assert main(["verify", str(with_columns)]) == 0
 
 
 @pytest.mark.slow
@@ -316,7 +421,9 @@ def test_options_that_do_not_apply_are_rejected(source, tmp_path, capsys):
         assert "--records" in capsys.readouterr().err, others
 
 
-def test_other_commands_read_the_dataset_or_say_why_not(prepared, tmp_path, capsys):
+@pytest.mark.parametrize("dataset", ["prepared", "with_columns"])
+def test_other_commands_read_the_dataset_or_say_why_not(dataset, request, tmp_path, capsys):
+    prepared = request.getfixturevalue(dataset)
     assert main(["quality", str(prepared)]) == 0
     assert main(["inspect", str(prepared)]) == 0
     assert main(["report", str(prepared), f"--page={tmp_path / 'page.html'}"]) == 0

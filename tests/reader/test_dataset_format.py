@@ -112,6 +112,7 @@ def test_error_names_field_of_wrong_type(tmp_path):
         ("name", []), ("name", 5), ("kind", {}), ("shape", "12"), ("shape", ["x"]), ("label_names", [5]), ("description", 5), ("dtype", [])
     )]  # fmt: skip
     cases += [({"seed": "x"}, "manifest: seed is"), ({"label_names": "ab"}, "manifest: label_names is"), ({"targets": [5]}, "manifest: targets is")]
+    cases += [({"columns": "ab"}, "manifest: columns is")]
     for changes, expected in cases:
         write_manifest(tmp_path, **changes)
         with pytest.raises(ValueError, match=rf"manifest\.json: (a value of )?{expected} "):
@@ -135,6 +136,7 @@ def test_error_names_corrupt_manifest(tmp_path):
         "splits: 'train': shards is 5": [{"splits": {"train": {"shards": 5}}}],
         "the field 'shards' is missing": [{"splits": {"train": {}}}],
         r"manifest: files is \[\]": [{"files": []}],
+        "manifest: columns": [{"columns": [{"name": "a", "kind": "image"}]}, {"columns": [{"name": "a", "kind": "float", "shape": [2]}]}],
         r"files: '\.\./x'": [{"files": {"../x": {"num_bytes": 1, "crc32": 1}}}],
         "files: x is 5": [{"files": {"x": 5}}],
         "files: x: num_bytes is '1'": [{"files": {"x": {"num_bytes": "1", "crc32": 1}}}],

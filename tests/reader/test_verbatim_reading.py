@@ -137,6 +137,9 @@ def test_examples_are_the_bytes_of_records(dataset):
 def test_selected_and_mixed_records_are_parsed(dataset):
     chosen = dataset.as_numpy("train", batch_size=7, parse=parse, select="path == 'part1.tfrecord'")
     assert all(x % 2 == 1 for batch, _ in chosen for x in batch.tolist())
+    for select, is_chosen in {"id >= 40": lambda x: x >= 40, "id in (3, 5, 7)": lambda x: x in (3, 5, 7)}.items():
+        chosen = dataset.as_numpy("train", batch_size=7, parse=parse, select=select)
+        assert sorted(x for batch, _ in chosen for x in batch.tolist()) == sorted(filter(is_chosen, ids(records_of(dataset, "train")))), select
     mixed = tf_input.mix({"a": (dataset, "train", 0.5), "b": (dataset, "validation", 0.5)}, batch_size=4, seed=0, parse=parse)
     x, y = next(iter(mixed))
     assert (y.numpy() == 10 * x.numpy()).all()

@@ -48,6 +48,7 @@ def make_listing(options: PrepareOptions, source: Source, facts: ListedFacts) ->
         root=source.root,
         image_root=source.root if options.source.kind.has_image_root else "",
         schema=make_schema(options, source, facts),
+        columns=source.columns,
         targets=source.targets,
         listed_labels={
             feature: frozenset(names).union(facts.schema.known_names(feature) if options.source.kind.has_class_folders else ())

@@ -1,6 +1,8 @@
 """Finds TFRecord and ArrayRecord files and reads their records, for all sources that list records."""
 
 import abc
+import contextlib
+import itertools
 import re
 from typing import BinaryIO, Iterator, Mapping
 
@@ -11,15 +13,18 @@ from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, 
 from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.files.embedded_images import Embedded, spool_images
 from beam_pipelines.sources.files.paths import matches, nfc
-from beam_pipelines.sources.files.roots import Root
+from beam_pipelines.sources.files.roots import OutsideError, Root
 from beam_pipelines.sources.formats.tfrecord.record_directories import read_directory
 from beam_pipelines.sources.rows.containers import Containers, ContainerSource, find_containers
 from beam_pipelines.tfrecord.array_record_reader import RecordFileReader, is_array_record
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed
+from beam_pipelines.tfrecord.verbatim_columns import choose_columns
 from tf_input.dataset_format import IMAGE
+from tf_input.first_records import MAX_BYTES, MAX_RECORDS
 from tf_input.serialized_example import BadExampleError
 
 
+_NUM_NAMES = 20  # maximum number of columns in a message
 _NAME = re.compile(r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL)
 
 
@@ -107,9 +112,14 @@ def _embed(image: InputRecord, record: Record) -> Embedded:
     return Embedded(image, {name: record.data[start : start + parts[name].num_bytes] for name, start in starts.items()})
 
 
+def _first_names(names: list[str]) -> str:
+    more = f" and {len(names) - _NUM_NAMES:,} more" if len(names) > _NUM_NAMES else ""
+    return ", ".join(map(printable, names[:_NUM_NAMES])) + more
+
+
 class VerbatimRecords(RecordFiles):
-    """Lists records of any kind as references to their bytes, for `--records verbatim`. Records are not parsed. The key of
-    a record is `FILE#INDEX`."""
+    """Lists records of any kind as references to their bytes, for `--records verbatim`. The key of a record is
+    `FILE#INDEX`. The first records of the first file determine the catalog columns."""
 
     kind = SourceKind(
         name="tfrecord with --records=verbatim",
@@ -122,6 +132,23 @@ class VerbatimRecords(RecordFiles):
     def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
         directory = read_directory(options.input.rstrip("/") or "/")
         super().__init__(options, spool_directory, directory and directory.files)
+        self.columns, taken = choose_columns(self._first_records())
+        found = {
+            "columns of the catalog": [column.name for column in self.columns],
+            "not in the catalog, because it has columns of the same name": taken,
+        }
+        self.detected = "; ".join(f"{text}: {_first_names(names)}" for text, names in found.items() if names)
+
+    def _first_records(self) -> Iterator[bytes]:
+        """Yields the first records of the first file."""
+        name, num_bytes = self._files.names[0], 0
+        with contextlib.suppress(OutsideError), self._open_file(name) as file:
+            for record in itertools.islice(self._records(name, file), MAX_RECORDS):
+                if isinstance(record, Record):
+                    yield record.data
+                    num_bytes += len(record.data)
+                if num_bytes >= MAX_BYTES:
+                    break
 
     def list_record(self, part: str, name: str, record: Record) -> InputRecord:
         split, offset = self._files.splits.get(part), record.offset + HEADER_BYTES
