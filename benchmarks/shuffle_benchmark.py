@@ -27,12 +27,14 @@ IMAGE_BYTES = 110_000  # The assumed size of a photograph, which determines the 
 class SyntheticSource(Source):
     """A source that lists nonexistent photographs class by class, as if they were in class folders."""
 
+    kind = find_kind("image_folder")
     root = "/synthetic"
     targets = ("label",)
 
-    def __init__(self, num_references: int) -> None:
+    def __init__(self, options: Any, num_references: int) -> None:
         from tf_input.dataset_format import Feature
 
+        super().__init__(options)
         self.features = (Feature("label", "class_label"),)
         self._num = num_references
 
@@ -70,7 +72,7 @@ def plan(num_references: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         for module in (list_images, part_listing):
-            patch = mock.patch.object(module, "open_source", lambda *unused, **others: SyntheticSource(num_references))
+            patch = mock.patch.object(module, "open_source", lambda options, *unused, **others: SyntheticSource(options, num_references))
             stack.enter_context(patch)
         given = PrepareOptions("in", f"{folder}/out", "made", source=SourceConfig(kind=find_kind("image_folder")))
         run = RunPaths(given.output)

@@ -56,7 +56,7 @@ def records(dataset: Any, **options: Any) -> Iterator[Any]:
 
     reader = dataset.split_reader("train")
     plan = reader.plan(reader.resolve(tf_input.ReadConfig(**options)))
-    return iter(input_pipeline.read_batches(plan, lambda inputs, seed, rows: inputs[0], IteratorState()).repeat())
+    return iter(input_pipeline.read_batches(plan, lambda inputs, seed, rows: inputs[0], IteratorState(plan.num_batches)).repeat())
 
 
 def interleaved(directory: pathlib.Path) -> Iterator[Any]:

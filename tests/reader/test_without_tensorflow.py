@@ -24,6 +24,7 @@ flowers = tf_input.open(sys.argv[1])
 train = flowers["train"]
 keys = flowers.keys("train").tolist()
 batch = flowers.which("train", batch_size=4, seed=0, epoch=1, step=2)
+loaded = sum(len(batch["image"]) for batch in flowers.loader("train", batch_size=4, image_size=8, augment=True))
 try:
     flowers.batches("train", batch_size=4, image_size=8)
 except ImportError as error:
@@ -31,7 +32,7 @@ except ImportError as error:
 print(json.dumps({
     "text": str(flowers), "html": flowers._repr_html_(), "keys": keys, "same": train[keys[3]]["key"] == train[3]["key"],
     "shape": train[5]["image"].shape, "labels": [example["label"] for example in train], "weights": flowers.class_weight(),
-    "batch": batch["key"].tolist(), "message": message,
+    "batch": batch["key"].tolist(), "message": message, "loaded": loaded,
 }))
 """
 
@@ -43,7 +44,7 @@ def test_datasets_and_examples_can_be_read(tmp_path: pathlib.Path):
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert "ant, bee" in result["text"] and "<table" in result["html"]
-    assert len(set(result["keys"])) == len(result["labels"]) and result["same"] and len(result["shape"]) == 3
+    assert len(set(result["keys"])) == len(result["labels"]) == result["loaded"] and result["same"] and len(result["shape"]) == 3
     assert sum(result["labels"]) == sum(key.startswith("bee/") for key in result["keys"])
     assert set(result["weights"]) == {"0", "1"} and len(set(result["batch"]) & set(result["keys"])) == 4
     assert "recordmill[tensorflow]" in result["message"]

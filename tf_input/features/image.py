@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tf_input.dataset_format import Feature
 from tf_input.features import augment
 from tf_input.features.crop_geometry import crop_pixels
@@ -25,7 +27,7 @@ class Image(FeatureKind):
     num_dimensions = NUM_DENSE_DIMENSIONS
 
     def pixel_bytes(self, feature: Feature, decoder: Decoder) -> int:
-        return decoder.channels_of(feature) * tf.as_dtype(feature.value_dtype).size
+        return decoder.channels_of(feature) * np.dtype(feature.value_dtype).itemsize
 
     def decode(self, value: Any, feature: Feature, decoder: Decoder, batch_size: int | None = None) -> Any:
         if value.dtype != tf.string:
