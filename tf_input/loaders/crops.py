@@ -67,6 +67,26 @@ def choose_crop(
     return Crop(size, box, image_size, extent, augmentation is not None and augmentation.flip and bool(rng.random() < 0.5))
 
 
+def follow_crop(leader: Crop, size: tuple[int, int], fit: str, augmentation: Augmentation | None) -> Crop:
+    """Returns the crop of an image or mask that has the same random crop and flip as another image of the example.
+
+    Args:
+        leader: The crop of the other image.
+        size: The (height, width) of this image in pixels.
+        fit, augmentation: As in `choose_crop`.
+    """
+    if augmentation is None or not augmentation.crop:
+        own = choose_crop(size, leader.image_size, fit, None, np.random.default_rng(0))
+        return own._replace(is_flipped=leader.is_flipped)
+    edges = [(leader.box[0], leader.box[2]), (leader.box[1], leader.box[3])]
+    parts = [
+        (round(start * side / whole), max(1, round((start + length) * side / whole) - round(start * side / whole)))
+        for (start, length), side, whole in zip(edges, size, leader.size)
+    ]
+    (top, height), (left, width) = ((min(start, side - length), length) for (start, length), side in zip(parts, size))
+    return Crop(size, (top, left, height, width), leader.image_size, leader.extent, leader.is_flipped)
+
+
 def _fitting_extent(size: tuple[int, int], image_size: tuple[int, int], may_enlarge: bool) -> tuple[int, int]:
     """Returns the largest (height, width) within `image_size` with the aspect ratio of the image."""
     scale = min(np.float32(side) / np.float32(own) for own, side in zip(size, image_size))

@@ -16,10 +16,11 @@ from tf_input.dataset_format import IMAGE, KEY, OBJECTS, Feature
 from tf_input.epochs.iterator_state import make_state_dict, position_of, read_state_dict
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.share import PADDING
-from tf_input.example_values import read_example
+from tf_input.example_values import find_key, read_example
 from tf_input.image_files import NUM_CHANNELS, read_size
 from tf_input.features.kinds import KINDS, kind_of
-from tf_input.loaders.crops import Crop, choose_crop, decode_crop, move_boxes, resize
+from tf_input.loaders.crops import Crop, choose_crop, decode_crop, follow_crop, move_boxes, resize
+from tf_input.pipeline.decode_errors import check_not_empty
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
 from tf_input.serialized_example import SerializedExample
@@ -53,6 +54,8 @@ def check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
         raise ValueError("augment=True needs image_size=..., the size of the crops.")
     if config.augmentation is not None and config.augmentation.jitters:
         raise ValueError("loader() does not change colors. Pass transform=..., which can do so.")
+    if config.augmentation is not None and not isinstance(config.augmentation.together, bool):
+        raise ValueError(f"together={config.augmentation.together!r} is not supported by loader(). Pass True or False.")
     if config.image_size is not None and (isinstance(config.image_size, (str, Mapping))):
         raise ValueError(f"image_size={config.image_size!r} is not supported by loader(). Pass one size for all images.")
     deep = [name for name, feature in features.items() if feature.is_image and feature.value_dtype != "uint8"]
@@ -147,6 +150,8 @@ class Loader:
             worker: The index of a process that shares the epoch with other processes. Default: 0.
             num_workers: The number of these processes. Default: 1.
         """
+        if not (isinstance(num_workers, int) and isinstance(worker, int) and 0 <= worker < num_workers):
+            raise ValueError(f"worker={worker!r}, num_workers={num_workers!r} is invalid. Workers are numbered from 0 to num_workers - 1.")
         self._num_iterations += 1
         return self._iterate(self._num_iterations, os.getpid(), worker, num_workers)
 
@@ -186,24 +191,35 @@ class Loader:
         is_real = slots != PADDING
         key = epoch_key(self._plan.seed, epoch)
         seeds = [(key, step * self._plan.config.batch_size + slot) for slot in slots[is_real].tolist()]
-        examples = list(zip(records[is_real].tolist(), seeds))
+        numbers, all_slots = inputs.numbers(epoch, step)
+        number_of = dict(zip(all_slots.tolist(), numbers.tolist()))
+        examples = list(zip(records[is_real].tolist(), seeds, [number_of[slot] for slot in slots[is_real].tolist()]))
         size = -(-len(examples) // num_threads) or 1
         return [pool.submit(self._decode_all, examples[first : first + size]) for first in range(0, len(examples), size)]
 
-    def _decode_all(self, examples: Sequence[tuple[bytes, tuple[int, int]]]) -> list[Any]:
-        return [example for record, seed in examples if (example := self._decode_one(record, seed)) is not None]
+    def _decode_all(self, examples: Sequence[tuple[bytes, tuple[int, int], int]]) -> list[Any]:
+        return [example for item in examples if (example := self._decode_one(*item)) is not None]
 
-    def _decode_one(self, record: bytes, seed: tuple[int, int]) -> Any:
+    def _decode_one(self, record: bytes, seed: tuple[int, int], number: int) -> Any:
+        """Decodes a record. Returns None if it is corrupt and skipped. `number` is its index in the split."""
         try:
             return self._decode(record, seed)
         except ValueError as error:
-            if not self._plan.config.skip_corrupt:
-                raise
-            _logger.warning("%s: skipped an example: %s", self._plan.share.split, error)
+            key = find_key(record)
+            name = "" if key is None else f"{key.decode(errors='replace')!r} "
+            self._plan.reader.reject(number, f"{name}can't be decoded: {error}")
             return None
 
     def _take(self, position: int, tasks: Sequence[concurrent.futures.Future]) -> Any:
-        batch = stack([example for task in tasks for example in task.result()], self._varying)
+        examples = [example for task in tasks for example in task.result()]
+        check_not_empty(len(examples))
+        try:
+            batch = stack(examples, self._varying)
+        except (KeyError, TypeError, ValueError) as error:  # Only results of a user's function differ in their structure.
+            raise ValueError(
+                f"the results of transform can't be stacked to a batch ({type(error).__name__}: {error}). It must return arrays, numbers, "
+                "strings, or tuples or dictionaries of them, with the same structure for each example."
+            ) from error
         self._position = position + 1
         return batch
 
@@ -264,7 +280,10 @@ class ExampleCropper:
         size = config.image_size
         self._size = (size, size) if isinstance(size, int) else size
         self._transform = transform
-        self._takes_rng = transform is not None and "rng" in inspect.signature(transform).parameters
+        self._takes_rng = transform is not None and _takes_rng(transform)
+        self._images = [name for name, feature in features.items() if feature.is_image]
+        # Images come first, so that the crop of an image is known when a mask or another image follows it.
+        self._ordered = {name: features[name] for name in sorted(features, key=lambda name: name not in self._images)}
 
     def __call__(self, record: bytes, seed: tuple[int, int]) -> Any:
         """Converts a record.
@@ -277,9 +296,9 @@ class ExampleCropper:
             RuntimeError: The function of the user failed. The message contains the key of the example.
         """
         rng = np.random.Generator(np.random.Philox(key=seed))
-        cropped: dict[Any, Crop] = {}
+        cropped: dict[str, Crop] = {}
         decode = functools.partial(self._crop, rng=rng, crops=cropped) if self._size else None
-        example = read_example(SerializedExample(record), self._features, self._mask_dtype, self._channels, decode)
+        example = read_example(SerializedExample(record), self._ordered, self._mask_dtype, self._channels, decode)
         if IMAGE in cropped:
             self._move(example, cropped[IMAGE])
         if self._transform is None:
@@ -293,16 +312,17 @@ class ExampleCropper:
             raise TypeError(f"transform returned None for the example {key!r}. It must return the values of the example.")
         return result
 
-    def _crop(self, feature: Feature, value: Any, rng: np.random.Generator, crops: dict[Any, Crop]) -> np.ndarray:
-        """Crops an image file, raw pixels or a mask. Adds its crop to `crops`, with the size and the name as keys.
-
-        Images of equal size in an example have the same crop.
-        """
-        is_encoded = isinstance(value, bytes)
+    def _crop(self, feature: Feature, value: Any, rng: np.random.Generator, crops: dict[str, Crop]) -> np.ndarray:
+        """Crops an image file, raw pixels or a mask, and adds its crop to `crops`."""
+        is_encoded, config = isinstance(value, bytes), self._config
         size = read_size(value) if is_encoded else value.shape[:2]
-        if size not in crops:
-            crops[size] = choose_crop(size, self._size, self._config.fit, self._config.augmentation, rng)
-        crop = crops[feature.name] = crops[size]
+        together = config.augmentation is not None and config.augmentation.together
+        leader = IMAGE if feature.is_mask else self._images[0] if together else feature.name
+        if leader in crops:
+            crop = follow_crop(crops[leader], size, config.fit, config.augmentation)
+        else:
+            crop = choose_crop(size, self._size, config.fit, config.augmentation, rng)
+        crops[feature.name] = crop
         if not is_encoded:
             return resize(value, crop, nearest=feature.is_mask)
         return decode_crop(value, crop, self._channels)
@@ -319,6 +339,15 @@ class ExampleCropper:
         if objects is not None:
             objects[_BBOX], is_seen = move_boxes(objects[_BBOX], crop)
             example[OBJECTS] = {name: value[is_seen] for name, value in objects.items()}
+
+
+def _takes_rng(transform: Transform) -> bool:
+    if not callable(transform):
+        raise TypeError(f"transform={transform!r} is invalid. Pass a function of one example.")
+    try:
+        return "rng" in inspect.signature(transform).parameters
+    except ValueError:  # Some built-in functions have no signature.
+        return False
 
 
 def find_varying(features: Mapping[str, Feature], has_size: bool, stored_size: tuple[int, int] | None) -> set[str]:

@@ -13,8 +13,8 @@ class TorchBatches(torch.utils.data.IterableDataset):
     """A torch `IterableDataset` over the batches of a loader.
 
     Arrays become tensors, and strings stay NumPy arrays. Images and masks are transposed to [batch, channels, height,
-    width], unless the loader has a `transform`. Worker processes of a `DataLoader` divide the batches of an epoch among themselves. The `DataLoader` returns them in the
-    same order for any number of workers.
+    width], unless the loader has a `transform`. Worker processes of a `DataLoader` divide the batches of an epoch among
+    themselves. The `DataLoader` returns the batches in the same order for any number of workers.
 
     Each iteration reads the rest of the epoch. Worker processes do not tell the main process how many batches they have
     read. With workers, call `set_epoch` before each epoch, or use `torchdata.stateful_dataloader.StatefulDataLoader`

@@ -283,7 +283,7 @@ def test_named_layout_needs_no_objects_in_the_first_records(tmp_path):
         objects = read_all(files, batch_size=count, inputs="key")[0][1]
         assert objects["valid"].sum(axis=1).tolist() == [0] * (count - 1) + [2], count
         assert objects["label"][-1].tolist() == [3, 3], count
-    with pytest.raises(ValueError, match="first 64 records .* layout"):
+    with pytest.raises(ValueError, match="image/source_id.* layout"):
         tf_input.open_tfrecords(path)
 
 

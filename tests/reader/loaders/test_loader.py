@@ -260,3 +260,63 @@ def test_images_of_different_sizes_are_returned_as_a_list(mixed):
     assert isinstance(batch["image"], list) and len({image.shape for image in batch["image"]}) > 1
     for key, image in zip(batch["key"], batch["image"], strict=True):
         np.testing.assert_array_equal(image, mixed["train"][key]["image"])
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Two images of different sizes per example, whose left half is black, at a random position of the edge."""
+    folder, rng = tmp_path_factory.mktemp("pairs"), np.random.default_rng(0)
+    rows = ["image,right"]
+    for number in range(16):
+        edge = rng.uniform(0.3, 0.7)
+        for name, (height, width) in (("a", (80, 100)), ("b", (40, 50))):
+            pixels = np.zeros((height, width, 3), np.uint8)
+            pixels[:, round(edge * width) :] = 255
+            Image.fromarray(pixels).save(folder / f"{name}{number}.png")
+        rows.append(f"a{number}.png,b{number}.png")
+    (folder / "pairs.csv").write_text("\n".join(rows))
+    output = tmp_path_factory.mktemp("out") / "pairs"
+    options = ["--label=none", "--feature=right:image", "--splits=train=1", "--quiet"]
+    assert main(["prepare", f"--input={folder}/pairs.csv", f"--output={output}", *options]) == 0
+    return tf_input.open(output)
+
+
+@pytest.mark.parametrize("crop", [True, False])
+def test_images_of_an_example_have_the_same_crop_and_flip(pairs, crop):
+    options = {"batch_size": 16, "image_size": (20, 24), "seed": 0}
+    equal = {}
+    for together in (True, False):
+        augmentation = tf_input.Augmentation(crop=crop, together=together)
+        loader = pairs.loader("train", **options, augment=augmentation)
+        differences = [np.abs(batch["image"] / 255 - batch["right"] / 255).mean(axis=(1, 2, 3)) for _ in range(3) for batch in loader]
+        equal[together] = (np.concatenate(differences) < 0.1).mean()
+    assert equal[True] == 1 and equal[False] < 0.8
+
+
+def test_undecodable_images_are_named_or_skipped_and_counted(tmp_path):
+    for number in range(5):
+        (tmp_path / "in" / "a").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((16, 16, 3), number * 40, np.uint8)).save(tmp_path / "in" / "a" / f"{number}.jpg")
+    data = (tmp_path / "in" / "a" / "3.jpg").read_bytes()
+    (tmp_path / "in" / "a" / "3.jpg").write_bytes(data[:300] + bytes(len(data) - 300))
+    options = ["--check=none", "--splits=train=1", "--quiet", "--label=none"]
+    assert main(["prepare", f"--input={tmp_path}/in", f"--output={tmp_path}/out", *options]) == 0
+    data = tf_input.open(tmp_path / "out")
+    with pytest.raises(ValueError, match=r"train.*record.*3\.jpg"):
+        list(data.loader("train", batch_size=5, image_size=8))
+    (batch,) = data.loader("train", batch_size=5, image_size=8, skip_corrupt=True)
+    assert len(batch["image"]) == 4 and len(data.skipped) == 1
+    with pytest.raises(ValueError, match="all examples"):
+        list(data.loader("train", batch_size=1, image_size=8, skip_corrupt=True))
+
+
+@pytest.mark.parametrize("transform", [lambda example: {"n": list(range(example["label"] + 1))}, lambda example: {example["key"]: 1}])
+def test_results_that_cannot_be_stacked_are_explained(mixed, transform):
+    with pytest.raises(ValueError, match="transform"):
+        next(iter(mixed.loader("train", batch_size=90, image_size=8, transform=transform)))
+
+
+@pytest.mark.parametrize(("worker", "num_workers"), [(2, 2), (-1, 2), (0, 0), (0, -1), (0, 1.5)])
+def test_invalid_workers_are_rejected(mixed, worker, num_workers):
+    with pytest.raises(ValueError, match="num_workers"):
+        mixed.loader("train", **OPTIONS).iterate(worker, num_workers)

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tf_input
 from analysed import SIZE, analysed_images, analyze
 from range_server import RangeServer
+from resumed import batches_from
 from tf_input.decoding.schema import parse_examples
 from tf_input.transform.transform_format import TRANSFORM
 
@@ -22,7 +23,6 @@ if importlib.util.find_spec("tensorflow_transform") is None:
 CUSTOM_PREPROCESSING = """
 import tensorflow as tf
 import tensorflow_transform as tft
-from resumed import batches_from
 
 def preprocessing_fn(inputs):
     parts = tf.strings.split(inputs["key"], "/")
