@@ -41,6 +41,7 @@ class IteratorState:
         self.num_batches, self.fingerprint = num_batches, fingerprint
         self._start = 0  # the number of batches before the next iteration, over all epochs
         self._position: int | None = None  # the number of batches before the next batch of `resume`
+        self._num_starting = 0  # the number of `resume` iterators that are reading their first batch
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -55,6 +56,11 @@ class IteratorState:
     def start(self) -> int:
         """The number of batches before the next iteration, over all epochs."""
         return self._start
+
+    @property
+    def is_counted_by_resume(self) -> bool:
+        """Whether an iteration that begins now belongs to `resume`, which counts the batches that it yields."""
+        return self._num_starting > 0
 
     def go_to(self, epoch: int, step: int = 0) -> None:
         """Sets the epoch and the step where the next iteration begins. Datasets from `repeat` are not affected.
@@ -76,6 +82,10 @@ class IteratorState:
 
     def resume(self, data: Iterable[Any]) -> Iterator[Any]:
         """Returns an iterator over the remaining batches of the epoch. The next iteration begins with the next epoch.
+
+        Only the batches that the iterator yields are counted, even if `data` prefetches. After a `break`, `state_dict`
+        still returns the state after the last batch. If the iterator has yielded at least two batches, the next
+        iteration begins with the next epoch.
 
         Args:
             data: The batches, or a dataset derived from them, such as `train.map(...)` or `train.as_numpy_iterator()`.
@@ -111,28 +121,45 @@ class IteratorState:
         with self._lock:
             self._start, self._position = start, position
 
+    def _add_starting(self, number: int) -> None:
+        with self._lock:
+            self._num_starting += number
+
 
 class _Rest:
     """The iterator that `IteratorState.resume` returns. Threads may share it."""
 
     def __init__(self, state: IteratorState, data: Iterable[Any]) -> None:
-        self._state, self._lock = state, threading.Lock()
-        self._first = self._position = state.start
-        self._stop = (self._first // state.num_batches + 1) * state.num_batches
-        self._batches = iter(data)
+        self._state, self._data, self._lock = state, data, threading.Lock()
+        self._batches: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         with self._lock:
-            if self._position == self._stop:
+            if self._batches is None:
+                batch = self._begin()
+            elif self._position == self._stop:
                 raise StopIteration
-            batch = next(self._batches)
+            else:
+                batch = next(self._batches)
             self._position += 1
             is_counted = self._position in (self._first + 2, self._stop)  # as an iteration of tf.data is counted
             self._state._set(self._stop if is_counted else self._state.start, self._position)
             return batch
+
+    def _begin(self) -> Any:
+        """Returns the first batch. A dataset that begins here does not update the state, because it may prefetch."""
+        state = self._state
+        self._first = self._position = state.start
+        self._stop = (self._first // state.num_batches + 1) * state.num_batches
+        state._add_starting(1)
+        try:
+            self._batches = iter(self._data)
+            return next(self._batches)
+        finally:
+            state._add_starting(-1)
 
 
 def position_of(epoch: Any, step: Any, num_batches: int) -> int:

@@ -136,7 +136,7 @@ def _count_iterations(data: tf.data.Dataset, iterator_state: IteratorState, shar
 
     def begin() -> np.int64:
         """Returns the start of the iteration that begins now; -1 if reading must not update the iterator state."""
-        return np.int64(-1 if _is_keras_build() else iterator_state.start)
+        return np.int64(-1 if iterator_state.is_counted_by_resume or _is_keras_build() else iterator_state.start)
 
     def end(first: np.int64, number: np.int64) -> np.int64:
         if first >= 0:

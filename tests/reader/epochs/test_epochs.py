@@ -144,6 +144,25 @@ def test_saved_iterator_state_restores_the_rest_of_the_epoch(mixed):
         mixed.batches("train", **{**options, "seed": 5}).iterator_state.load_state_dict(state)
 
 
+def test_resume_counts_only_the_batches_that_it_yields(uniform):
+    """The state does not depend on batches that a derived dataset prefetches, and a `break` does not change it."""
+    data = uniform.batches("train", **OPTIONS, seed=5)
+    state = data.iterator_state
+
+    def position() -> tuple[int, int]:
+        return state.state_dict()["epoch"], state.state_dict()["step"]
+
+    for first in (0, 7):
+        state.go_to(0, first)
+        for number, _ in enumerate(state.resume(data.map(lambda x, y: x).prefetch(2)), first + 1):
+            time.sleep(0.1)  # leaves time for prefetching
+            assert position() == (0, number) and state.next == ((0, first) if number == first + 1 else (1, 0))
+            if number == first + 3:
+                break
+        assert position() == (0, first + 3)
+    assert len(batch_bytes(data)) == 12 and position() == state.next == (2, 0)
+
+
 def test_iteration_counts_after_its_second_batch_is_requested(mixed):
     """If an iteration reads only the first batch, the next iteration still reads the first epoch."""
     data = mixed.batches("train", **OPTIONS, seed=3)
