@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from numbers import Integral
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
@@ -40,8 +41,9 @@ def read_plan(plan: Plan | MixedPlan, fingerprint: Mapping[str, Any] | None) -> 
         fingerprint: The values that determine the batches; see `IteratorState`. None if there is no seed.
 
     Returns:
-        The batches, with the attributes `iterator_state` and `read_iterations`. `read_iterations` is a function from a number of
-        epochs, or None for endless reading, to the batches of these epochs.
+        The batches, with the attributes `iterator_state`, `seed` and `read_iterations`. `seed` is the seed of the plan,
+        which may be drawn. `read_iterations` is a function from a number of epochs, or None for endless reading, to the
+        batches of these epochs.
     """
     iterator_state = IteratorState(plan.num_batches, fingerprint)
 
@@ -49,7 +51,7 @@ def read_plan(plan: Plan | MixedPlan, fingerprint: Mapping[str, Any] | None) -> 
         return input_pipeline.read_batches(plan, plan.decode, iterator_state, num_iterations=number)
 
     data = read_iterations(1)
-    data.iterator_state, data.read_iterations = iterator_state, read_iterations
+    data.iterator_state, data.seed, data.read_iterations = iterator_state, plan.seed, read_iterations
     return data
 
 
@@ -93,11 +95,12 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             return super().__iter__()
 
         def __reduce__(self) -> tuple[Any, ...]:
-            """Pickles the dataset, the options and the iterator state, so that the copy reads the same batches."""
+            """Pickles the dataset, the options, the seed and the position, so that the copy reads the following batches."""
             reading, iterator_state = getattr(self, "reading", None), getattr(self, "iterator_state", None)
             if reading is None or iterator_state is None:
                 raise TypeError(f"{self.title}: these batches can't be pickled. Call `batches` in the process that reads them")
-            return _read_again, (reading, iterator_state.next)
+            reading = reading._replace(config=dataclasses.replace(reading.config, seed=self.seed))
+            return _read_again, (reading, iterator_state.position)
 
         def __repr__(self) -> str:
             return f"<{self.title}, element_spec={self.element_spec}>"

@@ -315,6 +315,23 @@ def test_batches_can_be_pickled(mixed):
     mixture = tf_input.mix({"a": (mixed, "train", 1)}, **options)
     (x, _), (other, _) = (next(iter(batches)) for batches in (mixture, pickle.loads(pickle.dumps(mixture))))
     np.testing.assert_array_equal(x, other)
-    assert len(pickle.loads(pickle.dumps(mixed.as_numpy("train", **options)))) == len(train)
+    arrays = mixed.as_numpy("train", **options)
+    for _ in zip(range(3), batches := iter(arrays)):
+        pass
+    copy = pickle.loads(pickle.dumps(arrays))  # in the middle of an epoch
+    assert copy.iterator_state.state_dict() == arrays.iterator_state.state_dict() and len(copy) == len(train)
+    assert [labels.tolist() for _, labels in copy] == [labels.tolist() for _, labels in batches]
     with pytest.raises(TypeError, match="can't be pickled"):
         pickle.dumps(train.repeat())
+
+
+def test_pickle_contains_the_drawn_seed(mixed):
+    options = {"batch_size": 16, "image_size": 8, "shuffle": "exact", "augment": True}
+    for batches in (
+        mixed.as_numpy("train", **options),
+        tf_input.mix({"a": (mixed, "train", 1)}, **options),
+        tf_input.Sequence(mixed, "train", **options),
+        tf_input.Sequence(mixed, "train", tf_input.ReadConfig(**options)),
+    ):
+        copy = pickle.loads(pickle.dumps(batches))
+        assert np.array_equal(next(iter(batches))[0], next(iter(copy))[0])

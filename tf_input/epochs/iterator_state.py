@@ -58,6 +58,11 @@ class IteratorState:
         return self._start
 
     @property
+    def position(self) -> tuple[int, int]:
+        """The (epoch, step) after the last batch that `resume` yielded, or of the next iteration if there is none."""
+        return divmod(self._start if self._position is None else self._position, self.num_batches)
+
+    @property
     def is_counted_by_resume(self) -> bool:
         """Whether an iteration that begins now belongs to `resume`, which counts the batches that it yields."""
         return self._num_starting > 0

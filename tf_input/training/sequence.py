@@ -112,12 +112,13 @@ class Sequence(keras.utils.PyDataset):
         if not isinstance(dataset, (PreparedDataset, Mixture)):
             dataset = open_dataset(dataset)
         how |= {"use_multiprocessing": use_multiprocessing, **options}
-        self._remake = functools.partial(type(self), dataset, split, given, **how)
         reader = dataset.split_reader(split)
         config = reader.resolve(config)
         self.reading = Reading(dataset, split, config)
         self._read = _Ahead(dataset, split, config, workers, use_multiprocessing, max_queue_size)
         plan = self._read.plan
+        # A copy reads the same batches, even if no seed is given.
+        self._remake = functools.partial(type(self), dataset, split, given, **{**how, "seed": plan.seed})
         self.iterator_state = IteratorState(plan.num_batches, reader.fingerprint(config, plan))
         self._was_read = np.zeros(plan.num_batches, bool)
 
