@@ -8,6 +8,8 @@ import dataclasses
 import errno
 import fcntl
 import os
+import re
+import shlex
 import time
 from typing import Callable, Iterator
 
@@ -22,8 +24,6 @@ MARKER_TEXT = (
     b"A recordmill run is writing to this directory, or was interrupted. The next run resumes from these files or "
     b"deletes them. Complete output does not contain this file.\n"
 )
-
-_BUSY = "another run is writing to it (see `recordmill status`)"
 
 
 def is_owned(directory: str) -> bool:
@@ -120,7 +120,7 @@ class WorkingDirectory:
             raise UserError(f"{self.message_start}: {printable(self.path)}: {error.strerror}") from None
         try:
             if not _lock(descriptor) or not is_same(descriptor, self.path):  # Another run uses, renames or removes it.
-                raise BusyError(f"{self.message_start}: {_BUSY}")
+                raise _busy_error(self.path, self.message_start)
             # The lock may be invisible to other machines that share the disk.
             if (other := read_lease(self.path)) and other.is_elsewhere:
                 raise busy_error(other, self.message_start)
@@ -189,7 +189,16 @@ def wait_until_unused(directory: str, message_start: str) -> None:
     if is_remote(directory):
         wait_for_lease(directory, message_start)  # The lease of a killed command must expire.
     elif is_in_use(directory):  # The operating system releases the lock of a killed command at once.
-        raise BusyError(f"{message_start}: {_BUSY}")
+        raise _busy_error(directory, message_start)
+
+
+def _busy_error(directory: str, message_start: str) -> BusyError:
+    """Returns the error to raise if another command has locked a directory. It may not have written its lease yet."""
+    with contextlib.suppress(OSError):
+        if (lease := read_lease(directory)) and lease.is_live:
+            return busy_error(lease, message_start)
+    output = shlex.quote(re.sub(r"^-*\w+=", "", message_start))  # without the option
+    return BusyError(f"{message_start}: another run is writing to it (see `recordmill status {output}`)")
 
 
 def is_in_use(directory: str) -> bool:

@@ -372,7 +372,7 @@ def test_second_run_to_the_same_output_fails_during_the_first(folder, capsys):
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         assert prepare("--input", "flowers", "--output", "out") == 1
-        assert "another run is" in capsys.readouterr().err
+        assert f"another run is writing to it (see `recordmill status {folder}/out`)" in capsys.readouterr().err
     finally:
         os.close(descriptor)
     assert prepare("--input", "flowers", "--output", "out") == 0

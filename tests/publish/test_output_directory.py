@@ -151,7 +151,7 @@ def test_orphaned_job_publishes_if_no_other_run_took_over(tmp_path):
 def test_second_run_to_the_same_output_is_rejected(tmp_path, capsys):
     with working_directory(make_run(tmp_path / "out")):
         (tmp_path / "out.incomplete" / "half").write_text("")
-        with pytest.raises(BusyError, match="--output=.*out"), working_directory(make_run(tmp_path / "out")):
+        with pytest.raises(BusyError, match=rf"--output=.*out: another run .* process {os.getpid()} on "), working_directory(make_run(tmp_path / "out")):
             pass
         assert list_names(tmp_path / "out.incomplete") == [MARKER, LEASE, "half", "run"]
         assert main(["status", str(tmp_path / "out")]) == 0
