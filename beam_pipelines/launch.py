@@ -130,7 +130,7 @@ def resolve_options(options: PrepareOptions) -> PrepareOptions:
         options = options.derive(source={"image_root": _absolute(options.source.image_root, os.path.abspath)})
     splits_from = options.splits_from and _absolute(options.splits_from, os.path.abspath)
     if splits_from:
-        check_earlier_splits(splits_from, options.shares, options.divide)
+        check_earlier_splits(splits_from, options.shares, options.divide, options.folds)
     opened, kind, given = open_source(options), options.source.kind, options.source
     if given.has_images and kind.may_omit_images and not opened.has_images:
         options = options.derive(source={"has_images": False})

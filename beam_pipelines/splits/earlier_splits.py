@@ -20,7 +20,7 @@ _COLUMNS = ("key", "split")
 _FORMATS = (".csv", ".parquet")
 
 
-def check_earlier_splits(path: str, shares: Collection[str], divide: Sequence[str]) -> None:
+def check_earlier_splits(path: str, shares: Collection[str], divide: Sequence[str], folds: int | None) -> None:
     """Checks the file or dataset of `--splits_from` before any work starts.
 
     Raises:
@@ -39,8 +39,12 @@ def check_earlier_splits(path: str, shares: Collection[str], divide: Sequence[st
     others = sorted(names.difference(shares))
     # If `--divide` is given, inputs can have further splits. They are checked later.
     if others and not divide:
+        wanted = ", ".join(shares)
+        if folds is not None:
+            advice = f"Omit --folds, or give a dataset or file with the splits {wanted}."
+            raise UserError(f"{shown}: has splits that --folds={folds} does not create: {', '.join(others)}. {advice}")
         raise UserError(
-            f"{shown}: split {', '.join(others)} has no share in --splits, which names {', '.join(shares)}. "
+            f"{shown}: has splits without a share in --splits: {', '.join(others)}. The shares are for {wanted}. "
             f"Add a share for each split of the file, such as {others[0]}=…"
         )
 

@@ -87,6 +87,11 @@ CASES = {
         "val=…",
     ),
     "other earlier splits": ("classes", ["--splits_from=folds.csv"], "fold0=…"),
+    "folds and other earlier splits": (
+        "classes",
+        ["--splits_from=third.csv", "--folds=2"],
+        "train, val, validation. Omit --folds, or give a dataset or file with the splits fold0, fold1.",
+    ),
 }
 
 
