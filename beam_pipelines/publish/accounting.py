@@ -73,13 +73,13 @@ _WARNINGS = {
 
 
 def _classes_without_examples(images: ImageStatistics, listing: Listing) -> Iterator[str]:
-    """Yields a warning for each class feature with classes whose inputs were all rejected."""
+    """Yields a warning for each class feature with classes that were listed, but that no stored example has."""
     for feature in listing.schema:
         listed = listing.listed_labels.get(feature.name, frozenset())
         seen_labels = _seen_labels(images, feature.name)
         emptied = [name for label, name in enumerate(feature.label_names) if name in listed and label not in seen_labels]
         if emptied:
-            yield f"{feature.name}: classes without examples, because all of their inputs were rejected: {len(emptied):,}: {_first(emptied)}"
+            yield f"{feature.name}: classes without examples, because all of their inputs were rejected or their boxes removed: {len(emptied):,}: {_first(emptied)}"
 
 
 def _classes_without_training(images: ImageStatistics, listing: Listing) -> Iterator[str]:

@@ -361,7 +361,7 @@ def test_warning_names_every_feature_with_an_empty_class(folder, capsys):
     labels = ["--label=sky", "--label=crop:multi_label"]
     assert prepare("--input", "photos/rows.csv", "--output", "out", "--splits=train=1", "--max_bad_fraction=0.5", *labels) == 0
     reported = capsys.readouterr().err
-    assert "warning: sky: classes without examples" in reported and "'fog'\n" in reported and "warning: crop: classes" in reported and "'rye'\n" in reported
+    assert "warning: sky: classes without examples, because all of their inputs were rejected or" in reported and "'fog'\n" in reported and "warning: crop: classes" in reported and "'rye'\n" in reported
 
 
 def test_second_run_to_the_same_output_fails_during_the_first(folder, capsys):
