@@ -27,6 +27,8 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.formats.label_studio.brush import decode_brush
 from beam_pipelines.sources.guess import guess_source
+from beam_pipelines.sources.listing.list_part import list_part
+from beam_pipelines.sources.listing.listed_facts import ListedFacts
 from beam_pipelines.sources.registry import source_classes
 from listed import Listing, open_kind
 from made_images import encode, png, write_files
@@ -423,6 +425,25 @@ def test_points_of_one_label_are_stored_in_their_order(tmp_path):
     for text in ("nose:keypoints", "x1,y1:keypoints"):
         with pytest.raises(UserError, match=r"--label.*keypoints\["):
             Listing(path, "cvat", source={"labels": parse_labels([text])})
+
+
+def merged_facts(path: str, kind: str, **source: Any) -> ListedFacts:
+    """Lists each part with a new source object, and merges the facts about all parts."""
+    merged = ListedFacts()
+    for part in open_kind(path, kind, source).parts():
+        of_part = ListedFacts()
+        list(list_part(open_kind(path, kind, source), part, of_part))
+        merged.merge(of_part)
+    return merged
+
+
+@pytest.mark.parametrize("num_points", [9, 60])
+def test_advice_to_store_points_is_complete_or_omitted(tmp_path, num_points):
+    names = [f"landmark_{number:02d}" for number in range(num_points)]
+    path = write_case(tmp_path, "labelme", tuple(labelme_point(name, 4, 5) for name in names))
+    (unused,) = merged_facts(path, "labelme").schema.unused_fields.names
+    option = f"(stored with --label objects --label '{','.join(names)}:keypoints[{num_points},3]')"
+    assert unused.endswith(option) if num_points == 9 else len(unused) <= 100 and "(" not in unused
 
 
 def test_invalid_points_matter_only_if_they_are_stored(tmp_path):

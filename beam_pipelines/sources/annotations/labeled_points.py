@@ -13,7 +13,7 @@ import numpy as np
 from beam_pipelines.columns.column import Column
 from beam_pipelines.columns.keypoints import KEYPOINTS_FORM
 from beam_pipelines.errors import InvalidInput, UserError, printable
-from beam_pipelines.sources.cells.unused_fields import UnusedFields
+from beam_pipelines.sources.cells.unused_fields import MAX_CHARACTERS, UnusedFields
 from tf_input.dataset_format import OBJECTS
 
 # The label of a point, and its x, y and visibility.
@@ -56,7 +56,7 @@ class UnusedPoints:
 
     def add(self, points: Sequence[LabeledPoint], columns: Sequence[Column], fields: UnusedFields, has_objects: bool) -> None:
         """Adds the points of an image to the unused fields. If each image has at most one point of each label, the option
-        that stores the points is shown.
+        that stores the points is shown, unless it is too long.
 
         Args:
             points: The points of the image.
@@ -73,5 +73,6 @@ class UnusedPoints:
         option = f"--label {OBJECTS} --label" if has_objects else "--label"
         stored = f" (stored with {option} {shlex.quote(f'{names}:keypoints[{len(self._counts)},3]')})"
         fields.names.discard(self._shown)
-        self._shown = printable(f"points {names[:80]}" + stored * (max(self._counts.values()) == 1))
+        has_advice = max(self._counts.values()) == 1 and len(stored) <= MAX_CHARACTERS
+        self._shown = printable(f"points {names[:80]}" + stored * has_advice)
         fields.names.add(self._shown)

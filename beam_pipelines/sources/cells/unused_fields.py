@@ -6,7 +6,7 @@ from typing import Iterable
 from beam_pipelines.errors import printable
 
 _MAX_NAMES = 100
-_MAX_CHARACTERS = 80
+MAX_CHARACTERS = 300  # A name may be followed by the option that stores the field.
 
 
 @dataclasses.dataclass
@@ -23,10 +23,14 @@ class UnusedFields:
         """Adds names of fields."""
         for field in fields:
             if field not in self.names:
-                self.names.add(printable(field[:_MAX_CHARACTERS]))
-                if len(self.names) > _MAX_NAMES:
-                    self.names.remove(max(self.names))
+                self._add_shown(printable(field[:MAX_CHARACTERS]))
 
     def merge(self, other: "UnusedFields") -> None:
         """Adds the names from another part."""
-        self.add(other.names)
+        for name in other.names:
+            self._add_shown(name)
+
+    def _add_shown(self, name: str) -> None:
+        self.names.add(name)
+        if len(self.names) > _MAX_NAMES:
+            self.names.remove(max(self.names))
