@@ -56,6 +56,7 @@ class Source(abc.ABC):
         resolved: The options of the source, including detected settings. None if no setting was detected.
         num_ignored: The number of ignored files, counted while a part is listed.
         unused_fields: The columns and fields that are not kept, collected while parts are listed.
+        point_labels: The labels of points in annotations, collected while parts are listed if `--label` selects points.
         boxes: Counts that show whether boxes fit `--box_format` and `--box_unit`. Empty if the format defines both.
         group_names: The names of categories that only group other categories.
         found_features: Further features, which are known only after a part has been listed.
@@ -87,6 +88,7 @@ class Source(abc.ABC):
     def __init__(self, options: PrepareOptions, spool_directory: str | None = None) -> None:
         self.noted: dict[str, int] = {}
         self.unused_fields, self.boxes = UnusedFields(), BoxForms()
+        self.point_labels: set[str] = set()
         self._options, self._spool_directory = options, spool_directory
         reject_options(options.source, self.kind)
 
@@ -112,6 +114,10 @@ class Source(abc.ABC):
     def check(self, unexpected_files: UnexpectedFiles | None) -> None:
         """Raises `UserError` if the files do not have the layout of the format. Called after the unexpected files of all
         parts have been merged."""
+
+    def check_point_labels(self, found: Collection[str]) -> None:
+        """Raises `UserError` if `--label` names a label of points that is not in `found`, the merged `point_labels` of all
+        parts."""
 
     def label_names(self) -> Mapping[str, Collection[str]]:
         """Returns the class names that the source specifies for each feature, for example in a header: a tuple if they

@@ -427,6 +427,16 @@ def test_points_of_one_label_are_stored_in_their_order(tmp_path):
             Listing(path, "cvat", source={"labels": parse_labels([text])})
 
 
+@pytest.mark.parametrize("kind", [kind for kind in POINTS if " " not in kind])
+def test_label_of_points_that_no_image_has_is_rejected(tmp_path, kind, capsys):
+    path = write_case(tmp_path, kind, POINTS[kind])
+    command = ["prepare", f"--input={path}", f"--source={kind}", f"--output={tmp_path}/out", "--splits=train=1", "--estimate"]
+    for label in ("nose,chn:keypoints[2]", "nose,chn:keypoints[2,3]", "chn:keypoints[1,3]"):
+        assert main([*command, "--label=objects", f"--label={label}"]) == 2
+        assert "--label=chn: no image has a point with this label. The labels of points are: chin, nose.\n" in capsys.readouterr().err
+    assert main([*command, "--label=nose,chin:keypoints[2,3]"]) == 0
+
+
 def merged_facts(path: str, kind: str, **source: Any) -> ListedFacts:
     """Lists each part with a new source object, and merges the facts about all parts."""
     merged = ListedFacts()
@@ -435,6 +445,13 @@ def merged_facts(path: str, kind: str, **source: Any) -> ListedFacts:
         list(list_part(open_kind(path, kind, source), part, of_part))
         merged.merge(of_part)
     return merged
+
+
+def test_labels_of_points_are_merged_over_parts(tmp_path):
+    files = {f"{name}.xml": cvat(cvat_image(cvat_point(label, 4, 5), name=f"{name}.png")) for name, label in (("1", "nose"), ("2", "chin"))}
+    path = write(tmp_path, IMAGES | files)
+    assert len(open_kind(path, "cvat").parts()) == 2
+    assert merged_facts(path, "cvat", labels=parse_labels(["nose,chin:keypoints[2,3]"])).schema.point_labels == {"nose", "chin"}
 
 
 @pytest.mark.parametrize("num_points", [9, 60])

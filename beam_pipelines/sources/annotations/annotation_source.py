@@ -3,7 +3,7 @@
 import itertools
 import os
 import shlex
-from typing import Any, Callable, ClassVar, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, ClassVar, Collection, Iterable, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.columns.column import Column
 from beam_pipelines.config.prepare_options import PrepareOptions
@@ -12,7 +12,7 @@ from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.columns.forms import feature_of, form_of
 from beam_pipelines.columns.keypoints import Points
 from beam_pipelines.images.annotations import DrawnPoints, Objects, Regions
-from beam_pipelines.sources.annotations.labeled_points import UnusedPoints, check_point_column, select_points
+from beam_pipelines.sources.annotations.labeled_points import UnusedPoints, check_point_column, check_point_labels, select_points
 from beam_pipelines.sources.annotations.object_attributes import ObjectAttributes
 from beam_pipelines.sources.annotations.object_features import CORNERS, object_features
 from beam_pipelines.sources.annotations.shapes import Outline, Point, Shape, corners, divided
@@ -104,6 +104,9 @@ class AnnotationSource(Source):
                     if format_of_content(name, head) == cls.file_format:
                         return Recognition(name, Certainty.MARKER)
         return None
+
+    def check_point_labels(self, found: Collection[str]) -> None:
+        check_point_labels(self._point_columns, found)
 
     def _find_labels(self) -> Sequence[Column] | None:
         """Returns the label columns from `--label`. None selects the objects."""
@@ -202,6 +205,8 @@ class AnnotationSource(Source):
         """
         points = [(shape.label, point) for shape in shapes if not shape.has_area for point in shape.points]
         shapes = [shape for shape in shapes if shape.has_area]
+        if self._point_columns:
+            self.point_labels |= {label for label, _ in points}
         values = self._object_values(shapes, image_size) if self._has_objects else {}
         values |= {column.name: DrawnPoints(select_points(points, column), image_size) for column in self._point_columns}
         self._unused_points.add(points, self._point_columns, self.unused_fields, self._has_objects)

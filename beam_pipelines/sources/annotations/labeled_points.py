@@ -6,7 +6,7 @@ points with the same label, in the order in which they were drawn.
 
 import shlex
 from collections import Counter
-from typing import Sequence
+from typing import Collection, Sequence
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from tf_input.dataset_format import OBJECTS
 # The label of a point, and its x, y and visibility.
 LabeledPoint = tuple[str, Sequence[float]]
 
+_MAX_SHOWN = 20  # labels in a message
+
 
 def check_point_column(column: Column) -> None:
     """Raises `UserError` if the number of points is unknown, or differs from the number of labels."""
@@ -27,6 +29,14 @@ def check_point_column(column: Column) -> None:
         form = f"{labels}:keypoints[{num_labels}]" if num_labels > 1 else f"{labels}:keypoints[N] for N points with this label"
         problem = "the number of points differs from the number of labels, or is missing"
         raise UserError(f"--label={labels}: {problem}. Pass --label {form}.")
+
+
+def check_point_labels(columns: Sequence[Column], found: Collection[str]) -> None:
+    """Raises `UserError` if a column names a label that is not in `found`, the labels of the points of all images."""
+    if missing := [name for column in columns for name in column.names if name not in found]:
+        labels = ", ".join(map(printable, sorted(found)[:_MAX_SHOWN])) or "none"
+        more = f" and {len(found) - _MAX_SHOWN:,} more" if len(found) > _MAX_SHOWN else ""
+        raise UserError(f"--label={printable(missing[0])}: no image has a point with this label. The labels of points are: {labels}{more}.")
 
 
 def select_points(points: Sequence[LabeledPoint], column: Column) -> np.ndarray:

@@ -42,6 +42,7 @@ def list_part(
     facts.problems.noted = source.noted
     facts.problems.unexpected_files = source.unexpected_files
     facts.schema.unused_fields.merge(source.unused_fields)
+    facts.schema.point_labels |= source.point_labels
     facts.schema.group_names |= source.group_names
     facts.problems.boxes.merge(source.boxes.take())
     for feature in source.found_features:

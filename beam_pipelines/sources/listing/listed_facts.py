@@ -57,6 +57,7 @@ class SchemaEvidence(Mergeable):
             images in an image format such as JPEG.
         arrays: The first few paths of images in `.npy` and TIFF files, from which the image layout is read later.
         unused_fields: The columns and fields that are not kept.
+        point_labels: The labels of points in annotations. Empty if no points are stored.
         found_features: Name -> the different features of this name that were found during listing.
     """
 
@@ -69,6 +70,7 @@ class SchemaEvidence(Mergeable):
     raws: set[RawImage | None] = dataclasses.field(default_factory=set)
     arrays: set[str] = dataclasses.field(default_factory=set)
     unused_fields: UnusedFields = dataclasses.field(default_factory=UnusedFields)
+    point_labels: set[str] = dataclasses.field(default_factory=set)
     found_features: dict[str, set[Feature]] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: "SchemaEvidence") -> None:

@@ -29,6 +29,8 @@ def make_listing(options: PrepareOptions, source: Source, facts: ListedFacts) ->
     source.check(facts.problems.unexpected_files)
     for reason in (NO_SPLIT, NO_GROUP):
         _check_column(options, facts, reason)
+    if facts.counts.num_images or facts.schema.point_labels:  # Otherwise, no annotation may be valid.
+        source.check_point_labels(facts.schema.point_labels)
     if not facts.counts.num_images:
         rejected = f" Dead letters:{facts.problems.dead_letters.describe()}" if facts.problems.dead_letters.num else ""
         expected = "valid input" if rejected else "readable image" if options.source.has_images else "example"
