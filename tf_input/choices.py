@@ -77,7 +77,7 @@ def plain_choices(value: Any) -> tuple[Choice, ...]:
         return ()
     if isinstance(value, str) and value.strip() or callable(value):
         return (value,)
-    if isinstance(value, Iterable) and not isinstance(value, (str, Mapping, Fold)) and len(items := [*value]):
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, Mapping, Fold)) and len(items := [*value]):
         if len(items) == 3 and is_among_several(items[:2]) and items[2] in _PARTS:
             return (FoldPart(int(items[0]), int(items[1]), items[2]),)
         if all(_is_integer(item) and item >= 0 for item in items):

@@ -61,6 +61,7 @@ def test_error_names_the_invalid_option_and_value():
         "with_keys=1": {"with_keys": 1},
         "select=''": {"select": ""},
         "select=3": {"select": 3},
+        "select=b'label'": {"select": b"label"},
         "select=()": {"select": ()},
         "select=[1, 'a']": {"select": [1, "a"]},
         "select=[-1]": {"select": [-1]},

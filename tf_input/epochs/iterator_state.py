@@ -101,15 +101,21 @@ class IteratorState:
         """Returns the state after the last batch that `resume` yielded, as a dictionary that JSON can store.
 
         Args:
-            epoch, step: The epoch and the number of its completed batches. Callbacks of `fit` pass both, because Keras
-                reads ahead. Default: None, the state after the last batch.
+            epoch, step: The epoch and the number of its completed batches, at most the number of batches. Callbacks of
+                `fit` pass both, because Keras reads ahead: `state_dict(epoch, batch + 1)` if `fit` began at step 0. If
+                `fit` began at another step, each epoch of `fit` begins at that step, so pass `epoch + more, step` with
+                `more, step = divmod(iterator_state.next[1] + batch + 1, num_batches)`. Default: None, the state after
+                the last batch.
 
         Raises:
-            ValueError: The batches have no seed, so they can't be repeated.
+            ValueError: The epoch or the step does not exist, or the batches have no seed, so they can't be repeated.
         """
-        position = self._start if self._position is None else self._position
-        if epoch is not None:
-            position = epoch * self.num_batches + step  # step may be the number of batches
+        if epoch is None:
+            if step:
+                raise ValueError(f"step={step!r} needs an epoch. Pass state_dict(epoch, step), or no arguments.")
+            epoch, step = self.position
+        is_complete = bool(step == self.num_batches)
+        position = position_of(epoch, 0 if is_complete else step, self.num_batches) + is_complete * self.num_batches
         return make_state_dict(position, self.num_batches, self.fingerprint)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -190,7 +196,22 @@ def make_state_dict(position: int, num_batches: int, fingerprint: Mapping[str, A
     if fingerprint is None:
         raise ValueError("batches without a seed can't be saved. Pass seed=...")
     epoch, step = divmod(position, num_batches)
-    return {"epoch": epoch, "step": step, "batches": fingerprint}
+    return {"epoch": epoch, "step": step, "batches": _without_indices(fingerprint)}
+
+
+def _without_indices(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fingerprint with a digest in place of each list of indices in `select`, so that states stay small."""
+
+    def shorten(choice: Any) -> Any:
+        if isinstance(choice, dict):  # the choices of each component of a mixture
+            return {name: shorten(value) for name, value in choice.items()}
+        if not isinstance(choice, list):
+            return choice
+        if choice and all(isinstance(item, int) for item in choice):
+            return f"sha256:{hashlib.sha256(json.dumps(choice).encode()).hexdigest()}"
+        return [shorten(item) for item in choice]
+
+    return {name: shorten(value) if name == "select" else value for name, value in fingerprint.items()}
 
 
 def read_state_dict(state: Mapping[str, Any], num_batches: int, fingerprint: Mapping[str, Any] | None) -> int:
@@ -199,11 +220,12 @@ def read_state_dict(state: Mapping[str, Any], num_batches: int, fingerprint: Map
     Raises:
         ValueError: The state is invalid, or belongs to other batches.
     """
-    if not isinstance(state, Mapping) or not {"epoch", "step", "batches"} <= state.keys():
-        raise ValueError(f"{type(state).__name__} is not an iterator state. Pass a dictionary from state_dict().")
+    is_state = isinstance(state, Mapping) and {"epoch", "step", "batches"} <= state.keys()
+    if not is_state or not isinstance(state["batches"], Mapping):
+        raise ValueError(f"{state!r:.80} is not an iterator state. Pass a dictionary from state_dict().")
     if fingerprint is None:
         raise ValueError("batches without a seed can't be restored. Pass seed=...")
-    saved = state["batches"] or {}
+    fingerprint, saved = _without_indices(fingerprint), _without_indices(state["batches"])
     differing = [name for name in {**fingerprint, **saved} if fingerprint.get(name) != saved.get(name)]
     if differing:
         raise ValueError(f"the saved batches differ in {', '.join(differing)}. Pass the same options and dataset.")

@@ -295,6 +295,26 @@ def test_fit_makes_one_optimizer_step_per_batch(mixed, step, steps_per_execution
 
 
 @pytest.mark.slow
+def test_callback_of_fit_saves_the_state_after_a_restore(mixed):
+    """`fit` counts batches from 0, even if it begins in the middle of an epoch."""
+
+    class SaveState(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.epoch = epoch
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            more, step = divmod(state.next[1] + batch + 1, len(data))
+            saved.append(state.state_dict(self.epoch + more, step))
+
+    data, saved = mixed.batches("train", **OPTIONS, seed=3), []
+    state = data.iterator_state
+    state.load_state_dict(state.state_dict(1, 3))
+    make_model().fit(data, initial_epoch=1, epochs=3, callbacks=[SaveState()], verbose=0)
+    assert [(item["epoch"], item["step"]) for item in saved] == [divmod(15 + number, 12) for number in range(1, 25)]
+    assert state.next == (3, 3)
+
+
+@pytest.mark.slow
 def test_iterator_state_determines_the_next_iteration(mixed):
     data = mixed.batches("train", **OPTIONS, seed=1)
     epochs = [batch_bytes(data) for _ in range(2)]
@@ -317,11 +337,21 @@ def test_exact_shuffle_reads_each_example_once_per_epoch(mixed):
     assert epochs[0] != epochs[1]
 
 
-def test_rejects_steps_beyond_the_epoch(mixed):
-    iterator_state = mixed.batches("train", **OPTIONS).iterator_state
-    for number, step in ((0, 12), (0, -1), (-1, 0)):
-        with pytest.raises(ValueError, match=f"epoch={number}, step={step} .* 12 batches"):
-            iterator_state.go_to(number, step)
+def test_rejects_positions_that_do_not_exist(mixed):
+    iterator_state = mixed.batches("train", **OPTIONS, seed=3).iterator_state
+    for number, step in ((0, 13), (0, -1), (-1, 0), (0, 1.5)):
+        for method in (iterator_state.go_to, iterator_state.state_dict):
+            with pytest.raises(ValueError, match=f"epoch={number}, step={step} .* 12 batches"):
+                method(number, step)
+    with pytest.raises(ValueError, match="epoch=0, step=12"):
+        iterator_state.go_to(0, 12)
+    with pytest.raises(ValueError, match="step=3 needs an epoch"):
+        iterator_state.state_dict(step=3)
+    completed = iterator_state.state_dict(0, 12)
+    assert (completed["epoch"], completed["step"]) == (1, 0)
+    for batches in ("ab", None, {}, {"seed": 3}, [1]):
+        with pytest.raises(ValueError, match="is not an iterator state|differ in"):
+            iterator_state.load_state_dict({"epoch": 0, "step": 0, "batches": batches})
     assert iterator_state.next == (0, 0)
 
 

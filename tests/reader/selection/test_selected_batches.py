@@ -279,6 +279,22 @@ def test_training_resumes_only_with_the_same_selection(dataset, tmp_path):
     assert fingerprints[0]["select"] == fingerprints[1]["select"] and fingerprints[0]["selection"] != fingerprints[1]["selection"]
 
 
+def test_iterator_state_contains_a_digest_of_selected_indices(dataset):
+    def states_of(select: Any) -> list[Any]:
+        parts = {name: (dataset, "train", 1, {"select": select[:size]}) for name, size in (("a", 40), ("b", 50))}
+        options = {"batch_size": 4, "inputs": "key", "seed": 1}
+        return [dataset.batches("train", select=select, **options).iterator_state, tf_input.mix(parts, **options).iterator_state]
+
+    for state, other in zip(states_of(range(90)), states_of(range(1, 90))):
+        saved = json.loads(json.dumps(state.state_dict(1, 2)))
+        assert "sha256:" in json.dumps(saved) and "30, 31" not in json.dumps(saved)
+        state.load_state_dict(saved)
+        assert state.next == (1, 2)
+        state.load_state_dict({**saved, "batches": state.fingerprint})  # from before states contained digests
+        with pytest.raises(ValueError, match="select"):
+            other.load_state_dict(saved)
+
+
 @pytest.mark.slow
 def test_reads_only_selected_records_and_needed_catalog_columns(dataset, catalog):
     reopened = tf_input.open(dataset.directory)
