@@ -242,7 +242,7 @@ CASES = {
     ),
     "yolo: huge number": Case(yolo({"labels/00.txt": "0 1e999 0.5 0.5 0.5"}), LENIENT, 0, "1e999"),
     "masks: decompression bomb": Case(masks(BOMB), LENIENT, 0, "60000 x 60000 pixels"),
-    "masks: JPEG photograph": Case(masks(jpeg()), LENIENT, 0, "JPEG: "),
+    "masks: JPEG photograph": Case(masks(jpeg()), LENIENT, 0, "JPEG; "),
     "npz: pickle": Case(pickled_npz, LENIENT, 2, "x.npz"),
     "idx: huge shape": Case(huge_idx, LENIENT, 2, "train-images-idx3-ubyte"),
     "fixed_length: wrong record length": Case(
