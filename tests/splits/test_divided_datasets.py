@@ -85,7 +85,7 @@ def test_large_groups_and_inputs_without_a_group_are_reported(tmp_path, capsys):
     excess = rf"{largest} .*{nums[largest]} .*30\.0.*'large'.*50"
     assert re.search(excess, reported.out), reported.out
     assert division(tmp_path / "out")["largest_excess"]["group"] == "large" and division(tmp_path / "out")["num_groups"] == 5
-    assert "warning: group: 2 " in reported.err and "('058.jpg', '059.jpg')" in reported.err and "--group=group" in reported.err
+    assert "warning: inputs without a group: 2 " in reported.err and "('058.jpg', '059.jpg')" in reported.err and "--group=group" in reported.err
     assert main(["prepare", "--input", str(tmp_path / "in" / "rows.csv"), "--output", str(tmp_path / "none"), "--group=group"]) == 2
     assert "2 of 60 rows" in capsys.readouterr().err
     prepare(tmp_path / "in" / "rows.csv", tmp_path / "plain", "--group=", "--splits=one=0.5,two=0.5")
