@@ -59,7 +59,7 @@ CASES = {
     "group in two split folders": (
         "splits",
         [r"--group_pattern=([0-9][0-9])\."],
-        "--input=splits: groups in several splits: 20, for example '00' in train and test",
+        "groups in several splits: 20, for example '00' in train and test",
         [["--group_pattern=.*"]],
     ),
     "group column with groups in two splits": ("column.csv", ["--group=label"], "groups in several splits: 2, ", [["--group="]]),
