@@ -562,7 +562,7 @@ class Manifest:
         label_names = tuple(fields.pop("label_names"))
         fields["schema"] = tuple(Feature.from_json(feature, label_names) for feature in fields["schema"])
         fields["columns"] = tuple(Feature.from_json(column, ()) for column in fields.get("columns", ()))
-        if any(column.kind not in ("integer", "float", "text") or column.shape for column in fields["columns"]):
+        if not all(column.is_plain and not column.shape for column in fields["columns"]):
             raise ValueError("manifest: columns: each column must be a single integer, float or text")
         fields["targets"] = tuple(fields.get("targets", (LABEL,)))
         _check_type(fields["splits"], dict, "manifest: splits")

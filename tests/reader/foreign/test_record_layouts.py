@@ -363,7 +363,7 @@ def test_error_for_unreadable_records_lists_their_features(tmp_path):
     image = {"image": "image/encoded"}
     cases = [
         # a record, layout, message
-        ({"x": 1, "y": [b"a", b"b"]}, None, "record has x (int64 × 1), y (bytes × 2)"),
+        ({"x": 1, "y": [b"a", b"b"]}, None, "records have x (int64 × 1), y (bytes × 2)"),
         ({}, None, "no features"),
         (slim(0), "raw", "raw needs image_raw, height, width, label"),
         (slim(0), "voc", "layout=voc"),
