@@ -26,7 +26,7 @@ from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs import hosts
 from tf_input.epochs.mixed_order import MixedOrder, epoch_length, component_seed, to_weights
-from tf_input.epochs.iterator_state import fingerprint_mix
+from tf_input.epochs.fingerprint import fingerprint_mix
 from tf_input.epochs.share import Share
 from tf_input.process import check_fork
 from tf_input.lazy_tensorflow import tf
@@ -281,7 +281,7 @@ class Mixture:
         return dataclasses.replace(config, hosts=hosts.hosts_of(_NAME) if config.hosts is None else config.hosts)
 
     def fingerprint(self, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
-        """Returns the values that identify the batches in a checkpoint; see `iterator_state.fingerprint_mix`. None if
+        """Returns the values that identify the batches in a checkpoint; see `epochs.fingerprint.fingerprint_mix`. None if
         there is no seed."""
         if config.seed is None:
             return None

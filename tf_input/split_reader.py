@@ -17,7 +17,7 @@ from tf_input.decoding import class_weights, crop_warnings
 from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs import hosts
-from tf_input.epochs.iterator_state import fingerprint
+from tf_input.epochs.fingerprint import fingerprint
 from tf_input.epochs.selection import Selection
 from tf_input.folds import has_folds
 from tf_input.lazy_tensorflow import tf
@@ -128,7 +128,7 @@ class SplitReader:
         return BatchDecoder((self.make_decoder(config),)).pad(has_padding)
 
     def fingerprint(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
-        """Returns the values that identify the batches in a checkpoint; see `iterator_state.fingerprint`."""
+        """Returns the values that identify the batches in a checkpoint; see `epochs.fingerprint.fingerprint`."""
         facts = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
         if config.transform:
             facts["transform"] = self._files.transform.digest

@@ -126,7 +126,7 @@ def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
-SPLIT_ADVICE = "Give it a larger share or none (--splits), choose fewer --folds, or omit --splits_from."
+SPLIT_ADVICE = "Change --splits: for example, --splits train=1 writes a single split. Or choose fewer --folds, or omit --splits_from."
 
 
 def empty_split(split: str, num_examples: int, num_groups: int = 0) -> UserError:

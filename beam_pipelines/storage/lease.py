@@ -37,8 +37,7 @@ class Lease:
         holder: The unique ID of the command.
         host: The name of the host that runs the command.
         process_id: The process ID of the command on that host.
-        process: A string that identifies the process on that host, even if process IDs are reused. See
-            `describe_process`.
+        process: A string that identifies the process even if process IDs are reused. See `describe_process`.
         boot: The boot ID of the machine. The host name is not enough, for example in containers.
         namespace: The PID namespace of the process.
         started: The start time of the command, in seconds since 1970.

@@ -177,12 +177,12 @@ def resize(pixels: np.ndarray, crop: Crop, scale: tuple[float, float] = (1.0, 1.
         top, left = crop.margins
         canvas[top : top + crop.extent[0], left : left + crop.extent[1]] = resized
         resized = canvas
-    return _cv2().flip(resized, 1).reshape(resized.shape) if crop.is_flipped else resized
+    return import_cv2().flip(resized, 1).reshape(resized.shape) if crop.is_flipped else resized
 
 
 def _interpolate(pixels: np.ndarray, extent: tuple[int, int]) -> np.ndarray:
     """Resizes pixels to a (height, width): bilinear, or averaged over areas if they shrink to half the size or less."""
-    cv2 = _cv2()
+    cv2 = import_cv2()
     is_shrunk = any(side >= 2 * wanted for side, wanted in zip(pixels.shape, extent))
     return cv2.resize(pixels, extent[::-1], interpolation=cv2.INTER_AREA if is_shrunk else cv2.INTER_LINEAR).reshape(*extent, -1)
 
@@ -193,8 +193,8 @@ def _pick_nearest(pixels: np.ndarray, extent: tuple[int, int]) -> np.ndarray:
 
 
 @functools.cache
-def _cv2() -> Any:
-    """Imports OpenCV, which resizes several times as fast as Pillow."""
+def import_cv2() -> Any:
+    """Imports OpenCV, which resizes several times as fast as Pillow. Raises `ImportError` if it is missing."""
     try:
         import cv2
     except ImportError as error:

@@ -19,7 +19,7 @@ from tf_input.epochs.share import PADDING
 from tf_input.example_values import find_key, read_example
 from tf_input.image_files import NUM_CHANNELS, read_size
 from tf_input.features.kinds import KINDS, kind_of
-from tf_input.loaders.crops import Crop, choose_crop, decode_crop, follow_crop, move_boxes, resize
+from tf_input.loaders.crops import Crop, choose_crop, decode_crop, follow_crop, import_cv2, move_boxes, resize
 from tf_input.pipeline.decode_errors import check_not_empty
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
@@ -50,6 +50,8 @@ def check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
             raise ValueError(f"{field.name}={getattr(config, field.name)!r} is not an option of loader(). Its options are {', '.join(OPTIONS)}.")
     if config.channels not in (None, 1, NUM_CHANNELS):
         raise ValueError(f"channels={config.channels!r} is not supported by loader(). Pass 1 or 3.")
+    if config.image_size is not None:
+        import_cv2()  # A missing package is reported before the first batch.
     if config.image_size is None and config.augment:
         raise ValueError("augment=True needs image_size=..., the size of the crops.")
     if config.augmentation is not None and config.augmentation.jitters:

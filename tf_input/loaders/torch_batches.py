@@ -3,8 +3,12 @@
 from typing import Any, Iterator, Mapping
 
 import numpy as np
-import torch
-import torch.utils.data
+
+try:
+    import torch
+    import torch.utils.data
+except ImportError as error:
+    raise ImportError("TorchBatches needs torch. Run: pip install torch") from error
 
 from tf_input.loaders.loader import Loader
 

@@ -11,6 +11,7 @@ from PIL import Image
 
 import tf_input
 from beam_pipelines.__main__ import main
+from tf_input.loaders import crops
 
 SIZE, NUM, NUM_BATCHES = (12, 16), 93, 12
 OPTIONS = {"batch_size": 8, "image_size": SIZE, "augment": True, "seed": 3}
@@ -320,3 +321,11 @@ def test_results_that_cannot_be_stacked_are_explained(mixed, transform):
 def test_invalid_workers_are_rejected(mixed, worker, num_workers):
     with pytest.raises(ValueError, match="num_workers"):
         mixed.loader("train", **OPTIONS).iterate(worker, num_workers)
+
+
+def test_missing_opencv_is_reported_before_the_first_batch(mixed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    crops.import_cv2.cache_clear()
+    with pytest.raises(ImportError, match=r"recordmill\[loader\]"):
+        mixed.loader("train", **OPTIONS)
+    mixed.loader("train", batch_size=8)
