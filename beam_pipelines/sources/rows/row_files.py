@@ -261,7 +261,7 @@ def _files_in(
     names = [name for name in metadata if files_at(path).exists(f"{where}/{name}")] or listing.take_files(folder, find_format)
     if len(set(map(find_format, names))) > 1 or (len(names) > 1 and names[0] in metadata):
         several = f"contains several tables: {', '.join(map(printable, names[:5]))}"
-        raise UserError(f"--input={printable(where)}: {several}. Name one of them as --input, or leave the others out with --ignore.")
+        raise UserError(f"--input={printable(where)}: {several}. Name one of them as --input.")
     return [join(listing.take_folder(folder), name) for name in names]
 
 

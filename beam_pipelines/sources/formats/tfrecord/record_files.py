@@ -68,7 +68,7 @@ class RecordFiles(ContainerSource):
         try:
             yield from self._reader.read(f"{self.root}/{self._files.root.relative(name)}", file)
         except NoRecordsError as error:
-            raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
+            raise UserError(f"{printable(name)}: {error}. Replace the file, or move it out of the input.") from None
 
     def _list_file(self, name: str) -> Iterator[InputRecord | DeadLetter]:
         with self._open_file(name) as file:

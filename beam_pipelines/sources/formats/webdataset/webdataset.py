@@ -168,7 +168,7 @@ class WebDataset(ContainerSource):
                 yield TarReader(inflate(file) if is_compressed else file, not is_compressed), is_compressed
             except NoTarError as error:
                 path = printable(f"{self.root}/{self._files.root.relative(name)}")
-                raise UserError(f"{path}: {error} (--ignore={printable(name)!r} leaves it out)") from None
+                raise UserError(f"{path}: {error}. Replace the file, or move it out of the input.") from None
 
     def _list_sample(self, part: str, sample: TarSample, is_compressed: bool) -> InputRecord | DeadLetter | Embedded:
         try:
